@@ -26,7 +26,7 @@ from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
 from portal.secret_sources import header_renewals
 from portal.sessions import Sessions
-from sandbox_runtime.bake import Baked, check_baked
+from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.workers import QueueLimits

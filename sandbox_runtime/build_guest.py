@@ -1,20 +1,27 @@
-"""Builds `guest.wasm`, the component scripts run in: `python -m sandbox_runtime.build_guest`.
+"""Builds the component scripts run in: `python -m sandbox_runtime.build_guest` makes `guest.wasm`, and `bake` one with
+further packages inside.
 
 The package build does the same through `hatch_build.py`, so this imports the standard library only. A stamp beside
-the component tells whether it is what the sources would give.
+`guest.wasm` tells whether it is what the sources would give.
 """
 
 import hashlib
+import importlib.util
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from pathlib import Path, PurePosixPath
+
+from sandbox_runtime.errors import BakedComponentError, BakeError, BakeToolsError
 
 PACKAGES = {
     "Jinja2": "3.1.6",
@@ -31,14 +38,18 @@ PACKAGES = {
 REQUIREMENTS = ("componentize-py==0.25.1", *(f"{name}=={version}" for name, version in PACKAGES.items()))
 """What a build needs; all but the first go inside."""
 
+_HERE = Path(__file__).resolve().parent
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "TMPDIR")
 _NATIVE = (".so", ".pyd", ".dylib", ".dll", ".a", ".wasm")
-_WHEEL = "Wheel-Version: 1.0\nGenerator: mcp-code-portal\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _LEFT_OUT = (*_NATIVE, ".pyc", ".pyi", ".pyx", ".pxd", ".c", ".h", "py.typed")
-
-
-class GuestBuildError(Exception):
-    """The component could not be built; the message carries the end of what componentize-py said."""
+_WHEEL = "Wheel-Version: 1.0\nGenerator: mcp-code-portal\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_PIP = (sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
+_PIP_SECONDS = 600
+# Wheels for any platform need no code of theirs to run while they are installed.
+_PURE = ("--platform", "any", "--implementation", "py", "--abi", "none", "--python-version", "3.14")
+_TOLD_CHARS = 4000
+_SECTION = b"\x0fmcp-code-portal"
+_MAX_SECTION_BYTES = 1 << 20
 
 
 class GuestBuild:
@@ -52,157 +63,240 @@ class GuestBuild:
     @property
     def is_current(self) -> bool:
         """True if the component is there and its stamp says that these sources made it."""
-        if not (self.component.exists() and self._stamp.exists()):
-            return False
-        return self._stamp.read_text().strip() == self.fingerprint()
-
-    def build(self, display: Callable[[str], None]) -> None:
-        """Build the component in about 15 s. Needs `REQUIREMENTS` to be importable.
-
-        Raises:
-            GuestBuildError: componentize-py failed, or a requirement is missing.
-        """
-        display("building the sandbox's guest component (about 15 s)")
-        fingerprint = self.fingerprint()
-        try:
-            self.build_with(installed_packages(), self.component)
-        except PackageError as error:
-            raise GuestBuildError(str(error)) from error
-        self._stamp.write_text(fingerprint + "\n")
-        display(f"built {self.component.name}, {self.component.stat().st_size / 1e6:.1f} MB")
-
-    def build_with(self, packages: Iterable[Distribution], target: Path, trailer: bytes = b"") -> None:
-        """Build a component with `packages` inside into the file `target`, and append `trailer` to it.
-
-        Raises:
-            GuestBuildError: componentize-py failed, or is missing.
-        """
-        with tempfile.TemporaryDirectory() as scratch:
-            built = self._componentize(Path(scratch), packages)
-            with built.open("ab") as file:
-                file.write(trailer)
-            # Copied, then renamed: a build that is interrupted leaves the old component or the new one.
-            partial = target.with_suffix(".partial")
-            shutil.copyfile(built, partial)
-            partial.replace(target)
+        is_there = self.component.exists() and self._stamp.exists()
+        return is_there and self._stamp.read_text().strip() == self.fingerprint()
 
     def fingerprint(self) -> str:
         """Names what a component is made from, besides packages that an operator adds."""
         digest = hashlib.sha256("\n".join(REQUIREMENTS).encode())
-        for source in self._sources():
+        guest, wit = sorted(self._package.glob("guest/*.py")), sorted(self._package.glob("wit/*.wit"))
+        for source in (self._package / "build_guest.py", *wit, *guest):
             content = source.read_bytes()
             digest.update(f"\n{source.relative_to(self._package)} {len(content)}\n".encode())
             digest.update(content)
         return digest.hexdigest()
 
-    def _componentize(self, scratch: Path, packages: Iterable[Distribution]) -> Path:
-        sources, environment = scratch / "sources", scratch / "environment"
-        self._stage(sources)
-        stage(packages, sources / "packages")
-        # Without a VIRTUAL_ENV of its own, componentize-py would swallow whatever packages happen to be around.
-        site_packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-        (environment / site_packages).mkdir(parents=True)
-        output = scratch / "guest.wasm"
-        # pip's build environment is a path, not a virtual environment: the child is told this process's path.
-        run = (
-            f"import sys; sys.path[:] = {sys.path!r}; from componentize_py import script; sys.exit(script())"
-        )
-        arguments = ["-d", str(self._package / "wit"), "-w", "sandbox", "componentize", "-p", str(sources)]
-        done = subprocess.run(
-            [sys.executable, "-c", run, *arguments, "sandbox_runtime.guest.entry", "-o", str(output)],
-            env={**_kept_environment(), "VIRTUAL_ENV": str(environment)},
-            cwd=scratch,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0 or not output.exists():
-            raise GuestBuildError(
-                f"componentize-py failed with status {done.returncode}:\n{done.stdout[-4000:]}"
+    def build(self, display: Callable[[str], None]) -> None:
+        """Build the component, and its stamp. Needs `REQUIREMENTS` to be importable. Raises BakeError."""
+        display("building the sandbox's guest component (about 15 s)")
+        fingerprint = self.fingerprint()
+        self.build_with(installed_packages(), self.component)
+        self._stamp.write_text(fingerprint + "\n")
+
+    def build_with(self, packages: Iterable[Distribution], target: Path, trailer: bytes = b"") -> None:
+        """Build a component with `packages` inside into the file `target`, and append `trailer` to it.
+
+        Raises:
+            BakeError: componentize-py failed, or is missing; the message carries the end of what it said.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            scratch = Path(folder)
+            sources, environment, built = scratch / "sources", scratch / "environment", scratch / "guest.wasm"
+            inside = sources / "sandbox_runtime"  # sandbox_runtime/guest, and no other part of the package
+            shutil.copytree(
+                self._package / "guest", inside / "guest", ignore=shutil.ignore_patterns("__pycache__")
             )
-        return output
+            shutil.copyfile(self._package / "__init__.py", inside / "__init__.py")
+            for path, content in (item for package in packages for item in _contents(package).items()):
+                file = sources / "packages" / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+            # Without a VIRTUAL_ENV of its own, componentize-py would swallow whatever packages happen to be around.
+            python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+            (environment / "lib" / python / "site-packages").mkdir(parents=True)
+            # pip's build environment is a path, not a virtual environment: the child is told this process's path.
+            run = f"import sys; sys.path[:] = {sys.path!r}; from componentize_py import script; sys.exit(script())"
+            options = ["-d", str(self._package / "wit"), "-w", "sandbox", "componentize", "-p", str(sources)]
+            kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+            done = subprocess.run(
+                [sys.executable, "-c", run, *options, "sandbox_runtime.guest.entry", "-o", str(built)],
+                env={**kept, "VIRTUAL_ENV": str(environment)},
+                cwd=scratch,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            if done.returncode != 0 or not built.exists():
+                said = done.stdout[-_TOLD_CHARS:]
+                raise BakeError(f"componentize-py failed with status {done.returncode}:\n{said}")
+            # Written, then renamed: a build that is interrupted leaves the old component or the new one.
+            partial = target.with_suffix(".partial")
+            partial.write_bytes(built.read_bytes() + trailer)
+            partial.replace(target)
 
-    def _stage(self, sources: Path) -> None:
-        """Copy what goes inside: `sandbox_runtime/guest`, and no other part of the package."""
-        package = sources / "sandbox_runtime"
-        (package / "guest").mkdir(parents=True)
-        shutil.copyfile(self._package / "__init__.py", package / "__init__.py")
-        for source in (self._package / "guest").glob("*.py"):
-            shutil.copyfile(source, package / "guest" / source.name)
 
-    def _sources(self) -> Iterator[Path]:
-        yield self._package / "build_guest.py"
-        yield from sorted(self._package.glob("wit/*.wit"))
-        yield from sorted(self._package.glob("guest/*.py"))
+@dataclass(frozen=True, slots=True)
+class Baked:
+    """What was baked: as it was asked for, with what version of the guest, and what came of it.
+
+    `packages` are names and versions besides those that every component has, `modules` what scripts import.
+    """
+
+    requirements: Sequence[str]
+    fingerprint: str
+    packages: Sequence[tuple[str, str]]
+    modules: Sequence[str]
+
+    def listed(self) -> str:
+        """Its packages with their versions, for people."""
+        return ", ".join(f"{name} {version}" for name, version in self.packages)
+
+    def section(self) -> bytes:
+        """A custom section of wasm, which engines skip; the last of the component."""
+        payload = _SECTION + json.dumps(asdict(self)).encode()
+        return (
+            bytes([0, *(len(payload) >> shift & 0x7F | 0x80 for shift in (0, 7, 14)), len(payload) >> 21])
+            + payload
+        )
+
+    @classmethod
+    def read(cls, component: Path) -> "Baked | None":
+        """What the component says, or None if it does not end with a section that was written here."""
+        with component.open("rb") as file:
+            file.seek(max(component.stat().st_size - _MAX_SECTION_BYTES, 0))
+            _, _, content = file.read().rpartition(_SECTION)
+        try:
+            return cls(**json.loads(content))
+        except (ValueError, TypeError):
+            return None
 
 
-def _kept_environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+def check_baked(component: Path) -> Baked:
+    """What a component that an operator chose holds, if this version of the portal can run it.
+
+    Raises:
+        BakedComponentError: It is missing, was not baked, or was baked by another version.
+    """
+    if not component.is_file():
+        raise BakedComponentError(f"the component {component.name} is missing")
+    baked = Baked.read(component)
+    if baked is None:
+        raise BakedComponentError(f"{component.name} was not made by `mcp-code-portal bake`")
+    if baked.fingerprint != GuestBuild(_HERE).fingerprint():
+        packages = shlex.join(baked.requirements)
+        raise BakedComponentError(
+            f"{component.name} was baked by another version of mcp-code-portal: make it again with "
+            f"`mcp-code-portal bake {packages} --out {component.name}`"
+        )
+    return baked
 
 
-class PackageError(Exception):
-    """A package cannot go inside; the message names it and says why."""
+def bake(requirements: Sequence[str], target: Path, progress: Callable[[str], None]) -> Baked:
+    """Write a component to `target` that holds what every sandbox has, the packages of `requirements`, and theirs.
+
+    A requirement is what pip takes: a name, perhaps with versions, or the path of a wheel. pip finds it where it is
+    configured to. Takes half a minute, and needs this package's extra `bake`.
+
+    Raises:
+        BakeError: A package is not found or has native code, or the component cannot be built.
+    """
+    for tool in ("pip", "componentize_py"):
+        if importlib.util.find_spec(tool) is None:
+            raise BakeToolsError(f"{tool} is not installed")
+    common = installed_packages()
+    with tempfile.TemporaryDirectory() as folder:
+        progress(f"looking for {', '.join(requirements)} and what they need")
+        added = resolve(requirements, common, Path(folder))
+        build = GuestBuild(_HERE)
+        baked = Baked(
+            requirements,
+            build.fingerprint(),
+            sorted((package.name, package.version) for package in added),
+            sorted({module for package in added for module in _modules(package)}),
+        )
+        progress(f"building the component with {baked.listed()} (about 20 s)")
+        build.build_with([*common, *added], target, baked.section())
+    return baked
 
 
 def installed_packages() -> list[Distribution]:
     """The distributions of `PACKAGES`, as this process would import them.
 
     Raises:
-        PackageError: One is missing, or another version.
+        BakeToolsError: One is missing, or another version.
     """
     found = []
     for name, version in PACKAGES.items():
         try:
             package = distribution(name)
         except PackageNotFoundError:
-            raise PackageError(f"the build needs {name}=={version}") from None
+            raise BakeToolsError(f"the build needs {name}=={version}") from None
         if package.version != version:
-            raise PackageError(f"the build needs {name}=={version}, and {package.version} is installed")
+            raise BakeToolsError(f"the build needs {name}=={version}, and {package.version} is installed")
         found.append(package)
     return found
 
 
-def stage(packages: Iterable[Distribution], folder: Path) -> None:
-    """Lay out modules, data files and metadata of `packages` in `folder`, as the guest freezes them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for package in packages:
-        for path in _carried(package):
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(str(package.locate_file(path)), folder / path)
-        information = folder / f"{normalized(package.name)}-{package.version}.dist-info"
-        information.mkdir()
-        for name, text in _information(package).items():
-            (information / name).write_text(text, "utf-8")
+def resolve(requirements: Sequence[str], common: Sequence[Distribution], folder: Path) -> list[Distribution]:
+    """What `requirements` are and need besides the packages of `common`, whose versions are given.
+
+    Raises:
+        BakeError: Something is not found, fits nothing, or is not pure Python.
+    """
+    # Some of `common` are on no index as pure wheels, so pip is shown them here.
+    wheels, constraints, target = folder / "wheels", folder / "constraints.txt", folder / "packages"
+    wheels.mkdir()
+    for package in common:
+        _write_wheel(package, wheels)
+    constraints.write_text("".join(f"{package.name}=={package.version}\n" for package in common))
+    given = ("--find-links", str(wheels), "--constraint", str(constraints))
+    options = ("--progress-bar", "off", "--only-binary", ":all:", "--no-compile", "--target", str(target))
+    try:
+        done = subprocess.run(
+            [*_PIP, *options, *_PURE, *given, "--", *requirements],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PIP_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise BakeError(f"pip did not find the packages in {_PIP_SECONDS} s") from None
+    if done.returncode != 0:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("WARNING:")]
+        raise BakeError(
+            "pip could not find the packages. Only wheels of pure Python can be baked in, and the versions of what "
+            "every sandbox has are fixed. pip said:\n" + "\n".join(lines)[-_TOLD_CHARS:].strip()
+        )
+    names = {_normalized(package.name) for package in common}
+    found = [
+        package for package in distributions(path=[str(target)]) if _normalized(package.name) not in names
+    ]
+    for package in found:
+        for path in package.files or ():
+            if path.suffix in _NATIVE:
+                what = f"{package.name} {package.version}, {path},"
+                raise BakeError(f"{what} has native code, and only pure Python runs in the sandbox")
+    return found
 
 
-def native_files(package: Distribution) -> list[str]:
-    """The files of a package that only its platform can load."""
-    return [str(path) for path in package.files or () if path.suffix in _NATIVE]
+def _write_wheel(package: Distribution, folder: Path) -> None:
+    """Pack what goes inside of an installed package as a wheel of pure Python."""
+    name = f"{_normalized(package.name)}-{package.version}"
+    with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
+        for path, content in _contents(package).items():
+            wheel.writestr(path, content)
+        wheel.writestr(f"{name}.dist-info/WHEEL", _WHEEL)
+        wheel.writestr(f"{name}.dist-info/RECORD", "")
 
 
-def modules_of(package: Distribution) -> list[str]:
+def _contents(package: Distribution) -> dict[str, bytes]:
+    """What goes inside, by path: modules, data files, and what `importlib.metadata` can be asked for there."""
+    contents = {str(path): Path(str(package.locate_file(path))).read_bytes() for path in _carried(package)}
+    information = f"{_normalized(package.name)}-{package.version}.dist-info"
+    # The description, often the longest part, is of no use inside.
+    headers, _, _ = (package.read_text("METADATA") or "").partition("\n\n")
+    modules, entry_points = "\n".join(_modules(package)), package.read_text("entry_points.txt")
+    texts = {"METADATA": headers + "\n", "top_level.txt": modules + "\n", "entry_points.txt": entry_points}
+    return contents | {f"{information}/{name}": text.encode() for name, text in texts.items() if text}
+
+
+def _modules(package: Distribution) -> list[str]:
     """What a script imports: the names on top."""
     tops = {path.parts[0].removesuffix(".py") for path in _carried(package) if path.suffix == ".py"}
     return sorted(name for name in tops if name.isidentifier())
-
-
-def normalized(name: str) -> str:
-    """The name of a package in the form in which any two spellings of it are equal."""
-    return re.sub(r"[-_.]+", "_", name).lower()
-
-
-def write_wheel(package: Distribution, folder: Path) -> None:
-    """Pack what goes inside of an installed package as a wheel of pure Python."""
-    name = f"{normalized(package.name)}-{package.version}"
-    information = f"{name}.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
-        for path in _carried(package):
-            wheel.write(str(package.locate_file(path)), str(path))
-        wheel.writestr(f"{information}/METADATA", package.read_text("METADATA") or "")
-        wheel.writestr(f"{information}/WHEEL", _WHEEL)
-        wheel.writestr(f"{information}/RECORD", "")
 
 
 def _carried(package: Distribution) -> Iterator[PurePosixPath]:
@@ -213,27 +307,19 @@ def _carried(package: Distribution) -> Iterator[PurePosixPath]:
             yield path
 
 
-def _information(package: Distribution) -> dict[str, str]:
-    """What `importlib.metadata` can be asked for inside, by file name."""
-    # The description, often the longest part, is of no use inside.
-    headers, _, _ = (package.read_text("METADATA") or "").partition("\n\n")
-    texts = {"METADATA": headers + "\n", "top_level.txt": "\n".join(modules_of(package)) + "\n"}
-    entry_points = package.read_text("entry_points.txt")
-    return texts if entry_points is None else texts | {"entry_points.txt": entry_points}
+def _normalized(name: str) -> str:
+    """The name of a package in the form in which any two spellings of it are equal."""
+    return re.sub(r"[-_.]+", "_", name).lower()
 
 
-def main() -> int:
-    build = GuestBuild(Path(__file__).resolve().parent)
-    if build.is_current:
-        print("guest.wasm is up to date", file=sys.stderr)  # noqa: T201  # a command prints
-        return 0
+def main() -> None:
+    build = GuestBuild(_HERE)
     try:
-        build.build(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
-    except GuestBuildError as error:
-        print(error, file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+        if not build.is_current:
+            build.build(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201  # a command prints
+    except BakeError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,7 +8,7 @@ from manifests.manifest import Manifest
 from manifests.portal_manifest import schema_text
 from portal.audit.chain import verify
 from portal.cli.terminal import Terminal
-from sandbox_runtime.bake import bake as make_component
+from sandbox_runtime.build_guest import bake as make_component
 
 
 async def schema(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:

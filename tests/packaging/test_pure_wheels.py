@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_runtime.bake import resolve
-from sandbox_runtime.build_guest import installed_packages
+from sandbox_runtime.build_guest import installed_packages, resolve
 from sandbox_runtime.errors import BakeError
 from tests.packaging.wheels import write_wheel
 

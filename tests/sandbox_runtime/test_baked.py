@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_runtime.bake import Baked, check_baked
-from sandbox_runtime.build_guest import GuestBuild
+from sandbox_runtime.build_guest import Baked, GuestBuild, check_baked
 from sandbox_runtime.errors import BakedComponentError
 from tests.sandbox_runtime.test_aot import EMPTY_COMPONENT
 from tests.sandbox_runtime.test_build_guest import PACKAGE
