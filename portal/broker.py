@@ -21,7 +21,7 @@ from manifests.manifest import Manifest
 from portal.audit.audit import UNHEARD, RunAudit
 from portal.authority import Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
-from portal.library.arguments import ArgumentError, Repair, fitted
+from portal.library.arguments import ArgumentError, Repairs, fitted
 from portal.library.function import Function
 from portal.library.results import script_value
 from portal.observed.observations import Observations
@@ -94,7 +94,7 @@ class Broker:
         `code`, never as an exception.
         """
         entry = self.ledger[call.seq]
-        mended: list[Repair] = []
+        mended: Repairs = {}
         async with self._order:
             if _is_long(call.arguments):
                 await (
@@ -109,12 +109,12 @@ class Broker:
         try:
             if function is None:
                 return await self._fetch(entry, permit)
-            self.repairs.note(function.qualified, mended)
+            self.repairs.note(mended)
             return await self._forward(entry, function, permit)
         finally:
             self.audit.outcome(entry)
 
-    def _permit(self, call: ToolCall, function: Function | None, mended: list[Repair]) -> Permit | CallError:
+    def _permit(self, call: ToolCall, function: Function | None, mended: Repairs) -> Permit | CallError:
         """Decide about a call. What is repaired of its arguments is put into `mended`."""
         if call.function == FETCH:
             request = self.authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
@@ -153,11 +153,11 @@ class Broker:
         known = RESOURCE_FUNCTIONS, {FETCH}, self.snapshot.library.functions, self.snapshot.denied
         return function if any(function in each for each in known) else None
 
-    def _bound(self, function: Function, arguments: dict[str, Json], mended: list[Repair]) -> dict[str, Json]:
+    def _bound(self, function: Function, arguments: dict[str, Json], mended: Repairs) -> dict[str, Json]:
         """The arguments as they are sent. What was repaired of them is put into `mended`."""
-        found = fitted(function, arguments, repairs=self.manifest.portal.server.repairs)
-        mended.extend(found.repairs)
-        return found.wire
+        wire, repairs = fitted(function, arguments, repairs=self.manifest.portal.server.repairs)
+        mended.update(repairs)
+        return wire
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
         upstream = self.fleet[function.upstream]

@@ -1,12 +1,12 @@
 """The ledger of one run: what each call that its script made did, told honestly whatever ended the run."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from manifests.json_value import Json
-from portal.library.arguments import Repair
+from portal.library.arguments import Repairs
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.grants.files import FileService, FileTally
 
@@ -155,13 +155,13 @@ MAX_NOTES: Final = 10
 class RepairNotes:
     """Repairs by what they have in common: a loop over a hundred items is told once."""
 
-    _found: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    _found: dict[str, tuple[str, int]] = field(default_factory=dict)
     """The message of the first, and how many there are."""
 
-    def note(self, function: str, repairs: Iterable[Repair]) -> None:
-        for repair in repairs:
-            message, count = self._found.get((function, repair.key), (repair.message, 0))
-            self._found[function, repair.key] = message, count + 1
+    def note(self, repairs: Repairs) -> None:
+        for kind, told in repairs.items():
+            message, count = self._found.get(kind, (told, 0))
+            self._found[kind] = message, count + 1
 
     def notices(self) -> list[str]:
         found = [*self._found.values()]

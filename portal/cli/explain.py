@@ -130,12 +130,12 @@ def _of_call(
     """Decide about the call; what would be repaired of it is put into `repairs`."""
     manifest, function = portal.manifest, portal.catalog.snapshot.library.functions[qualified]
     try:
-        found = fitted(function, arguments, repairs=manifest.portal.server.repairs)
+        wire, mended = fitted(function, arguments, repairs=manifest.portal.server.repairs)
     except ArgumentError as error:
         where = manifest.where("upstreams", function.upstream)
         return Decision("deny", f"the arguments do not fit the tool: {error}", where, error.hint)
-    repairs.extend(repair.message for repair in found.repairs)
-    return decide_arguments(manifest, tool, found.wire)
+    repairs.extend(mended.values())
+    return decide_arguments(manifest, tool, wire)
 
 
 def _explanation(

@@ -13,7 +13,6 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
 from operator import getitem
@@ -55,6 +54,8 @@ _SINGLE: Final = re.compile(r"[A-Za-z0-9_./:@#+-]*[A-Za-z0-9][A-Za-z0-9_./:@#+-]
 _NOTHING: Final = frozenset({"empty", "false", "n/a", "na", "nil", "none", "nothing", "null", "undefined"})
 
 Arguments: TypeAlias = dict[str, Json]
+Repairs: TypeAlias = dict[str, str]
+"""What was changed before a call was sent, by what it has in common with changes that differ in their values only."""
 
 
 class ArgumentError(Exception):
@@ -67,24 +68,9 @@ class ArgumentError(Exception):
         self.hint = function.signature
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What was changed before a call was sent. Repairs with one `key` differ in their values only."""
-
-    key: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class FittedArguments:
-    """Arguments by the upstream's own names, which fit its schema, and what it took."""
-
-    wire: Arguments
-    repairs: tuple[Repair, ...] = ()
-
-
-def fitted(function: Function, kwargs: Arguments, *, repairs: bool) -> FittedArguments:
-    """The arguments as they are sent; with `repairs` also those that do not fit, if it is certain what was meant.
+def fitted(function: Function, kwargs: Arguments, *, repairs: bool) -> tuple[Arguments, Repairs]:
+    """The arguments by the upstream's own names, and what it took to make them fit; with `repairs` also arguments that
+    do not fit, if it is certain what was meant.
 
     Arguments by position are `{"*0": 3}`. `UNKNOWN` stands for values, or parts of them, that are not known yet.
 
@@ -94,7 +80,7 @@ def fitted(function: Function, kwargs: Arguments, *, repairs: bool) -> FittedArg
     try:
         if any(map(POSITIONAL.fullmatch, kwargs)):
             raise ArgumentError(function, "takes keyword arguments only")
-        return FittedArguments(bind(function, kwargs))
+        return bind(function, kwargs), {}
     except ArgumentError:
         found = repaired(function, kwargs) if repairs else None
         if found is None:
@@ -119,9 +105,9 @@ def bind(function: Function, kwargs: Arguments) -> Arguments:
     return wire
 
 
-def repaired(function: Function, kwargs: Arguments) -> FittedArguments | None:
+def repaired(function: Function, kwargs: Arguments) -> tuple[Arguments, Repairs] | None:
     """The arguments as they were meant; None if that is not certain. For a call that does not fit as it is."""
-    found: list[FittedArguments] = []
+    found: list[tuple[Arguments, Repairs]] = []
     is_placed = sum(1 for each in kwargs if POSITIONAL.fullmatch(each)) <= 1
     for arrangement in _arrangements(function, kwargs):
         try:
@@ -130,10 +116,10 @@ def repaired(function: Function, kwargs: Arguments) -> FittedArguments | None:
             fitting = _mended(function.arguments.root, wire, []) if is_placed else bind(function, arrangement)
         except (ArgumentError, _UnsureError, RecursionError):
             continue
-        told = [] if arrangement == kwargs else [_moved(function, kwargs, arrangement)]
-        told += [_changed(function, *change) for change in _changes((), wire, fitting)]
-        if not any(each.wire == fitting for each in found):
-            found.append(FittedArguments(fitting, tuple(told)))
+        told = {} if arrangement == kwargs else dict([_moved(function, kwargs, arrangement)])
+        told |= dict(_changed(function, *change) for change in _changes((), wire, fitting))
+        if not any(each == fitting for each, _ in found):
+            found.append((fitting, told))
     is_certain = len(found) == 1 or (found and UNKNOWN in kwargs.values())
     return found[0] if is_certain else None
 
@@ -373,14 +359,15 @@ def _changes(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[t
         yield path, before, after
 
 
-def _changed(function: Function, path: tuple[str | int, ...], before: Json, after: Json) -> Repair:
+def _changed(function: Function, path: tuple[str | int, ...], before: Json, after: Json) -> tuple[str, str]:
     anywhere = path_text(function, [step for step in path if isinstance(step, str)])
     told = f"[{value_text(before)}]" if after == [before] else value_text(after)
-    message = f"{path_text(function, path)}: {value_text(before)} was sent as {told}"
-    return Repair(f"{anywhere} {kind_of(before)} {kind_of(after)}", f"{function.qualified}: {message}")
+    kind = f"{function.qualified} {anywhere} {kind_of(before)} {kind_of(after)}"
+    return kind, f"{function.qualified}: {path_text(function, path)}: {value_text(before)} was sent as {told}"
 
 
-def _moved(function: Function, kwargs: Arguments, arrangement: Arguments) -> Repair:
+def _moved(function: Function, kwargs: Arguments, arrangement: Arguments) -> tuple[str, str]:
     shown = [value_text(value) if POSITIONAL.fullmatch(name) else name for name, value in kwargs.items()]
     before, after = (f"{function.name}({', '.join(each)})" for each in (shown, arrangement))
-    return Repair(f"{[*kwargs]} {after}", f"{function.qualified}: {before} was sent as {after}")
+    kind = f"{function.qualified} {[*kwargs]} {after}"
+    return kind, f"{function.qualified}: {before} was sent as {after}"

@@ -36,7 +36,7 @@ def wire(compiled: Function, kwargs: dict[str, Json]) -> Json:
     with pytest.raises(ArgumentError):
         fitted(compiled, kwargs, repairs=False)
     found = repaired(compiled, kwargs)
-    return None if found is None else found.wire
+    return None if found is None else found[0]
 
 
 REPAIRED = [
@@ -107,7 +107,7 @@ def test_call_is_refused_where_it_would_be_a_guess(compiled: Function, kwargs: d
 def test_repair_is_told_with_what_it_changed() -> None:
     found = repaired(LIST, {"repo": "a", "limit": "3", "labels": "bug"})
     assert found is not None
-    assert {repair.message for repair in found.repairs} == {
+    assert set(found[1].values()) == {
         "tickets.create_issue: limit: '3' was sent as 3",
         "tickets.create_issue: labels: 'bug' was sent as ['bug']",
     }
@@ -150,5 +150,5 @@ def test_repaired_call_satisfies_the_schema(
     except ArgumentError:
         found = repaired(compiled, kwargs)
         if found is not None:
-            assert found.repairs
-            assert bind(compiled, found.wire) == found.wire
+            assert found[1]
+            assert bind(compiled, found[0]) == found[0]
