@@ -4,11 +4,12 @@ import asyncio
 import collections.abc
 import sys
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
 from sandbox_runtime.guest.errors import ToolError
-from sandbox_runtime.guest.output import HostFunctions, Output
+from sandbox_runtime.guest.output import Host, Output
 from sandbox_runtime.guest.program import FILENAME
 from sandbox_runtime.guest.values import Uncrossable, clean, decode, encode_arguments, replacement
 
@@ -19,19 +20,13 @@ _RUN_STEP = asyncio.Handle._run.__code__  # by which the loop takes the next ste
 class Calls:
     """Starts calls, hands them to the host in batches, and gives each its answer."""
 
-    def __init__(self, host: HostFunctions, output: Output) -> None:
+    def __init__(self, host: Host, output: Output) -> None:
         self.argument_bytes = 1 << 20
-        self._functions = host
+        self._host = host
         self._output = output
         self._created = 0
         self._last = 0
-        self._outbox: list[str] = []
-        self._outbox_chars = 0
-        self._pending: dict[int, _CallFuture] = {}
-        self._asked: dict[int, Any] = {}
-        self._unsent: dict[int, str] = {}
-        self._unstarted: dict[int, tuple[str, int | None]] = {}
-        self._notices: dict[str, None] = {}
+        self.begin()
 
     @property
     def is_waiting(self) -> bool:
@@ -40,12 +35,13 @@ class Calls:
 
     def begin(self) -> None:
         """Start a run: what an earlier one left open is nobody's business now."""
-        self._outbox.clear()
-        self._pending.clear()
-        self._asked.clear()
-        self._unsent.clear()
-        self._unstarted.clear()
-        self._notices.clear()
+        self._outbox: list[str] = []
+        self._outbox_chars = 0
+        self._pending: dict[int, _CallFuture] = {}
+        self._asked: dict[int, Any] = {}
+        self._unsent: dict[int, str] = {}
+        self._unstarted: dict[int, tuple[str, int | None]] = {}
+        self._notices: dict[str, None] = {}
 
     def end(self) -> None:
         """End a run. Calls that were begun and not sent are not made any more; the host hears that there were some."""
@@ -65,24 +61,21 @@ class Calls:
         self._unstarted[self._created] = (function, _script_line())
         return Call(self, self._created, function, arguments, convert)
 
-    def start(
-        self, created: int, function: str, arguments: dict[str, object], convert: Callable[[Any], Any] | None
-    ) -> "_CallFuture":
-        self.forget(created)
-        encoded, converted = encode_arguments(function, arguments)
+    def start(self, call: "Call") -> "_CallFuture":
+        self.forget(call)
+        encoded, converted = encode_arguments(call._function, call._arguments)
         self._notices.update(dict.fromkeys(converted))
         text = clean(encoded)
         if text is not encoded:
-            self._notices[replacement(f"arguments of {function}")] = None
+            self._notices[replacement(f"arguments of {call._function}")] = None
         size = len(text) if text.isascii() else len(text.encode())
         if size > self.argument_bytes:
             # The host refuses it all the same; it only needs to know how large it would have been.
             text = f"!{size}"
         self._last += 1
-        future = _CallFuture(self, self._last, convert)
-        self._pending[self._last] = future
-        self._unsent[self._last] = function
-        self._post(f"{self._last} {function} {text}")
+        future = self._pending[self._last] = _CallFuture(self, self._last, call._convert)
+        self._unsent[self._last] = call._function
+        self._post(f"{self._last} {call._function} {text}")
         return future
 
     def ask(self, function: str, arguments: str) -> Any:
@@ -102,8 +95,8 @@ class Calls:
             return answer[2]
         raise ToolError(answer[3], answer[2], answer[4])
 
-    def forget(self, created: int) -> None:
-        self._unstarted.pop(created, None)
+    def forget(self, call: "Call") -> None:
+        self._unstarted.pop(call._created, None)
 
     def cancel(self, identity: int) -> None:
         if self._pending.pop(identity, None) is not None:
@@ -116,8 +109,7 @@ class Calls:
         self._outbox.clear()
         self._outbox_chars = 0
         self._unsent.clear()
-        news = self._functions.exchange(outbox, timeout_ms)
-        if news:
+        if news := self._host.exchange(outbox, timeout_ms):
             self._deliver(news)
 
     def notices(self) -> list[str]:
@@ -177,28 +169,19 @@ def _refuse(call: "Call", *_: object) -> NoReturn:
     raise TypeError(call.advice())
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
     """A call that has not started: like a coroutine it starts when it is awaited or made a task.
 
     Used as if it were its value, it says what is missing.
     """
 
-    __slots__ = ("_arguments", "_calls", "_convert", "_created", "_function", "_iterator")
-
-    def __init__(
-        self,
-        calls: Calls,
-        created: int,
-        function: str,
-        arguments: dict[str, object],
-        convert: Callable[[Any], Any] | None,
-    ) -> None:
-        self._calls = calls
-        self._created = created
-        self._function = function
-        self._arguments = arguments
-        self._convert = convert
-        self._iterator: Any = None
+    _calls: Calls
+    _created: int
+    _function: str
+    _arguments: dict[str, object]
+    _convert: Callable[[Any], Any] | None
+    _iterator: Any = None
 
     def advice(self) -> str:
         return f"`{self._function}(...)` was not awaited: write `await {self._function}(...)`"
@@ -209,8 +192,7 @@ class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
                 f"cannot await the same call of {self._function} twice: keep its value, or make a task of it"
             )
         self._iterator = iter(())  # whatever happens now, it was awaited
-        future = self._calls.start(self._created, self._function, self._arguments, self._convert)
-        self._iterator = future.__await__()
+        self._iterator = self._calls.start(self).__await__()
         return self._iterator  # type: ignore[no-any-return]
 
     def send(self, value: Any) -> Any:
@@ -226,7 +208,7 @@ class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
 
     def close(self) -> None:
         if self._iterator is None:
-            self._calls.forget(self._created)
+            self._calls.forget(self)
             self._iterator = iter(())
         elif hasattr(self._iterator, "close"):
             self._iterator.close()

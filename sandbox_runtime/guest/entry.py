@@ -13,14 +13,14 @@ from wit_world.imports import host  # type: ignore[import-not-found]  # noqa: E4
 
 from sandbox_runtime.guest import databases  # noqa: E402
 from sandbox_runtime.guest.interpreter import Interpreter  # noqa: E402
-from sandbox_runtime.guest.output import HostFunctions  # noqa: E402
 from sandbox_runtime.guest.rehearsal import RehearsalHost, fill_holes, rehearse  # noqa: E402
 
 databases.install_in_memory()
-_functions = HostFunctions(RehearsalHost())
-_interpreter = Interpreter(_functions)
+_host = RehearsalHost()
+_interpreter = Interpreter(_host)
 rehearse(_interpreter)
-_functions.connect(host)
+# While the component is built there is no host; from here on this is the real one.
+_host.__dict__.update(exchange=host.exchange, print=host.print, emit=host.emit)
 
 # Nothing a script imports should meet what is ours. The import of this very module needs its own name and those above
 # it a little longer. All are kept: to free a module would write to many pages, in each instance.

@@ -10,15 +10,14 @@ import os
 import random
 import sys
 import types
-from collections.abc import Callable
 from itertools import islice
-from typing import Any, TextIO
+from typing import Any
 
 from sandbox_runtime.guest import loop
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.errors import ToolError
 from sandbox_runtime.guest.library import Library
-from sandbox_runtime.guest.output import HostFunctions, Output
+from sandbox_runtime.guest.output import Host, Output
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
 from sandbox_runtime.guest.program import FILENAME
 from sandbox_runtime.guest.script import Script
@@ -33,7 +32,7 @@ _PARSER_STACK = "Parser stack overflowed"  # a MemoryError, and it has nothing t
 class Interpreter:
     """The one interpreter of an instance. Its globals live as long as the instance does."""
 
-    def __init__(self, host: HostFunctions) -> None:
+    def __init__(self, host: Host) -> None:
         self._output = Output(host)
         self._calls = Calls(host, self._output)
         self._loop = loop.install(self._calls)
@@ -102,14 +101,13 @@ class Interpreter:
     def _install(self) -> None:
         mend_json()
         names = vars(builtins)
-        nobody = io.StringIO()
         # asyncio is there because gathering calls is what scripts are for, and its import is easily forgotten.
         names.update(asyncio=asyncio, ToolError=ToolError, portal=self._portal)
-        names.update(exit=sys.exit, quit=sys.exit, input=_input_of(builtins.input, nobody))
+        names.update(exit=sys.exit, quit=sys.exit)
         sys.modules["portal"] = self._portal
         sys.modules["__main__"] = self._main
         self.forget()
-        sys.stdin = nobody
+        sys.stdin = io.StringIO()  # it has an end, and nothing before it
         sys.__stdout__ = sys.__stderr__ = sys.stdout = sys.stderr = self._output  # type: ignore[misc,assignment]
 
     def _begin(self, script: Script, settings: dict[str, Any]) -> None:
@@ -123,7 +121,7 @@ class Interpreter:
         self._portal.begin(settings["result_bytes"])
         os.environ.update(settings.get("environment", ()))
         if "files" in settings:
-            self._files.mount(**settings["files"])
+            self._files.mount(settings["files"])
         self._library.show(script.names, settings["library"])
 
     def _value(self, script: Script) -> tuple[str, list[str]]:
@@ -178,13 +176,3 @@ def _never_begun(variables: dict[str, Any]) -> list[str]:
         f"`{function}(...)` has not been awaited, so it has not run: it needs `await {function}(...)`"
         for function in islice(functions, 10)
     ]
-
-
-def _input_of(original: Callable[[object], str], nobody: TextIO) -> Callable[[object], str]:
-    def input(prompt: object = "", /) -> str:
-        """Read a line from sys.stdin, if the script has put something there."""
-        if getattr(sys, "stdin", None) is nobody:
-            raise EOFError("input() has nobody to ask here: put the values into the script")
-        return original(prompt)
-
-    return input

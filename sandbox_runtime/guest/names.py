@@ -12,17 +12,6 @@ Path = tuple[str, ...]
 _Position = tuple[int, int]
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BINDING = (*_FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)
-_PLAIN = frozenset(
-    """
-    arg asname attr conversion ctx id is_async kind level lineno module op ops rest tag
-    """.split()  # noqa: SIM905
-)
-_PARTS = {
-    kind: tuple(name for name in reversed(kind._fields) if name not in _PLAIN)
-    for kind in vars(ast).values()
-    if isinstance(kind, type) and issubclass(kind, ast.AST)
-}
-"""The fields of each kind of node that may hold nodes, the last one first."""
 
 
 @dataclass(eq=False, slots=True)
@@ -144,12 +133,9 @@ class Names:
             inner = Scope(node, scope) if kind in _FUNCTIONS else scope
             self._bind_node(node, scope)
             # In the order of the script, so that `global x` is read before x is bound.
-            for name in _PARTS[kind]:
-                part = getattr(node, name, None)
-                for child in reversed(part) if part.__class__ is list else (part,):
-                    if isinstance(child, ast.AST):
-                        self.parents[child] = node
-                        todo.append((child, inner))
+            for child in reversed([*ast.iter_child_nodes(node)]):
+                self.parents[child] = node
+                todo.append((child, inner))
 
     def _bind_node(self, node: ast.AST, scope: Scope) -> None:
         if isinstance(node, ast.Name):

@@ -1,7 +1,6 @@
 """The way out to the host, and what a script prints: standard output and standard error alike."""
 
 import io
-from collections.abc import Callable
 from typing import Protocol
 
 from sandbox_runtime.guest.values import clean, replacement
@@ -19,26 +18,6 @@ class Host(Protocol):
     def emit(self, block: str) -> None: ...
 
 
-class HostFunctions:
-    """Holds the three functions that lead out.
-
-    While the component is built there is no host: a rehearsal plays one (`rehearsal.py`), and the real one
-    is connected last.
-    """
-
-    exchange: Callable[[str, int], str]
-    print: Callable[[str], None]
-    emit: Callable[[str], None]
-
-    def __init__(self, host: Host) -> None:
-        self.connect(host)
-
-    def connect(self, host: Host) -> None:
-        self.exchange = host.exchange
-        self.print = host.print
-        self.emit = host.emit
-
-
 class Output(io.TextIOBase):
     """A text stream that ends at the host.
 
@@ -50,7 +29,7 @@ class Output(io.TextIOBase):
     errors = "replace"
 
     def __init__(self, host: Host) -> None:
-        self._host_functions = host
+        self._out = host
         self._parts: list[str] = []
         self._chars = 0
         self._eager_lines = _EAGER_LINES
@@ -94,7 +73,7 @@ class Output(io.TextIOBase):
         self._parts.clear()
         self._chars = 0
         for start in range(0, len(text), _PIECE_CHARS):
-            self._host_functions.print(text[start : start + _PIECE_CHARS])
+            self._out.print(text[start : start + _PIECE_CHARS])
 
 
 class _OutputBytes(io.RawIOBase):

@@ -8,7 +8,7 @@ from sandbox_runtime.guest.calls import Call, Calls
 from sandbox_runtime.guest.errors import ToolError
 from sandbox_runtime.guest.fetching import Fetching, Response
 from sandbox_runtime.guest.library import LibraryFunction
-from sandbox_runtime.guest.output import HostFunctions
+from sandbox_runtime.guest.output import Host
 from sandbox_runtime.guest.values import encode_value
 
 _MAX_NOTICES = 10
@@ -28,7 +28,7 @@ class ResultLimitError(Exception):
 class PortalModule(types.ModuleType):
     """`emit`, `fetch`, `search`, `describe`, what upstreams offer besides functions, and the exception calls raise."""
 
-    def __init__(self, host: HostFunctions, calls: Calls) -> None:
+    def __init__(self, host: Host, calls: Calls) -> None:
         super().__init__("portal", "What a script can do besides calling upstream functions.")
         self.ToolError = ToolError
         self.Response = Response

@@ -30,13 +30,9 @@ class WorkspaceMount:
         self._workspace = Workspace(calls)
         self._unsaved: list[str] = []
 
-    def mount(self, *, is_writable: bool, file_bytes: int, file_limit: str) -> None:
+    def mount(self, settings: dict[str, Any]) -> None:
         workspace = self._workspace
-        workspace.is_writable, workspace.file_bytes, workspace.file_limit = (
-            is_writable,
-            file_bytes,
-            file_limit,
-        )
+        vars(workspace).update(settings)  # is_writable, file_bytes, file_limit
         if self._is_mounted:
             return
         self._is_mounted = True
@@ -48,7 +44,7 @@ class WorkspaceMount:
         databases.install(workspace)
         _install_imports(opening)
         sys.unraisablehook = self._noting(sys.unraisablehook)
-        if is_writable:
+        if workspace.is_writable:
             tempfile.tempdir = MOUNT
             os.environ.setdefault("TMPDIR", MOUNT)
 
