@@ -119,46 +119,6 @@ class Found(TypedDict):
     notices: list[str]
     namespaces: NotRequired[list[dict[str, Any]]]
 
-class Resource(TypedDict):
-    """Of `upstream`; a template has a `uriTemplate` instead of the `uri`."""
-    upstream: str
-    name: str
-    uri: NotRequired[str]
-    uriTemplate: NotRequired[str]
-    title: NotRequired[str]
-    description: NotRequired[str]
-    mimeType: NotRequired[str]
-    size: NotRequired[int]
-
-class Resources(TypedDict):
-    resources: list[Resource]
-    templates: list[Resource]
-    notices: list[str]
-
-class Contents(TypedDict):
-    """`text`, or `blob` in base64."""
-    uri: NotRequired[str]
-    mimeType: NotRequired[str]
-    text: NotRequired[str]
-    blob: NotRequired[str]
-
-class Prompt(TypedDict):
-    """`arguments` are `{name, description?, required}`."""
-    upstream: str
-    name: str
-    arguments: list[dict[str, Any]]
-    title: NotRequired[str]
-    description: NotRequired[str]
-
-class Prompts(TypedDict):
-    prompts: list[Prompt]
-    notices: list[str]
-
-class Filled(TypedDict):
-    """`messages` are `{role, content}`."""
-    description: str
-    messages: list[dict[str, Any]]
-
 def emit(blocks: Mapping[str, object] | Sequence[Mapping[str, object]]) -> None:
     """Put MCP content blocks, dicts with a "type", into the answer beside the script's value."""
 
@@ -177,17 +137,20 @@ async def search(
 async def describe(function: object) -> FoundFunction:
     """All that is known of one function, given itself or its name, with its `stub`."""
 
-async def resources(upstream: object = None) -> Resources:
-    """What can be read of one upstream, or of all that scripts may read from."""
+async def resources(upstream: object = None) -> dict[str, list[Any]]:
+    """What can be read of one upstream, or of all that scripts may read from: `resources` have `upstream`, `name` and
+    `uri`, `templates` have a `uriTemplate` instead; and `notices`."""
 
-async def read_resource(resource: str | Mapping[str, object], upstream: object = None) -> list[Contents]:
-    """The contents of a resource, given a row of `resources`, or its URI and, if there are several, the upstream."""
+async def read_resource(resource: str | Mapping[str, object], upstream: object = None) -> list[dict[str, Any]]:
+    """The contents of a resource, each with `text`, or `blob` in base64; given a row of `resources`, or its URI and, if
+    there are several, the upstream."""
 
-async def prompts(upstream: object = None) -> Prompts:
-    """The prompts of one upstream, or of all that scripts may read from."""
+async def prompts(upstream: object = None) -> dict[str, list[Any]]:
+    """The `prompts` of one upstream, or of all that scripts may read from, with `upstream`, `name` and `arguments`; and
+    `notices`."""
 
 async def get_prompt(
     prompt: str | Mapping[str, object], arguments: Mapping[str, str] | None = None, upstream: object = None
-) -> Filled:
-    """A prompt, given its name or a row of `prompts`, filled in with `arguments`."""
+) -> dict[str, Any]:
+    """`description` and `messages` of a prompt, given its name or a row of `prompts`, filled in with `arguments`."""
 '''
