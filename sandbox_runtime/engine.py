@@ -1,63 +1,41 @@
-"""The wasm engine: its fixed configuration, what it links into the guest, and one live instance."""
+"""The wasm engine: its fixed configuration, what it links into the guest, and one live instance.
 
+Values and calls cross its border through wasmtime's C bindings. The Python wrapper looks up the types of every call
+anew (20 us each) and passes exceptions through a variable of the whole process; here a host function lets nothing out
+but an error pointer, and text stays bytes.
+"""
+
+import ctypes
 import os
 import sys
+from collections.abc import Callable
 from ctypes import byref
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import wasmtime._ffi as ffi
-from wasmtime import Config, Engine, ExitTrap, Store, WasiConfig, WasmtimeError
+from wasmtime import Config, Engine, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, Linker
 
-from sandbox_runtime import abi
 from sandbox_runtime.lockdown import end_with_parent
-from sandbox_runtime.memory import GuestMemory, HotPages
+from sandbox_runtime.memory import GuestMemory
 
 if TYPE_CHECKING:
     from sandbox_runtime.run_host import RunHost
 
-_HOST = "portal:sandbox/host@0.1.0"
+HostFunction: TypeAlias = Callable[[Any, Any], None]
+"""Takes the array of argument values and the array of result values."""
+
 _MAX_WASM_STACK = 1 << 20
 # What the component needs to exist at all: 366 pages, 30 core instances, 1 memory, 8 tables.
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
+_EXPORTS = ("wake", "prepare", "execute")
 
-UNUSED_FEATURES = (
-    "wasm_threads",
-    "shared_memory",
-    "wasm_tail_call",
-    "wasm_simd",
-    "wasm_relaxed_simd",
-    "wasm_multi_value",
-    "wasm_multi_memory",
-    "wasm_memory64",
-    "wasm_exceptions",
-    "wasm_function_references",
-    "wasm_gc",
-    "gc_support",
-    "wasm_wide_arithmetic",
-    "wasm_custom_page_sizes",
-    "wasm_stack_switching",
-    "wasm_branch_hinting",
-    "wasm_compact_imports",
-    "wasm_component_model_map",
-    "wasm_component_model_implements",
-    "wasm_component_model_accessors",
-    "wasm_component_model_canonical_names",
-    "wasm_component_model_async",
-    "wasm_component_model_async_stackful",
-    "wasm_component_model_more_async_builtins",
-    "concurrency_support",
-)
-"""What the engine could do and CPython does not need: most advisories are about one of these. The names are those of
-the C interface, `wasmtime_config_NAME_set`. Some are on unless they are turned off."""
+NEEDED_FEATURES = ("wasm_bulk_memory", "wasm_component_model", "wasm_reference_types")
+"""What CPython needs of WebAssembly. All else that the engine could do is off: most advisories are about that."""
 
-CONFIGURATION = f"cranelift epoch stack={_MAX_WASM_STACK} without {' '.join(UNUSED_FEATURES)}"
+CONFIGURATION = f"cranelift epoch stack={_MAX_WASM_STACK} {' '.join(NEEDED_FEATURES)}"
 """Names the configuration: code compiled under another one is not loaded."""
 
-
-MONOTONIC_CLOCK = "wasi:clocks/monotonic-clock@0.2.9"
-WALL_CLOCK = "wasi:clocks/wall-clock@0.2.9"
-RANDOM = "wasi:random/random@0.2.9"
 _MAX_RANDOM_BYTES = 1 << 16
 _NS_PER_MS = 1_000_000
 _NS_PER_SECOND = 1_000_000_000
@@ -72,9 +50,31 @@ def new_engine() -> Engine:
     config.strategy = "cranelift"
     config.epoch_interruption = True
     config.max_wasm_stack = _MAX_WASM_STACK
-    for feature in UNUSED_FEATURES:
+    offered = {name[len("wasmtime_config_") : -len("_set")] for name in dir(ffi) if name.endswith("_set")}
+    features = {name for name in offered if name.startswith("wasm_")}
+    for feature in (features - {*NEEDED_FEATURES}) | {"shared_memory", "gc_support", "concurrency_support"}:
         getattr(ffi, f"wasmtime_config_{feature}_set")(config.ptr(), False)
     return Engine(config)
+
+
+def bound(store: Store, memory_bytes: int) -> None:
+    """Let what runs in a store have no more than this, and end with the next tick of the engine's epoch."""
+    store.set_limits(memory_size=memory_bytes, **_BOUNDS)
+    store.set_epoch_deadline(1)
+
+
+def compile_file(component: str, target: str, parent: str) -> None:
+    """Compile a component as a process of its own; `target` is complete on disk at the end. Takes 5 s and 350 MB."""
+    end_with_parent(int(parent))
+    with open(component, "rb") as source:
+        compiled = bytes(Component(new_engine(), source.read()).serialize())
+    try:
+        with open(target, "wb") as file:
+            file.write(compiled)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        sys.exit(NOT_WRITTEN)
 
 
 class GuestEngine:
@@ -91,16 +91,14 @@ class GuestEngine:
         self._linker = Linker(self.engine)
         self._linker.add_wasip2()
         self._linker.allow_shadowing = True
-        interfaces = {_HOST: _host(host), **_wasi(host)}
-        self._kept = [abi.link(self._linker, name, functions) for name, functions in interfaces.items()]
-        self._exports = {name: _export(self._component, name) for name in ("wake", "prepare", "execute")}
+        self._kept = [_link(self._linker, name, functions) for name, functions in _interfaces(host).items()]
+        self._exports = {name: self._component.get_export_index(name) for name in _EXPORTS}
         self.memory = GuestMemory(compiled)
-        self.hot_pages = HotPages(self.memory)
 
     def instantiate(self) -> "GuestInstance":
         """A new instance, ready for a script. The one before must be closed: there is one at a time."""
         instance = self.new_instance()
-        self.hot_pages.touch()
+        self.memory.touch_hot_pages()
         instance.wake()
         return instance
 
@@ -119,14 +117,19 @@ class GuestInstance:
         # No arguments, environment, directories or sockets: WasiConfig grants nothing that is not asked for.
         self._store.set_wasi(WasiConfig())
         self.limit(self.START_MEMORY_BYTES)
-        self._instance = linker.instantiate(self._store, component)
-        self._prepare = self._function(exports["prepare"])
-        self._execute = self._function(exports["execute"])
-        self._wake = self._function(exports["wake"])
+        instance = linker.instantiate(self._store, component)
+        self._functions: dict[str, Any] = {}
+        for name, export in exports.items():
+            self._functions[name] = function = ffi.wasmtime_component_func_t()
+            found = export and ffi.wasmtime_component_instance_get_func(
+                byref(instance._instance), self._store._context(), export.ptr(), byref(function)
+            )
+            if not found:
+                raise WasmtimeError(f"the component does not export {name}")
 
     def wake(self) -> None:
         """Make it an instance of its own, once."""
-        abi.call(self._wake, self._store)
+        self._call("wake")
 
     def limit(self, memory_bytes: int) -> None:
         """Bound the memory from here on, and let the next tick of the engine's epoch end what runs."""
@@ -134,110 +137,156 @@ class GuestInstance:
 
     def prepare(self, script: bytes, namespaces: bytes, *, most: int) -> bytes:
         """The guest's answer; of one longer than `most` bytes, one byte more."""
-        return abi.call_for_text(self._prepare, self._store, script, namespaces, most=most)
+        return self._call("prepare", script, namespaces, most=most)
 
     def execute(self, settings: bytes, *, most: int) -> bytes:
         """The guest's answer; of one longer than `most` bytes, one byte more."""
-        return abi.call_for_text(self._execute, self._store, settings, most=most)
+        return self._call("execute", settings, most=most)
 
     def close(self) -> None:
         self._store.close()
 
-    def _function(self, export: Any) -> Any:
-        function = ffi.wasmtime_component_func_t()
-        found = ffi.wasmtime_component_instance_get_func(
-            byref(self._instance._instance), self._store._context(), export.ptr(), byref(function)
-        )
-        if not found:
-            raise WasmtimeError("the component lacks an export")
-        return function
+    def _call(self, name: str, *texts: bytes, most: int | None = None) -> bytes:
+        """Call an export that takes strings, and returns one if `most` is given.
+
+        Raises:
+            WasmtimeError: The guest trapped, or was stopped.
+        """
+        values, result = (ffi.wasmtime_component_val_t * len(texts))(), ffi.wasmtime_component_val_t()
+        results, count = (None, 0) if most is None else (byref(result), 1)
+        try:
+            for value, text in zip(values, texts, strict=True):
+                _set_text(value, text)
+            error = ffi.wasmtime_component_func_call(
+                byref(self._functions[name]), self._store._context(), values, len(texts), results, count
+            )
+            if error:
+                raise WasmtimeError._from_ptr(error)
+            return b"" if most is None else Text(result).read(most + 1)
+        finally:
+            for value in (*values, result):
+                ffi.wasmtime_component_val_delete(byref(value))
 
 
-def bound(store: Store, memory_bytes: int) -> None:
-    """Let what runs in a store have no more than this, and end with the next tick of the engine's epoch."""
-    store.set_limits(memory_size=memory_bytes, **_BOUNDS)
-    store.set_epoch_deadline(1)
+class Text:
+    """A string of the guest, not copied yet: its size is looked at first. It lives as long as the call."""
+
+    __slots__ = ("_vector", "size")
+
+    def __init__(self, value: Any) -> None:
+        self._vector = value.of.string
+        self.size: int = self._vector.size
+
+    def read(self, most: int) -> bytes:
+        """Its first `most` bytes, UTF-8."""
+        size = min(self.size, most)
+        return ctypes.string_at(self._vector.data, size) if size else b""
 
 
-def exit_status(error: WasmtimeError) -> int | None:
-    """The status if the guest ended its process, else None."""
-    return error.code if isinstance(error, ExitTrap) else None
-
-
-def _export(component: Component, name: str) -> Any:
-    index = component.get_export_index(name)
-    if index is None:
-        raise WasmtimeError(f"the component does not export {name}")
-    return index
-
-
-def _host(host: "RunHost") -> dict[str, abi.HostFunction]:
-    def exchange(arguments: Any, results: Any) -> None:
-        abi.set_text(results[0], host.exchange(abi.Text(arguments[0]), arguments[1].of.s64))
-
-    def print_text(arguments: Any, _: Any) -> None:
-        host.print(abi.Text(arguments[0]))
-
-    def emit(arguments: Any, _: Any) -> None:
-        host.emit(abi.Text(arguments[0]))
-
-    return {"exchange": exchange, "print": print_text, "emit": emit}
-
-
-def _wasi(host: "RunHost") -> dict[str, dict[str, abi.HostFunction]]:
-    """The clocks and the randomness belong to a run, not to the machine (docs/decisions/0006).
+def _interfaces(host: "RunHost") -> dict[str, dict[str, HostFunction]]:
+    """What guests can call. The clocks and the randomness belong to a run, not to the machine (docs/decisions/0006).
 
     Whole interfaces: what is linked under a name takes the place of all that the engine has under it.
     """
-    instant = abi.Datetime()
 
-    def monotonic_now(_: Any, results: Any) -> None:
-        abi.set_u64(results[0], host.monotonic_ns())
-
-    def wait(_: Any, __: Any) -> NoReturn:
+    def wait(_: Any, __: Any) -> None:
         # The engine's own timers know another time, and nothing ends them. The guest's Python waits in `exchange`.
         host.refuse_to_wait()
 
-    def wall_now(_: Any, results: Any) -> None:
-        instant.set(results[0], *divmod(host.wall_ns(), _NS_PER_SECOND))
-
-    def wall_resolution(_: Any, results: Any) -> None:
-        instant.set(results[0], 0, _NS_PER_MS)
-
-    def random_bytes(arguments: Any, results: Any) -> None:
-        size = arguments[0].of.u64
+    def random_bytes(given: Any, out: Any) -> None:
+        size = given[0].of.u64
         if size > _MAX_RANDOM_BYTES:
             raise WasmtimeError(f"{size} random bytes at once")
-        abi.set_bytes(results[0], host.random_bytes(size))
-
-    def random_u64(_: Any, results: Any) -> None:
-        abi.set_u64(results[0], int.from_bytes(host.random_bytes(8), "little"))
+        _set_bytes(out[0], host.random_bytes(size))
 
     return {
-        MONOTONIC_CLOCK: {
-            "now": monotonic_now,
-            "resolution": _resolution,
+        "portal:sandbox/host@0.1.0": {
+            "exchange": lambda given, out: _set_text(out[0], host.exchange(Text(given[0]), given[1].of.s64)),
+            "print": lambda given, _: host.print(Text(given[0])),
+            "emit": lambda given, _: host.emit(Text(given[0])),
+        },
+        "wasi:clocks/monotonic-clock@0.2.9": {
+            "now": lambda _, out: _set_u64(out[0], host.monotonic_ns()),
+            "resolution": lambda _, out: _set_u64(out[0], _NS_PER_MS),
             "subscribe-duration": wait,
             "subscribe-instant": wait,
         },
-        WALL_CLOCK: {"now": wall_now, "resolution": wall_resolution},
-        RANDOM: {"get-random-bytes": random_bytes, "get-random-u64": random_u64},
+        "wasi:clocks/wall-clock@0.2.9": {
+            "now": lambda _, out: _set_datetime(out[0], host.wall_ns()),
+            "resolution": lambda _, out: _set_datetime(out[0], _NS_PER_MS),
+        },
+        "wasi:random/random@0.2.9": {
+            "get-random-bytes": random_bytes,
+            "get-random-u64": lambda _, out: _set_u64(out[0], int.from_bytes(host.random_bytes(8), "little")),
+        },
     }
 
 
-def _resolution(_: Any, results: Any) -> None:
-    abi.set_u64(results[0], _NS_PER_MS)
+def _link(linker: Linker, instance: str, functions: dict[str, HostFunction]) -> list[Any]:
+    """Offer functions to guests as an instance. What is returned must live as long as the linker."""
+    kept = []
+    with linker.root() as root, root.add_instance(instance) as target:
+        for name, function in functions.items():
+            callback, text = _callback(function), name.encode()
+            error = ffi.wasmtime_component_linker_instance_add_func(
+                target.ptr(), ctypes.create_string_buffer(text), len(text), callback, None, _NO_FINALIZER
+            )
+            if error:
+                raise WasmtimeError._from_ptr(error)
+            kept.append(callback)
+    return kept
 
 
-def compile_file(component: str, target: str, parent: str) -> None:
-    """Compile a component as a process of its own; `target` is complete on disk at the end. Takes 5 s and 350 MB."""
-    end_with_parent(int(parent))
-    with open(component, "rb") as source:
-        compiled = bytes(Component(new_engine(), source.read()).serialize())
-    try:
-        with open(target, "wb") as file:
-            file.write(compiled)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        sys.exit(NOT_WRITTEN)
+_NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
+
+
+def _callback(function: HostFunction) -> Any:
+    def enter(_data: Any, _context: Any, _type: Any, arguments: Any, _n: Any, results: Any, _m: Any) -> int:
+        try:
+            function(arguments, results)
+        except BaseException as error:  # noqa: BLE001  # an exception must not unwind through native frames
+            if not isinstance(error, WasmtimeError):
+                error = WasmtimeError(f"host function failed: {type(error).__name__}")
+            return ctypes.cast(error._consume(), ctypes.c_void_p).value or 0
+        return 0
+
+    return ffi.wasmtime_component_func_callback_t(enter)
+
+
+_VALUE_BYTES = ctypes.sizeof(ffi.wasmtime_component_val_t)
+_CONTENT_OFFSET: int = ffi.wasmtime_component_val_t.of.offset
+
+
+def _set_text(value: Any, text: bytes) -> None:
+    vector = ffi.wasm_byte_vec_t()
+    source = ctypes.cast(ctypes.c_char_p(text), ctypes.POINTER(ffi.wasm_byte_t))
+    ffi.wasm_byte_vec_new(byref(vector), len(text), source)
+    value.of.string = vector
+    value.kind = ffi.WASMTIME_COMPONENT_STRING.value
+
+
+def _set_u64(value: Any, number: int) -> None:
+    value.of.u64 = number
+    value.kind = ffi.WASMTIME_COMPONENT_U64.value
+
+
+def _set_bytes(value: Any, content: bytes) -> None:
+    """Set a `list<u8>`: each byte is a value of its own, 32 bytes wide, so keep it short."""
+    ffi.wasmtime_component_vallist_new_uninit(byref(value.of.list), len(content))
+    layout = bytearray(len(content) * _VALUE_BYTES)
+    layout[::_VALUE_BYTES] = bytes([ffi.WASMTIME_COMPONENT_U8.value]) * len(content)
+    layout[_CONTENT_OFFSET::_VALUE_BYTES] = content
+    ctypes.memmove(value.of.list.data, bytes(layout), len(layout))
+    value.kind = ffi.WASMTIME_COMPONENT_LIST.value
+
+
+def _set_datetime(value: Any, ns: int) -> None:
+    """Set WASI's record of seconds and nanoseconds."""
+    fields = value.of.record
+    ffi.wasmtime_component_valrecord_new_uninit(byref(fields), 2)
+    value.kind = ffi.WASMTIME_COMPONENT_RECORD.value
+    seconds, nanoseconds = fields.data[0], fields.data[1]
+    seconds.name, nanoseconds.name = ffi.str_to_capi("seconds"), ffi.str_to_capi("nanoseconds")
+    _set_u64(seconds.val, ns // _NS_PER_SECOND)
+    nanoseconds.val.of.u32 = ns % _NS_PER_SECOND
+    nanoseconds.val.kind = ffi.WASMTIME_COMPONENT_U32.value

@@ -8,15 +8,17 @@ once, and then asked for in one go: at half the price, and before a script waits
 import ctypes
 import mmap
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import groupby
 from struct import Struct
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO
 
-_MAPS_BYTES: Final = 1 << 20
-
-_Mapping: TypeAlias = tuple[int, int, bytes]
-"""Where it starts and ends, and the inode of its file."""
+_MAPS_BYTES = 1 << 20
+_PAGE_BYTES = mmap.PAGESIZE
+_ENTRY = Struct("<Q")  # of /proc/self/pagemap, one for each page
+_PRESENT, _OF_FILE = 1 << 63, 1 << 61
+_POPULATE_WRITE = 23  # since Linux 5.14; an older one refuses, and pages fault as ever
 
 
 class GuestMemory:
@@ -25,116 +27,72 @@ class GuestMemory:
     def __init__(self, compiled: str) -> None:
         self._inode = str(os.stat(compiled).st_ino).encode()
         self._maps: BinaryIO | None = None
+        self._hot_ranges: Sequence[tuple[int, int]] = ()
+        """Offset and size of each, in bytes from the start of the memory."""
+        self._start = 0
+        self._madvise = ctypes.CDLL(None).madvise
+        self._madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 
     def open(self) -> None:
         """Open what tells where the memory lies. Comes after a fork, and before files are given up."""
-        if sys.platform == "linux":
+        with suppress(OSError):  # other systems have no such file
             self._maps = open("/proc/self/maps", "rb", buffering=0)  # noqa: SIM115  # stays open
-
-    def image(self) -> tuple[int, int]:
-        """Where the part lies that the compiled component is the image of: its largest writable mapping.
-
-        Raises:
-            OSError, LookupError: It cannot be seen, or there is none.
-        """
-        return self._image(self._writable())
 
     def size_bytes(self) -> int:
         """How much the instance has by now, from its image on; 0 where that cannot be seen.
 
         What it may still grow into lies behind that and is not writable, so nothing else lies side by side with it.
         """
-        if self._maps is None:
-            return 0
-        try:
-            writable = self._writable()
-            first, last = self._image(writable)
-        except (OSError, LookupError):
-            return 0
-        for start, end, _ in writable:
+        mappings = self._writable()
+        first, last = self._image(mappings)
+        for start, end, _ in mappings:
             if start == last:
                 last = end
         return last - first
 
-    def _image(self, writable: Sequence[_Mapping]) -> tuple[int, int]:
-        found = [(start, end) for start, end, inode in writable if inode == self._inode]
-        if not found:
-            raise LookupError("no memory of an instance")
-        return max(found, key=lambda place: place[1] - place[0])
+    def learn_hot_pages(self) -> None:
+        """Take the pages that were written to in the one instance that is alive: those no longer the file's."""
+        self.open()
+        start, end = self._image(self._writable())
+        with suppress(OSError), open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+            pagemap.seek(start // _PAGE_BYTES * _ENTRY.size)
+            entries = _ENTRY.iter_unpack(pagemap.read((end - start) // _PAGE_BYTES * _ENTRY.size))
+            ranges, offset = [], 0
+            for is_own, pages in groupby(entries, lambda entry: entry[0] & (_PRESENT | _OF_FILE) == _PRESENT):
+                size = sum(1 for _ in pages) * _PAGE_BYTES
+                if is_own:
+                    ranges.append((offset, size))
+                offset += size
+            self._hot_ranges = ranges
 
-    def _writable(self) -> list[_Mapping]:
-        """By address."""
+    def touch_hot_pages(self) -> None:
+        """Have them copied in the one instance that is alive, and new. Where they cannot be, only time is lost."""
+        if not self._touch():
+            # The memory of this instance lies elsewhere than that of the one before.
+            self._start, _ = self._image(self._writable())
+            if not self._touch():
+                self._hot_ranges = ()  # a kernel that does not know how
+
+    def _touch(self) -> bool:
+        madvise, start = self._madvise, self._start
+        return all(madvise(start + offset, size, _POPULATE_WRITE) == 0 for offset, size in self._hot_ranges)
+
+    def _writable(self) -> list[tuple[int, int, bytes]]:
+        """Where each writable mapping starts and ends, and the inode of its file; by address."""
+        if self._maps is None:
+            return []
+        text = b""
+        while more := os.pread(self._maps.fileno(), _MAPS_BYTES, len(text)):  # about a page at a time
+            text += more
         found = []
-        for line in self._mappings():
+        for line in text.splitlines():
             place, access, _, _, inode, *_ = line.split(maxsplit=5)
             if b"w" in access:
                 start, _, end = place.partition(b"-")
                 found.append((int(start, 16), int(end, 16), inode))
         return found
 
-    def _mappings(self) -> list[bytes]:
-        """The lines of /proc/self/maps, which gives about a page at a time."""
-        assert self._maps is not None
-        text = b""
-        while more := os.pread(self._maps.fileno(), _MAPS_BYTES, len(text)):
-            text += more
-        return text.splitlines()
-
-
-_PAGE_BYTES = mmap.PAGESIZE
-_ENTRY = Struct("<Q")  # of /proc/self/pagemap, one for each page
-_PRESENT, _OF_FILE = 1 << 63, 1 << 61
-_POPULATE_WRITE = 23  # since Linux 5.14; an older one refuses, and pages fault as ever
-
-
-class HotPages:
-    """Knows them as ranges of bytes from the start of the memory. Where they cannot be had, only time is lost."""
-
-    def __init__(self, memory: GuestMemory) -> None:
-        self._memory = memory
-        self._ranges: Sequence[tuple[int, int]] = ()
-        self._start = 0
-        self._madvise = ctypes.CDLL(None).madvise
-        self._madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
-
-    def learn(self) -> None:
-        """Take the pages that were written to in the one instance that is alive."""
-        if sys.platform != "linux":
-            return
-        try:
-            self._memory.open()
-            start, end = self._memory.image()
-            with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
-                self._ranges = [*_ranges(pagemap, start, end)]
-        except (OSError, LookupError):
-            self._ranges = ()
-
-    def touch(self) -> None:
-        """Have them copied in the one instance that is alive, and new."""
-        if self._ranges and not self._touch():
-            # The memory of this instance lies elsewhere than that of the one before.
-            try:
-                self._start, _ = self._memory.image()
-            except (OSError, LookupError):
-                self._ranges = ()
-            if not self._touch():
-                self._ranges = ()  # a kernel that does not know how
-
-    def _touch(self) -> bool:
-        madvise, start = self._madvise, self._start
-        return all(madvise(start + offset, size, _POPULATE_WRITE) == 0 for offset, size in self._ranges)
-
-
-def _ranges(pagemap: BinaryIO, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The pages that are no longer the file's, side by side ones as one range."""
-    count = (end - start) // _PAGE_BYTES
-    pagemap.seek(start // _PAGE_BYTES * _ENTRY.size)
-    entries = [entry for (entry,) in _ENTRY.iter_unpack(pagemap.read(count * _ENTRY.size))]
-    is_own = [entry & _PRESENT and not entry & _OF_FILE for entry in entries]
-    first = None
-    for page, own in enumerate([*is_own, False]):
-        if own and first is None:
-            first = page
-        elif not own and first is not None:
-            yield first * _PAGE_BYTES, (page - first) * _PAGE_BYTES
-            first = None
+    def _image(self, mappings: Sequence[tuple[int, int, bytes]]) -> tuple[int, int]:
+        """Where the part lies that the compiled component is the image of: its largest writable mapping."""
+        images = ((start, end) for start, end, inode in mappings if inode == self._inode)
+        return max(images, key=lambda place: place[1] - place[0], default=(0, 0))

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from wasmtime import WasmtimeError
 
-from sandbox_runtime.abi import Text
+from sandbox_runtime.engine import Text
 from sandbox_runtime.frames import (
     COUNT,
     MAX_BLOCKS,

@@ -12,9 +12,9 @@ import socket
 import threading
 import time
 
-from wasmtime import WasmtimeError
+from wasmtime import ExitTrap, WasmtimeError
 
-from sandbox_runtime.engine import GuestEngine, exit_status
+from sandbox_runtime.engine import GuestEngine
 from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
@@ -185,9 +185,8 @@ class Worker:
             return self._host.stopped
         if self._clock.is_exceeded:
             return TrapCause.CPU
-        status = exit_status(error)
-        if status is not None:
-            return TrapCause.CLEAN_EXIT if status == 0 else TrapCause.EXIT
+        if isinstance(error, ExitTrap):
+            return TrapCause.CLEAN_EXIT if error.code == 0 else TrapCause.EXIT
         if "call stack exhausted" in message:
             return TrapCause.STACK
         # CPython aborts where it cannot even raise MemoryError, and what takes an answer in where there is no room.
@@ -288,7 +287,7 @@ def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
     try:
         instance.prepare(_REHEARSAL, b"rehearsal", most=1 << 16)
         instance.execute(json.dumps(_SETTINGS).encode(), most=1 << 16)
-        engine.hot_pages.learn()
+        engine.memory.learn_hot_pages()
     finally:
         instance.close()
         host.end()

@@ -58,7 +58,7 @@ def split(compiled: Path) -> Measures:
 
 def _round(engine: GuestEngine, host: RunHost, steps: Steps) -> None:
     instance: GuestInstance = steps.timed("instantiate", engine.new_instance)
-    steps.timed("copy pages", engine.hot_pages.touch)
+    steps.timed("copy pages", engine.memory.touch_hot_pages)
     steps.timed("wake", instance.wake)
     host.begin(START, None)
     script = TRIVIAL.encode()

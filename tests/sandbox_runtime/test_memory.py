@@ -39,5 +39,5 @@ def test_a_memory_that_is_found_nowhere_is_given_up_without_an_error(compiled: s
     host = RunHost()
     engine = GuestEngine(compiled, host)
     learn_hot_pages(engine, host)
-    engine.hot_pages.touch()  # no instance is alive
+    engine.memory.touch_hot_pages()  # no instance is alive
     assert faults_of_a_script(engine) > 0
