@@ -8,7 +8,6 @@ import contextlib
 import errno
 import hashlib
 import importlib.metadata
-import importlib.resources
 import os
 import platform
 import subprocess
@@ -29,12 +28,8 @@ _UNUSED_SECONDS = 30 * 86400
 
 
 def guest_component() -> Path:
-    """The component that came with this package.
-
-    Raises:
-        ComponentError: It is not there.
-    """
-    path = Path(str(importlib.resources.files("sandbox_runtime"))) / "guest.wasm"
+    """The component that came with this package. Raises ComponentError: it is not there."""
+    path = Path(__file__).resolve().with_name("guest.wasm")
     if not path.is_file():
         raise ComponentError("the sandbox's guest component, sandbox_runtime/guest.wasm, is missing")
     return path
@@ -43,6 +38,13 @@ def guest_component() -> Path:
 def default_cache(environ: Mapping[str, str]) -> Path:
     """$MCP_CODE_PORTAL_CACHE, or the system's folder for caches."""
     return Path(environ[CACHE_VARIABLE]) if environ.get(CACHE_VARIABLE) else cache_folder(environ)
+
+
+def component_sha256(component: Path) -> str:
+    """The hash of a component, in hex; takes 20 ms."""
+    # In pieces: read at once, its 30 MB stay with the process whenever the allocator keeps them.
+    with component.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class AotCache:
@@ -69,7 +71,8 @@ class AotCache:
         name = f"guest-{_key(sha256 or component_sha256(component))}.cwasm"
         with contextlib.suppress(OSError):  # read-only, or full
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_private(self._folder):
+            status = self._folder.stat()
+            if status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022:
                 return self._compile_once(component, self._folder / name)
         self._progress(
             f"the cache folder cannot be used; set {CACHE_VARIABLE} to a private one to start faster"
@@ -89,70 +92,51 @@ class AotCache:
             self._temporary.cleanup()
 
     def _compile_once(self, component: Path, target: Path) -> Path:
-        """Portals that start at once compile it each for itself: the last one to be done wins."""
+        """Portals that start at once compile it each for itself: the first one to be done wins."""
         if not target.is_file():
             self._progress("preparing the sandbox for this machine, once (about 5 s)")
-            self._compile(component, target)
-            _prune(target)
+            partial = target.with_suffix(f".{os.getpid()}.partial")
+            try:
+                self._compile(component, partial)
+                if not target.is_file():
+                    partial.replace(target)
+            finally:
+                partial.unlink(missing_ok=True)
+        # Remove what no portal has used for a month: every new version leaves 50 MB behind.
         with contextlib.suppress(OSError):
             os.utime(target)
+            for other in target.parent.glob("guest-*"):
+                if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+                    other.unlink()
         return target
 
     def _compile(self, component: Path, target: Path) -> None:
         """Compile in a process of its own: the engine can abort its process, and takes 350 MB while it compiles."""
-        partial = target.with_suffix(f".{os.getpid()}.partial")
-        arguments = (str(component.absolute()), str(partial))
-        try:
-            with start_process("sandbox_runtime.engine", "compile_file", *arguments) as child:
-                self._compiling = child
-                try:
-                    # `close` may have come before it could have seen this child.
-                    status = -1 if self._is_closed else child.wait(_COMPILE_SECONDS)
-                finally:
-                    child.kill()
-            if status == NOT_WRITTEN:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.parent))
-            if status != 0:
-                raise ComponentError(f"the guest component did not compile (status {status})")
-            partial.replace(target)
-        finally:
-            self._compiling = None
-            partial.unlink(missing_ok=True)
-
-
-def component_sha256(component: Path) -> str:
-    """The hash of a component, in hex; takes 20 ms."""
-    # In pieces: read at once, its 30 MB stay with the process whenever the allocator keeps them.
-    with component.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _prune(kept: Path) -> None:
-    """Remove what no portal has used for a month: every new version leaves 50 MB behind."""
-    for other in kept.parent.glob("guest-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
-                other.unlink()
-
-
-def _is_private(folder: Path) -> bool:
-    status = folder.stat()
-    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
+        with start_process(
+            "sandbox_runtime.engine", "compile_file", str(component.absolute()), str(target)
+        ) as child:
+            self._compiling = child
+            try:
+                # `close` may have come before it could have seen this child.
+                status = -1 if self._is_closed else child.wait(_COMPILE_SECONDS)
+            finally:
+                child.kill()
+                self._compiling = None
+        if status == NOT_WRITTEN:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.parent))
+        if status != 0:
+            raise ComponentError(f"the guest component did not compile (status {status})")
 
 
 def _key(sha256: str) -> str:
     """Everything that compiled code depends on."""
-    machine = (platform.system(), platform.machine(), _cpu())
+    cpu = platform.processor()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    machine = (platform.system(), platform.machine(), cpu)
     parts = (sha256, importlib.metadata.version("wasmtime"), CONFIGURATION, *machine)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def main() -> None:
