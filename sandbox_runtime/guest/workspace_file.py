@@ -1,5 +1,6 @@
 """Files of the workspace: read as a whole when they are opened, given back when they are flushed or closed."""
 
+import _pyio  # type: ignore[import-not-found]  # typeshed has no stub of it
 import base64
 import errno
 import functools
@@ -31,6 +32,8 @@ class WorkspaceFile(io.RawIOBase):
     """An open file. What is written is kept here until `save`, which every flush and every close calls."""
 
     closefd = True
+    _blksize = io.DEFAULT_BUFFER_SIZE
+    _isatty_open_only = io.RawIOBase.isatty
 
     def __init__(self, workspace: Workspace, shown: Any, place: str, flags: int) -> None:
         """Open it as `os.open` would with `flags`.
@@ -202,11 +205,15 @@ class SavingRandom(io.BufferedRandom):
 
 
 class Open:
-    """`open`, for the workspace and all else. No function: one becomes a method of a class that holds it."""
+    """`open`, for the workspace and all else. No function: one becomes a method of a class that holds it.
+
+    What it opens in the workspace is put together by `_pyio`, the `open` that Python has in Python.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._original = io.open
+        self._file_io: Any = io.FileIO
         functools.update_wrapper(self, io.open)
 
     def install(self) -> None:
@@ -214,6 +221,9 @@ class Open:
         for module, name in _NAMES_OF_OPEN:
             if module in sys.modules:
                 setattr(sys.modules[module], name, self)
+        kinds = {name: getattr(io, name) for name in ("BufferedReader", "TextIOWrapper")}
+        kinds |= {"BufferedWriter": SavingWriter, "BufferedRandom": SavingRandom, "FileIO": self._raw}
+        vars(_pyio).update(kinds)
         io.FileIO = sys.modules["_io"].FileIO = _file_io_of(self)  # type: ignore[misc,attr-defined]
 
     def __call__(
@@ -227,13 +237,10 @@ class Open:
         closefd: bool = True,
         opener: Any = None,
     ) -> Any:
-        if not self.has(file):
-            return self._original(file, mode, buffering, encoding, errors, newline, closefd, opener)
-        raw = self._raw(file, _flags_of(mode), opener)
-        if not isinstance(raw, WorkspaceFile):
-            return self._original(raw, mode, buffering, encoding, errors, newline)
-        opened = _wrapped(raw, mode, buffering, encoding, errors, newline)
-        if raw.writable():
+        is_ours = self.has(file)
+        function: Any = _pyio.open if is_ours else self._original
+        opened = function(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        if is_ours and opened.writable():
             self._workspace.add_writer(opened)
         return opened
 
@@ -241,14 +248,17 @@ class Open:
         """Whether it is a path in the workspace, or the number of an open file of it."""
         return self._workspace.locate(file) is not None or self._workspace.file(file) is not None
 
-    def _raw(self, file: Any, flags: int, opener: Any) -> WorkspaceFile | int:
-        """The file itself, or the number of one elsewhere that an opener came back with."""
+    def _raw(self, file: Any, mode: str, closefd: bool, opener: Any) -> Any:
+        """The file itself, or that elsewhere of which an opener came back with the number."""
+        flags = _FLAGS[mode[0]]
+        if "+" in mode:
+            flags = flags & ~os.O_WRONLY | os.O_RDWR
         place = self._workspace.locate(file)
         if place is not None and opener is None:
             return WorkspaceFile(self._workspace, file, place, flags)
         number: int = file if place is None else opener(file, flags)
         if self._workspace.file(number) is None:
-            return number
+            return self._file_io(number, mode, closefd)
         raw: WorkspaceFile = self._workspace.release(number)
         raw.name = file
         return raw
@@ -268,45 +278,3 @@ def _file_io_of(opening: Open) -> Any:
             return opening(file, mode.replace("b", "") + "b", 0, None, None, None, closefd, opener)
 
     return FileIO
-
-
-def _flags_of(mode: str) -> int:
-    """What `os.open` would be given for a mode of `open`.
-
-    Raises:
-        ValueError: As `open` says it.
-    """
-    letters = set(mode)
-    if letters - set("rwxabt+") or len(mode) > len(letters):
-        raise ValueError(f"invalid mode: {mode!r}")
-    if {"t", "b"} <= letters:
-        raise ValueError("can't have text and binary mode at once")
-    if len(letters & set("rwxa")) != 1:
-        raise ValueError("must have exactly one of create/read/write/append mode")
-    flags = _FLAGS[(letters & set("rwxa")).pop()]
-    return flags & ~(os.O_WRONLY | os.O_RDONLY) | os.O_RDWR if "+" in letters else flags
-
-
-def _wrapped(
-    raw: WorkspaceFile,
-    mode: str,
-    buffering: int,
-    encoding: str | None,
-    errors: str | None,
-    newline: str | None,
-) -> Any:
-    """The file object that `open` returns for a raw file."""
-    is_binary = "b" in mode
-    if is_binary and (encoding, errors, newline) != (None, None, None):
-        raise ValueError("binary mode doesn't take an encoding, errors or newline argument")
-    if buffering == 0:
-        if not is_binary:
-            raise ValueError("can't have unbuffered text I/O")
-        return raw
-    kind: Any = SavingRandom if "+" in mode else SavingWriter if raw.writable() else io.BufferedReader
-    buffer = kind(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
-    if is_binary:
-        return buffer
-    text = io.TextIOWrapper(buffer, encoding, errors, newline, line_buffering=buffering == 1)
-    text.mode = mode  # type: ignore[misc]  # open itself does so
-    return text
