@@ -9,7 +9,7 @@ from typing import Any, Final
 from manifests.json_value import Json
 from manifests.names import function_names
 from manifests.schema_validation import SchemaValidator, SoundNode
-from portal.library.plain_text import comment, default_text, docstring, literal_text, one_line
+from portal.library.plain_text import comment, default_text, docstring, one_line
 from portal.library.results import declared_result
 from portal.library.schema import CONDITIONS, arguments_schema, is_kind
 from portal.library.schema_types import (
@@ -207,23 +207,14 @@ def admits(node: SoundNode, value: Json) -> bool:
 def _parameter(name: str, key: str, node: SoundNode, type_: Type, is_required: bool) -> Parameter:
     default = node.get("default", MISSING) if isinstance(node, dict) else MISSING
     source, doc, sent = "" if is_required else "...", value_doc(_described(node)), MISSING
-    if default is not MISSING and (not is_required or admits(node, default)):
+    fits = default is not MISSING and admits(node, default)
+    if default is not MISSING and (fits or not is_required):
         sent, is_required = default if is_required else MISSING, False
         type_ = union([type_, NONE]) if default is None else type_
-        source = (default_text(default) if _takes_default(type_, default) else None) or "..."
+        source = (default_text(default) if fits or default is None else None) or "..."
         if source == "...":
             doc = f"{doc} Default: {one_line(json.dumps(default, ensure_ascii=False), 60)}".strip()
     return Parameter(name, key, text(type_), is_required, source, doc, admits(node, None), sent)
-
-
-def _takes_default(type_: Type, default: Json) -> bool:
-    """Whether a type checker takes the default, a scalar or an empty container, as one of the type."""
-    word = "None" if default is None else type(default).__name__
-    if isinstance(default, list | dict):
-        return type_ == ANY or any(each.startswith(f"{word}[") for each in type_)
-    exact = "" if isinstance(default, float) else f"={literal_text(default)}"
-    fitting = {"Any", word, exact, *(["float"] if type(default) is int else [])}
-    return not fitting.isdisjoint(type_)
 
 
 def _described(node: SoundNode) -> SoundNode:

@@ -290,10 +290,8 @@ def parts(nodes: Iterable[SoundNode]) -> Iterator[dict[str, Any]]:
 
 def _take(whole: dict[str, Any], part: dict[str, Any]) -> None:
     """Add what a further part asks for; where two say different things of one value, the nearer one stays."""
-    for key, child in part.get("properties", {}).items():
-        properties = whole.setdefault("properties", {})
-        nearer = properties.get(key, True)
-        properties[key] = child if nearer is True else {"allOf": [nearer, child]}
+    if "properties" in part:
+        whole["properties"] = {**part["properties"], **whole.get("properties", {})}
     whole["required"] = [*whole.get("required", ()), *part.get("required", ())]
     for word in ("type", "enum", "items", "prefixItems", "additionalProperties", "anyOf", "title"):
         if word in part:
@@ -313,7 +311,7 @@ def _hints(node: dict[str, Any]) -> Iterator[str]:
     """What a type cannot say about a value, in a few words."""
     if node.get("deprecated"):
         yield "deprecated"
-    if node.get("format") and node["format"] not in _SILENT_FORMATS:
+    if node.get("format"):
         yield one_line(node["format"], 30)
     yield from _bounds(node)
     if 0 < len(node.get("pattern", "")) <= 60:
@@ -356,6 +354,5 @@ _TYPE_WORDS: Final = frozenset(
     "type enum properties additionalProperties items prefixItems anyOf allOf $ref".split()  # noqa: SIM905
 )
 _DEFINITION_FOLDERS: Final = frozenset({"$defs", "definitions", "schemas"})
-_SILENT_FORMATS: Final = frozenset({"int32", "int64", "float", "double", "string"})
 _MOST: Final = 2**31
 _NAME_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
