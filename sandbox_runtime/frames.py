@@ -4,7 +4,6 @@ import enum
 import os
 import select
 import socket
-from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -114,11 +113,7 @@ class FrameReader:
         self._buffer += data
 
     def take(self) -> tuple[int, bytes] | None:
-        """The next frame, kind and payload, or None while it is not whole.
-
-        Raises:
-            FrameError: It is longer than allowed.
-        """
+        """The next frame, kind and payload, or None while it is not whole. Raises FrameError: it is too long."""
         buffer = self._buffer
         if len(buffer) < HEADER.size:
             return None
@@ -133,19 +128,13 @@ class FrameReader:
         del buffer[:end]
         return kind, payload
 
-    def frames(self) -> Iterator[tuple[int, bytes]]:
-        while (frame := self.take()) is not None:
-            yield frame
-
 
 def frame(kind: int, *parts: bytes) -> bytes:
     """One frame, as bytes."""
-    payload = b"".join(parts)
-    return HEADER.pack(len(payload), kind) + payload
+    return b"".join((HEADER.pack(sum(map(len, parts)), kind), *parts))
 
 
 _RECEIVE_BYTES = 1 << 18
-_COPY_BELOW_BYTES = 1 << 16
 _LONGEST_WAIT_MS = 86_400_000
 
 
@@ -162,23 +151,16 @@ class Channel:
 
     def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None:
         """Send a frame; `before` is a whole one that goes out in the same moment."""
-        length = sum(map(len, parts))
-        header = HEADER.pack(length, kind)
         try:
-            if length < _COPY_BELOW_BYTES:
-                self._socket.sendall(b"".join((before, header, *parts)))
-            else:
-                for part in (before + header, *parts):
-                    self._socket.sendall(part)
+            self._socket.sendall(before + frame(kind, *parts))
         except OSError:
             os._exit(0)
 
     def receive(self) -> tuple[int, bytes]:
         """The next frame; waits without end."""
         while True:
-            frame = self._reader.take()
-            if frame is not None:
-                return frame
+            if (taken := self._reader.take()) is not None:
+                return taken
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
             except OSError:

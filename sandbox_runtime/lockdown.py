@@ -111,26 +111,15 @@ def seal() -> list[str]:
     """
     if sys.platform != "linux":
         return []
-    for name in (
-        "RLIMIT_NOFILE",
-        "RLIMIT_NPROC",
-        "RLIMIT_CORE",
-        "RLIMIT_FSIZE",
-        "RLIMIT_MEMLOCK",
-        "RLIMIT_MSGQUEUE",
-    ):
-        _limit(name, 0)
     # Of address space a guest reserves gigabytes that nobody uses; what a worker fills, this bounds.
-    _limit("RLIMIT_DATA", _MOST_DATA_BYTES)
+    most = {"DATA": _MOST_DATA_BYTES}
+    for name in ("NOFILE", "NPROC", "CORE", "FSIZE", "MEMLOCK", "MSGQUEUE", "DATA"):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most.get(name, 0),) * 2)
     # Its numbers are those of one machine type; on others the measures above have to do.
     if platform.machine() != "x86_64" or not _seccomp(ctypes.CDLL(None, use_errno=True)):
         return ["rlimits"]
     return ["rlimits", "seccomp"]
-
-
-def _limit(name: str, value: int) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(getattr(resource, name), (value, value))
 
 
 def _landlock(libc: Any) -> int:

@@ -45,7 +45,6 @@ def work(compiled: str, descriptor: str, parent: str) -> None:
     Worker(passed_on(descriptor), engine, host, int(parent)).serve()
 
 
-READY = b"ready"
 _ORDER_BYTES = 64
 
 
@@ -64,7 +63,7 @@ def fork_server(compiled: str, descriptor: str, parent: str) -> None:
     gc.freeze()
     server = os.getpid()
     children: dict[bytes, int] = {}
-    control.send(READY)
+    control.send(b"!")  # it is ready
     while True:
         order, descriptors, _, _ = socket.recv_fds(control, _ORDER_BYTES, 1)
         number = order[1:]

@@ -15,8 +15,7 @@ from typing import Protocol
 import wasmtime
 
 from sandbox_runtime.errors import WorkerStartError
-from sandbox_runtime.frames import COUNT, HEADER, FrameError, FrameReader, ToPortal, ToWorker
-from sandbox_runtime.worker import READY
+from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker, frame
 
 _START_SECONDS = 10.0
 _SERVER_START_SECONDS = 20.0
@@ -147,22 +146,15 @@ class ForkLauncher:
     async def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        answer = b""
-        try:
-            with theirs:
-                self._server = start_process(
-                    "sandbox_runtime.worker", "fork_server", str(self._compiled), end=theirs
-                )
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_SERVER_START_SECONDS):
-                    answer = await asyncio.get_running_loop().sock_recv(ours, len(READY))
-        finally:
-            if answer != READY:
-                ours.close()
-                self.start_afresh()
-        if answer != READY:
-            raise WorkerStartError("the fork server did not start")
-        return ours
+        with theirs:
+            compiled = str(self._compiled)
+            self._server = start_process("sandbox_runtime.worker", "fork_server", compiled, end=theirs)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SERVER_START_SECONDS):
+                if await asyncio.get_running_loop().sock_recv(ours, 1):
+                    return ours
+        ours.close()
+        raise WorkerStartError("the fork server did not start")
 
 
 class FrameListener(Protocol):
@@ -192,8 +184,8 @@ class WorkerProcess(asyncio.Protocol):
         self._reader = FrameReader(_IDLE_FRAME_BYTES)
         self._listener: FrameListener | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._transport: asyncio.Transport | None = None
-        self._kill: Callable[[], None] | None = None
+        self._transport: asyncio.Transport
+        self._kill: Callable[[], None] = lambda: None
 
     @classmethod
     async def start(cls, launcher: Launcher, on_death: Callable[["WorkerProcess"], None]) -> "WorkerProcess":
@@ -202,29 +194,27 @@ class WorkerProcess(asyncio.Protocol):
         Raises:
             WorkerStartError: It ended, did not become ready in 10 s, or there is no process for it.
         """
-        worker = cls(on_death)
-        is_started = False
         try:
             ours, theirs = socket.socketpair()
-        except OSError as error:
-            raise WorkerStartError(_reason(error)) from error
-        ours.setblocking(False)
-        try:
             with theirs:
-                worker._kill = await launcher.launch(theirs)
-            await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
-            async with asyncio.timeout(_START_SECONDS):
-                await worker._ready
-            is_started = True
+                _, worker = await asyncio.get_running_loop().create_connection(
+                    lambda: cls(on_death), sock=ours
+                )
+                try:
+                    worker._kill = await launcher.launch(theirs)
+                    theirs.close()
+                    async with asyncio.timeout(_START_SECONDS):
+                        await worker._ready
+                except BaseException:
+                    worker.kill("it did not start")
+                    raise
         except TimeoutError as error:
             launcher.start_afresh()
             raise WorkerStartError("a worker did not become ready") from error
         except (OSError, RuntimeError) as error:  # no thread to be had is a RuntimeError
-            raise WorkerStartError(_reason(error)) from error
-        finally:
-            if not is_started:
-                worker.kill("it did not start")
-                ours.close()
+            # Without the paths of the host that it may name.
+            told = error.strerror or "the system refuses" if isinstance(error, OSError) else str(error)
+            raise WorkerStartError(told) from error
         return worker
 
     def listen(self, listener: FrameListener | None, max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
@@ -234,18 +224,16 @@ class WorkerProcess(asyncio.Protocol):
 
     def send(self, kind: ToWorker, *parts: bytes) -> None:
         """Send a frame, whose payload is the parts one after the other."""
-        if self._transport is not None and self.is_alive:
-            self._transport.write(b"".join((HEADER.pack(sum(map(len, parts)), kind), *parts)))
+        if self.is_alive:
+            self._transport.write(frame(kind, *parts))
 
     def kill(self, reason: str) -> None:
         """End the process now, whatever it does. Harmless when it is dead."""
         if not self.is_alive:
             return
         self.is_alive = False
-        if self._kill is not None:
-            self._kill()
-        if self._transport is not None:
-            self._transport.abort()
+        self._kill()
+        self._transport.abort()
         if not self._ready.done():
             self._ready.set_exception(WorkerStartError(f"a worker did not start: {reason}"))
             self._ready.exception()  # nobody may be waiting for it any more
@@ -281,7 +269,7 @@ class WorkerProcess(asyncio.Protocol):
         try:
             while self.is_alive and (taken := self._reader.take()) is not None:
                 self._receive(*taken)
-                if loop.time() > turn_ends and self._reader.has_frame and self._transport is not None:
+                if loop.time() > turn_ends and self._reader.has_frame:
                     self._transport.pause_reading()
                     loop.call_soon(self._go_on)
                     return
@@ -289,7 +277,7 @@ class WorkerProcess(asyncio.Protocol):
             self.kill(f"it broke the channel's rules: {error}")
 
     def _go_on(self) -> None:
-        if self.is_alive and self._transport is not None:
+        if self.is_alive:
             self._transport.resume_reading()
             self._take_frames()
 
@@ -302,8 +290,3 @@ class WorkerProcess(asyncio.Protocol):
             self._ready.set_result(None)
         elif self.is_alive:
             raise FrameError(f"frame {kind} while no run is going on")
-
-
-def _reason(error: OSError | RuntimeError) -> str:
-    """Without the paths of the host that it may name."""
-    return error.strerror or "the system refuses" if isinstance(error, OSError) else str(error)

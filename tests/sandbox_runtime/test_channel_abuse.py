@@ -79,7 +79,8 @@ def test_frames_survive_any_cutting_of_the_stream(frames: list[tuple[int, bytes]
     reader, read = FrameReader(1000), []
     for start in range(0, len(stream), cut):
         reader.feed(stream[start : start + cut])
-        read += reader.frames()
+        while (taken := reader.take()) is not None:
+            read.append(taken)
     assert read == frames
 
 
