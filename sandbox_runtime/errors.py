@@ -1,18 +1,4 @@
-"""What can go wrong with the sandbox itself; a script's own mistakes are data in its result.
-
-SandboxError
-  ComponentError          the guest component is missing, or does not compile: an installation's fault
-  CacheError              nowhere is room for the compiled component: the machine's fault
-  BakedComponentError     the component that the manifest names cannot be used: the operator's to mend
-  BakeError               packages cannot be baked into a component: the operator's to mend
-    BakeToolsError        what baking needs is not installed
-  WorkerStartError        no worker process comes up: the machine's fault
-  PlatformError           this system is not supported
-  WorkspaceError          the folder that a manifest grants cannot be used: the operator's to mend
-  RecordError             a record cannot be replayed: the fault of whoever kept it
-  DivergenceError         a run that was replayed did something else than its record says
-  ReplayInterruptedError  a replay did not come to its end: the machine's fault
-"""
+"""What can go wrong with the sandbox itself; a script's own mistakes are data in its result."""
 
 
 class SandboxError(Exception):
@@ -22,13 +8,13 @@ class SandboxError(Exception):
 
 
 class ComponentError(SandboxError):
-    """The guest component is missing, or does not compile."""
+    """The guest component is missing, or does not compile: an installation's fault."""
 
     hint = "Reinstall mcp-code-portal; in a source tree, run `python -m sandbox_runtime.build_guest`."
 
 
 class CacheError(SandboxError):
-    """Nowhere is room for the compiled component."""
+    """Nowhere is room for the compiled component: the machine's fault."""
 
     hint = "Set MCP_CODE_PORTAL_CACHE to a private folder on another disk."
 
@@ -50,7 +36,7 @@ class BakeToolsError(BakeError):
 
 
 class WorkerStartError(SandboxError):
-    """No worker process comes up."""
+    """No worker process comes up: the machine's fault."""
 
     hint = (
         "Check the memory and process limits of this machine, and that wasmtime supports its CPU. A file that was "
@@ -65,7 +51,7 @@ class PlatformError(SandboxError):
 
 
 class WorkspaceError(SandboxError):
-    """The folder that a manifest grants cannot be used."""
+    """The folder that a manifest grants cannot be used: the operator's to mend."""
 
     hint = "See capabilities.files in the manifest; make the folder, or give the portal its rights."
 

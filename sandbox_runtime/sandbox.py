@@ -6,7 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -48,13 +48,12 @@ async def open_sandbox(
         raise PlatformError("the sandbox needs Unix sockets and signals")
     aot = AotCache(cache or default_cache(os.environ), progress)
     wasm = component or guest_component()
-    sha256 = await asyncio.to_thread(component_sha256, wasm)
-    cores = os.cpu_count() or 1
-    size = workers or max(_LEAST_WORKERS, cores)
-    most = workers or max(size, _WORKERS_PER_CORE * cores)
+    least = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
+    most = workers or max(least, _WORKERS_PER_CORE * (os.cpu_count() or 1))
     try:
+        sha256 = await asyncio.to_thread(component_sha256, wasm)
         compiled = await asyncio.to_thread(aot.compiled, wasm, sha256)
-        pool = Workers(launch(compiled), size, most, progress, queue)
+        pool = Workers(launch(compiled), least, most, progress, queue)
         try:
             await pool.open()
             yield Sandbox(pool, sha256)
@@ -69,16 +68,12 @@ class Sandbox:
 
     def __init__(self, workers: Workers, component: str = "unknown") -> None:
         self._workers = workers
-        self._component = component
-
-    @property
-    def component(self) -> str:
+        self.component = component
         """The sha256 of the guest component, in hex: records of other ones cannot be replayed here."""
-        return self._component
 
     @property
     def protections(self) -> tuple[str, ...]:
-        """What the system adds to the engine's isolation here, as every worker reports it, for example "seccomp"."""
+        """What the system adds to the engine's isolation here, as the workers report it, for example "seccomp"."""
         return self._workers.protections
 
     @property
@@ -114,11 +109,8 @@ class Sandbox:
         if session is not None:
             async with session.turn:
                 lost = None if session.alive else worker_lost("the session has ended")
-                run = make(session.worker, origin=session.next_origin(), refusal=lost)
-                try:
+                with closing(make(session.worker, origin=session.next_origin(), refusal=lost)) as run:
                     yield run
-                finally:
-                    run.close()
             return
 
         async def replace() -> WorkerProcess | None:
@@ -132,11 +124,11 @@ class Sandbox:
                 worker = await self._workers.take(caller, script_bytes)
         except BusyError as error:
             refusal = RunError("sandbox_busy", str(error), hint="Try again in a moment.")
-        run = make(worker, origin=Origin.now(self._component), refusal=refusal, replace=replace)
+        run = make(worker, origin=Origin.now(self.component), refusal=refusal, replace=replace)
         try:
-            yield run
+            with closing(run):
+                yield run
         finally:
-            run.close()
             if run.worker is not None:
                 self._workers.give_back(run.worker)
 
@@ -146,7 +138,7 @@ class Sandbox:
         Raises:
             WorkerStartError: Its worker did not start.
         """
-        return Session(await self._workers.start(lambda _: None), self._component)
+        return Session(await self._workers.start(lambda _: None), self.component)
 
 
 class Session:
