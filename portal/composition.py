@@ -28,8 +28,7 @@ from portal.secret_sources import header_renewals
 from portal.sessions import Sessions
 from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
-from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.workers import QueueLimits
+from sandbox_runtime.sandbox import QueueLimits, Sandbox, open_sandbox
 from upstreams.fleet import Fleet, open_fleet
 from upstreams.upstream import Upstream
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from manifests.grants import Limits
 from sandbox_runtime.frames import COUNT, END_HEADER, ToPortal, frame
 from sandbox_runtime.result import RunResult
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.workers import Workers
+from sandbox_runtime.sandbox import Sandbox, Workers
 from tests.sandbox_runtime.running import EchoPort, where
 
 READY = frame(ToPortal.READY, COUNT.pack(1))

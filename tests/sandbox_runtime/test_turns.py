@@ -9,8 +9,7 @@ import pytest
 
 from manifests.grants import Limits
 from sandbox_runtime.result import Prepared
-from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.workers import QueueLimits, Turn, Turns
+from sandbox_runtime.sandbox import QueueLimits, Sandbox, Turn, Turns, open_sandbox
 from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,7 @@ from manifests.grants import Limits
 from sandbox_runtime.frames import ToPortal, TrapCause, frame
 from sandbox_runtime.recording import Recording, dump_record, parse_record
 from sandbox_runtime.result import RunResult
-from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.workers import Workers
+from sandbox_runtime.sandbox import Sandbox, Workers
 from tests.sandbox_runtime.running import EchoPort, where
 from tests.sandbox_runtime.taken_over import END, FINISHED, PREPARED, TakenOver
 
