@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -72,13 +73,7 @@ class Observed:
         return schema_of(self.shape)
 
 
-@dataclass(frozen=True)
-class _File:
-    format: Literal[2]
-    tools: dict[str, Observed]
-
-
-_FILE: Final = TypeAdapter(_File)
+_FILE: Final = TypeAdapter(dict[str, Observed])
 
 
 class ShapeStore:
@@ -99,7 +94,7 @@ class ShapeStore:
         try:
             with self._file(upstream).open("rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
-            return _FILE.validate_json(data).tools if len(data) <= MAX_FILE_BYTES else {}
+            return _FILE.validate_json(data) if len(data) <= MAX_FILE_BYTES else {}
         except (OSError, ValidationError):
             return {}
 
@@ -115,20 +110,14 @@ class ShapeStore:
         together = self.load(upstream)
         for name, own in tools.items():  # last, because they are the latest
             together[name] = together.pop(name, own).and_also(own)
-        write_whole(self._file(upstream), _bytes(together), is_lasting=False)
+        together = {name: each for name, each in together.items() if name.isprintable()}
+        while len(data := _FILE.dump_json(together, exclude_defaults=True)) > MAX_FILE_BYTES:
+            together = dict(islice(together.items(), (len(together) + 1) // 2, None))
+        write_whole(self._file(upstream), data, is_lasting=False)
 
     def _file(self, upstream: str) -> Path:
         name = hashlib.sha256(f"{self._scope}\n{upstream}".encode(errors="surrogatepass")).hexdigest()
         return self._folder / f"{name[:32]}.json"
-
-
-def _bytes(tools: Mapping[str, Observed]) -> bytes:
-    names = [name for name in tools if name.isprintable()]
-    while True:
-        data = _FILE.dump_json(_File(2, {name: tools[name] for name in names}), exclude_defaults=True)
-        if len(data) <= MAX_FILE_BYTES:
-            return data
-        names = names[len(names) // 2 :]
 
 
 @asynccontextmanager
@@ -235,9 +224,9 @@ def mismatch(function: Function, value: Json) -> str:
 
     "" if it fits. A result that does not is passed on all the same: one real result in thirteen does not.
     """
-    found = function.results.look_at(value, MAX_STEPS).errors
+    found = function.results.look_at(value, MAX_STEPS, most=_MOST_PLACES).errors
     told = dict.fromkeys(_told(nearest_error(each)) for each in found)
-    return one_line("; ".join([*told][:_MOST_PLACES]), LONGEST_MISMATCH)
+    return one_line("; ".join(told), LONGEST_MISMATCH)
 
 
 def _told(error: SchemaError) -> str:
