@@ -64,12 +64,8 @@ class Library:
             self._shown.add(name)
 
     def is_itself(self, name: str, own: Mapping[str, object]) -> bool:
-        """Whether the name means the namespace as the library made it: scripts before may have bound the name among
-        their `own`, or put functions of theirs into the namespace."""
-        namespace = self._open.get(name)
-        if name in own and (namespace is None or own[name] is not namespace):
-            return False
-        return namespace is None or _is_untouched(namespace)
+        """Whether the name means the namespace: scripts before may have bound it among their `own`."""
+        return name not in own or own[name] is self._open.get(name)
 
     def namespace(self, name: str) -> "Namespace":
         namespace = self._open.get(name)
@@ -206,12 +202,6 @@ def _tabulate(namespace: Namespace, table: str | None) -> None:
     _TABLES[namespace] = table
     for name in [name for name, value in vars(namespace).items() if isinstance(value, LibraryFunction)]:
         del namespace.__dict__[name]
-
-
-def _is_untouched(namespace: Namespace) -> bool:
-    return all(
-        isinstance(value, LibraryFunction) for name, value in vars(namespace).items() if not _is_dunder(name)
-    )
 
 
 def _is_dunder(name: str) -> bool:
