@@ -148,13 +148,8 @@ class Interpolation:
 
     def manifest(self, data: Json) -> Json:
         """The same data with the strings of SECTIONS filled in; keys stay as they are."""
-        wanted: set[SecretReference] = set()
-
-        def gather(value: Json, path: KeyPath) -> None:
-            if isinstance(value, str) and _in(SECTIONS_OF_SECRETS, path):
-                wanted.update(piece for piece in pieces(value) if isinstance(piece, SecretReference))
-
-        _changed(data, (), gather)
+        texts = (text for path, text in _texts(data) if _in(SECTIONS_OF_SECRETS, path))
+        wanted = {each for text in texts for each in pieces(text) if isinstance(each, SecretReference)}
         if wanted:  # all at once: each command is run once, and none waits for another
             self._fetched = self.fetch_secrets(wanted, self.folder)
         return _changed(data, (), self._text)
@@ -213,6 +208,15 @@ def _changed(value: Json, path: KeyPath, change: Callable[[Json, KeyPath], Json]
     if isinstance(value, list):
         return [_changed(item, (*path, index), change) for index, item in enumerate(value)]
     return change(value, path)
+
+
+def _texts(value: Json, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
+    """Every text in data, with its path."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(item, (*path, key))
 
 
 def _in(sections: Iterable[KeyPath], path: KeyPath) -> bool:
@@ -319,11 +323,4 @@ def known_token(text: str) -> str | None:
 
 def literal_tokens(written: Json, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
     """Where a manifest, as it was written, holds such credentials, and what each is."""
-    if isinstance(written, dict):
-        for key, item in written.items():
-            yield from literal_tokens(item, (*path, key))
-    elif isinstance(written, list):
-        for index, item in enumerate(written):
-            yield from literal_tokens(item, (*path, index))
-    elif isinstance(written, str) and (kind := known_token(written)):
-        yield path, kind
+    yield from ((place, kind) for place, text in _texts(written, path) if (kind := known_token(text)))

@@ -1,6 +1,6 @@
 """Rules about tools as portal.yaml writes them, and what a tool declares of itself."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
@@ -168,11 +168,6 @@ class FlowRule(Section):
         """Whether what came from `source` may not go to `destination`, both as the manifest names them."""
         if source == destination:
             return source in self.from_ and source in self.not_to
-        return _has(self.from_, source) and (destination in self.not_to or self._means_any(destination))
-
-    def _means_any(self, destination: str) -> bool:
-        return ANY in self.not_to and destination not in self.from_
-
-
-def _has(ends: Collection[str], name: str) -> bool:
-    return name in ends or ANY in ends
+        is_from = source in self.from_ or ANY in self.from_
+        is_any = ANY in self.not_to and destination not in self.from_
+        return is_from and (destination in self.not_to or is_any)

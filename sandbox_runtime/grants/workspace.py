@@ -120,7 +120,9 @@ class Quota:
             for name in names:
                 with suppress(FileNotFoundError):
                     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                    if _is_abandoned(name, found):
+                    is_old = time.time() - found.st_mtime > _ABANDONED_SECONDS
+                    # A file whose writing was cut off with a portal's life.
+                    if is_old and name.startswith(OURS) and stat.S_ISREG(found.st_mode):
                         os.unlink(name, dir_fd=folder)
                     else:
                         self.note(found.st_size, 1)
@@ -380,9 +382,3 @@ def _read_up_to(file: int, most: int) -> bytes:
     while len(content) < most and (more := os.read(file, most - len(content))):
         content += more
     return bytes(content)
-
-
-def _is_abandoned(name: str, found: os.stat_result) -> bool:
-    """A file whose writing was cut off with the portal's life."""
-    is_old = time.time() - found.st_mtime > _ABANDONED_SECONDS
-    return name.startswith(OURS) and stat.S_ISREG(found.st_mode) and is_old

@@ -101,7 +101,10 @@ class Namespace(types.ModuleType):
             if _is_dunder(name) or not name.isidentifier():
                 raise AttributeError(f"{self.__name__} has no attribute {name!r}")
             if table is not None:
-                raise AttributeError(_missing_function(self.__name__, name, _names(table)))
+                own, names = self.__name__, _names(table)
+                near = _nearest(name, names, f"{own}.")
+                told = f"{own} has no function {name!r}{near} ({own} has {len(names)} functions)"
+                raise AttributeError(told)
         signature = _signature(table, name)
         function = self.__dict__[name] = LibraryFunction(_CALLS[self], self.__name__, name, signature)
         return function
@@ -220,11 +223,6 @@ def _signature(table: str | None, name: str) -> str:
         return ""
     _, _, rest = table.partition(f"\n{name} ")
     return rest.partition("\n")[0]
-
-
-def _missing_function(namespace: str, name: str, names: list[str]) -> str:
-    near = _nearest(name, names, f"{namespace}.")
-    return f"{namespace} has no function {name!r}{near} ({namespace} has {len(names)} functions)"
 
 
 def _nearest(name: str, names: Collection[str], prefix: str = "") -> str:

@@ -147,7 +147,7 @@ def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
         case ModuleNotFoundError():
             return _missing_module(error.name or "", namespaces)
         case ImportError() if error.name == "tools":
-            return _all(namespaces)
+            return f"There are these namespaces: {', '.join(sorted(namespaces)) or 'none'}"
         case TypeError() if any(
             frame.f_code is _GATHER for frame, _ in traceback.walk_tb(error.__traceback__)
         ):
@@ -200,9 +200,3 @@ def _missing_module(name: str, namespaces: Collection[str]) -> str:
         return f"Did you mean the namespace {near[0]}? It is there without import."
     packages = ", ".join(sorted(package.name for package in importlib.metadata.distributions()))
     return f"There are Python's standard library, {packages}, and the namespaces that docs_search shows."
-
-
-def _all(namespaces: Collection[str]) -> str:
-    if not namespaces:
-        return "There are no namespaces."
-    return f"There are these namespaces: {', '.join(sorted(namespaces))}"

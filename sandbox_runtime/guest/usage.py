@@ -49,9 +49,16 @@ class Usage:
         uses = [*self._mentions(), *self._imports(), *self._unbound_calls()]
         told = [use for use in uses if not self._is_asked_for(use) and not reach.is_typing(use[2])]
         self.uses = sorted(told, key=lambda use: use[2])[:_MAX_USES]
-        self.problems = sorted([*map(_not_awaited, barred), *self._misuses(), *self._awaiting_blocks()])[
-            :_MAX_USES
+        unawaited = [
+            [
+                call.node.lineno,
+                "not_awaited",
+                f"{call.function}(...) is never awaited, and no `await` may stand in {call.barrier}",
+                call.remedy,
+            ]
+            for call in barred
         ]
+        self.problems = sorted([*unawaited, *self._misuses(), *self._awaiting_blocks()])[:_MAX_USES]
 
     def _mentions(self) -> Iterator[list[Any]]:
         stored = (node for node in self._names.all_of(ast.Attribute) if not isinstance(node.ctx, ast.Load))
@@ -180,15 +187,12 @@ class Usage:
             is_of_json = part.attr in _OF_JSON or names.path(part) is not None
             function = "" if is_of_json else self._result_of(part.value)
             if function:
-                is_field = part.attr not in _OF_ENVELOPES and not self._is_called(part)
+                is_called = getattr(names.parents[part], "func", None) is part
+                is_field = part.attr not in _OF_ENVELOPES and not is_called
                 hint = f'Write ["{part.attr}"].' if is_field else "A call returns the data itself."
                 hint = "Write len(...)." if part.attr == "length" else hint
                 message = f"what {function} returns is plain data: it has no attribute {part.attr!r}"
                 yield [part.end_lineno, "unknown_field", message, hint]
-
-    def _is_called(self, node: ast.expr) -> bool:
-        call = self._names.parents[node]
-        return isinstance(call, ast.Call) and call.func is node
 
     def _awaiting_blocks(self) -> Iterator[list[Any]]:
         """`async for` and `async with` over a call: it has one value, which nothing has to be awaited of."""
@@ -259,7 +263,8 @@ class _Reach:
     def _block(self, statements: Iterable[ast.stmt]) -> None:
         for statement in statements:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self._note(*statement.decorator_list, *_defaults(statement.args))
+                defaults = (each for each in (*statement.args.defaults, *statement.args.kw_defaults) if each)
+                self._note(*statement.decorator_list, *defaults)
             elif isinstance(statement, (ast.Try, ast.TryStar)):
                 self._block([] if statement.handlers else [*statement.body, *statement.orelse])
                 self._block(statement.finalbody)
@@ -290,15 +295,6 @@ class _Reach:
 def _name(node: ast.expr) -> str:
     """The last part of a dotted name: `suppress` of `contextlib.suppress`."""
     return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-
-
-def _defaults(arguments: ast.arguments) -> list[ast.expr]:
-    return [*arguments.defaults, *(default for default in arguments.kw_defaults if default is not None)]
-
-
-def _not_awaited(call: ForgottenCall) -> list[Any]:
-    message = f"{call.function}(...) is never awaited, and no `await` may stand in {call.barrier}"
-    return [call.node.lineno, "not_awaited", message, call.remedy]
 
 
 def _is_special(path: tuple[str, ...]) -> bool:
