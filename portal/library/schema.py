@@ -24,7 +24,7 @@ MAX_SUBSCHEMAS: Final = 5_000
 """Subschemas of one schema; those beyond allow anything."""
 
 MAX_DEPTH: Final = 40
-"""Levels of subschemas within one another; those beneath allow anything."""
+"""Levels of subschemas, and of types, within one another; those beneath allow anything."""
 
 MAX_VALUES: Final = 10_000
 """Parts of each list or object in an `enum`, `default` or `examples`; with more the keyword is left out."""

@@ -12,13 +12,10 @@ from typing import Any, Final, TypeAlias
 
 from manifests.schema_validation import Reference, SoundNode
 from portal.library.plain_text import comment, default_text, is_literal, literal_text, one_line
-from portal.library.schema import ANNOTATIONS, is_kind, kind_of
+from portal.library.schema import ANNOTATIONS, MAX_DEPTH, is_kind, kind_of
 
 MAX_NODES: Final = 2_000
 """Subschemas of one tool that get a type, each time they are reached; those beyond are `Any`."""
-
-MAX_DEPTH: Final = 40
-"""Types within one another, references followed; those beneath are `Any`."""
 
 MAX_FIELDS: Final = 250
 """Keys of a typed dict; an object with more is a `dict[str, Any]`."""
@@ -211,7 +208,7 @@ class SchemaTypes:
             return ANY
         self._open.add(reference)
         *_, folder, name = f"/{reference.name}".split("/")
-        name = type_name(name) if folder in _DEFINITION_FOLDERS else ""
+        name = type_name(name) if folder in ("$defs", "definitions", "schemas") else ""
         type_ = self._type(reference.schema, name or place)
         self._open.remove(reference)
         self._finished[reference] = type_
@@ -353,6 +350,5 @@ _LOOSE: Final[Mapping[str, Type]] = {
 _TYPE_WORDS: Final = frozenset(
     "type enum properties additionalProperties items prefixItems anyOf allOf $ref".split()  # noqa: SIM905
 )
-_DEFINITION_FOLDERS: Final = frozenset({"$defs", "definitions", "schemas"})
 _MOST: Final = 2**31
 _NAME_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
