@@ -36,8 +36,7 @@ from portal.library.library import Library, LibrarySource
 from portal.library.stubs import write_stubs
 from portal.snapshot import Snapshot
 from sandbox_runtime.guest.script import Script
-from sandbox_runtime.guest_answer import read_prepared
-from sandbox_runtime.result import Bounds, Prepared
+from sandbox_runtime.result import Bounds, Prepared, read_prepared
 from upstreams.tools import RecordedTool
 
 WARM_UP = 50

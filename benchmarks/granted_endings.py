@@ -71,7 +71,7 @@ class _Ending:
     base: str
 
     async def take(self, way: Way, sandbox: Sandbox) -> str:
-        async with self.grants.run(None, "soak") as granted:
+        async with self.grants.run(None) as granted:
             limits = Limits.model_validate(way.limits)
             async with sandbox.run(limits, str, grants=granted) as run:
                 await run.prepare(f"BASE = {self.base!r}\n{way.script}", ())

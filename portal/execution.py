@@ -152,7 +152,7 @@ class Execution:
         sandbox = await self.sandbox()
         try:
             async with self.sessions.use(sandbox, request.session, caller) as session:
-                async with self.grants.run(session, caller.share, caller.tenant) as grants:
+                async with self.grants.run(session, caller.tenant) as grants:
                     ledger.files = grants.files
                     where = partial(self._where_of, limits)
                     size = len(request.code)

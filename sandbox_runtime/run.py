@@ -23,10 +23,19 @@ from sandbox_runtime.frames import (
     TrapCause,
 )
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
-from sandbox_runtime.guest_answer import Captured, Ending, read_ending, read_prepared
 from sandbox_runtime.guest_json import clean, encode
 from sandbox_runtime.recording import Origin, Record, Recording
-from sandbox_runtime.result import Bounds, Prepared, RunError, RunResult, worker_lost
+from sandbox_runtime.result import (
+    Bounds,
+    Captured,
+    Ending,
+    Prepared,
+    RunError,
+    RunResult,
+    read_ending,
+    read_prepared,
+    worker_lost,
+)
 from sandbox_runtime.timeline import seed_of_module
 from sandbox_runtime.worker_process import WorkerProcess
 

@@ -16,8 +16,6 @@ import re
 import time
 from collections.abc import Callable, Iterator
 
-from wasmtime import WasmtimeError
-
 from sandbox_runtime.frames import PAST_HEADER, FrameError, RunStart, TrapCause
 
 READS, LATER, ANSWERED, RESUMED, REPEATED = "", "+", "=", "@", "*"
@@ -54,7 +52,7 @@ class Timeline:
     for 20 ms finds that no less than 0.02 s have passed, although 0.02 is no sum of binary fractions.
     """
 
-    def __init__(self, stop: Callable[[TrapCause], WasmtimeError], tell: Callable[[bytes], None]) -> None:
+    def __init__(self, stop: Callable[[TrapCause], Exception], tell: Callable[[bytes], None]) -> None:
         """`stop` makes the error that ends a run which is no repetition; `tell` sends a part of the trace early."""
         self._stop = stop
         self._tell = tell

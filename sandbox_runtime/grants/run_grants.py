@@ -81,10 +81,8 @@ class OpenGrants:
         return OpenGrants(capabilities, self._workspaces, where)
 
     @asynccontextmanager
-    async def run(
-        self, owner: Owner | None, caller: str, tenant: str | None = None
-    ) -> AsyncIterator[RunGrants]:
-        """The grants of one run of a caller's, of a session if `owner` is one. `tenant` is whose the caller is."""
+    async def run(self, owner: Owner | None, tenant: str | None = None) -> AsyncIterator[RunGrants]:
+        """The grants of one run, of a session if `owner` is one. `tenant` is whose the caller is."""
         fetcher = None if self._network is None else Fetcher(self._network)
         grant = self._capabilities.files
         if grant is None:

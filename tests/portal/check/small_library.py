@@ -12,8 +12,7 @@ from portal.library.stubs import write_stubs
 from portal.snapshot import Snapshot
 from sandbox_runtime.guest.names import Names
 from sandbox_runtime.guest.script import Script
-from sandbox_runtime.guest_answer import read_prepared
-from sandbox_runtime.result import Bounds, Prepared
+from sandbox_runtime.result import Bounds, Prepared, read_prepared
 from tests.portal.peers import schema
 from upstreams.tools import RecordedTool
 
