@@ -33,17 +33,8 @@ _MAX_COMPLETIONS = 8
 _MOST_OF_ROLE = 0.7
 _SHARED_BY_ROLES = 1.5
 
-_SENTENCE_END = re.compile(
-    r"[.!?;]\s|\n|\b(?:and then|and also|then|also|additionally|after that|finally|moreover|furthermore)\b",
-    re.IGNORECASE,
-)
-_STEP_END = re.compile(
-    r"(?<!\d)[.!?;]\s+|\n|,\s+|\b(?:and then|and also|and|then|after that)\b", re.IGNORECASE
-)
-_STEP_BEGIN = re.compile(
-    r"\W*(?:\d+[.)]\s*)?(?:(?:please|first|next|then|also|finally|and)\b\W*)*", re.IGNORECASE
-)
-_WORD = re.compile(r"\w{1,64}")
+_SENTENCE_END = re.compile(r"[.!?;]\s|\n")
+_STEP_END = re.compile(r"(?<!\d)[.!?;]\s+|\n|,\s+|\b(?:and|then|after that)\b", re.IGNORECASE)
 
 _ACTIONS = """
 list show browse enumerate
@@ -189,9 +180,8 @@ def _steps(text: str) -> list[str]:
 
 
 def _first_term(text: str) -> str:
-    begin = _STEP_BEGIN.match(text)
-    first = _WORD.match(text, begin.end() if begin else 0)
-    return next(iter(terms_of(first[0], _MAX_CHARS)), "") if first else ""
+    terms = terms_of(text, _MAX_CHARS)
+    return next((term for term in terms if not term.isdecimal()), "")
 
 
 def _sets(lines: str) -> list[set[str]]:
