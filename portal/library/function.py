@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from portal.library.results import declared_result
 from portal.library.schema import CONDITIONS, arguments_schema, is_kind
 from portal.library.schema_types import (
     ANY,
+    MAX_FIELDS,
     NONE,
     SchemaTypes,
     Type,
@@ -26,20 +27,14 @@ from portal.library.schema_types import (
 )
 from upstreams.tools import MISSING, Missing, RecordedTool
 
-MAX_PARAMETERS: Final = 256
-"""Keywords of one function; those beyond are taken by their wire name, untyped."""
-
 LONGEST_SIGNATURE: Final = 400
 """Characters of a one-line signature; optional parameters beyond are left out, which it shows by `...`."""
 
 LONGEST_REQUIRED: Final = 2_000
 """Characters of required parameters that a one-line signature shows."""
 
-LONGEST_PARAMETER_DOCS: Final = 12_000
-"""Characters of all parameters' descriptions in one docstring."""
-
 LONGEST_PARAMETER_DOC: Final = 500
-"""Characters of one of them, with hints and default."""
+"""Characters of a parameter's description, with hints and default."""
 
 _LONGEST_LINE: Final = 100
 _SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
@@ -174,20 +169,15 @@ class Function:
 def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ...], str]:
     """The keywords for a tool's arguments, the required ones first, and what is written for keywords beyond them.
 
-    A schema that names none, and forbids none, takes any; so does one that declares some for some calls only.
+    A schema that names none, and forbids none, takes any; so does one that declares some for some calls only, or too
+    many.
     """
     whole = _root_object(root)
     required = dict.fromkeys(whole.get("required", ()), True)
     properties: dict[str, SoundNode] = {**required, **whole.get("properties", {})}
-    shown = sorted(properties, key=lambda key: key not in required)[:MAX_PARAMETERS]
+    shown = sorted(properties, key=lambda key: key not in required)[:MAX_FIELDS]
     names = function_names(list(properties))
-    named: list[Parameter] = []
-    left = LONGEST_PARAMETER_DOCS
-    for key in shown:
-        type_ = types.property_type(key, properties[key])
-        parameter = _parameter(names[key], key, properties[key], type_, key in required)
-        left -= len(parameter.doc)
-        named.append(parameter if left >= 0 else replace(parameter, doc=""))
+    named = [_parameter(names[key], key, properties[key], types, key in required) for key in shown]
     named.sort(key=lambda parameter: not parameter.required)
     others = ANY if len(properties) > len(shown) else _others(root, whole, types)
     if others is None:
@@ -204,7 +194,8 @@ def admits(node: SoundNode, value: Json) -> bool:
     return not SchemaValidator(node).look_at(value, _MAX_STEPS, most=1).errors
 
 
-def _parameter(name: str, key: str, node: SoundNode, type_: Type, is_required: bool) -> Parameter:
+def _parameter(name: str, key: str, node: SoundNode, types: SchemaTypes, is_required: bool) -> Parameter:
+    type_ = types.property_type(key, node)
     default = node.get("default", MISSING) if isinstance(node, dict) else MISSING
     source, doc, sent = "" if is_required else "...", value_doc(_described(node)), MISSING
     fits = default is not MISSING and admits(node, default)

@@ -18,7 +18,7 @@ MAX_NODES: Final = 2_000
 """Subschemas of one tool that get a type, each time they are reached; those beyond are `Any`."""
 
 MAX_FIELDS: Final = 250
-"""Keys of a typed dict; an object with more is a `dict[str, Any]`."""
+"""Keys of a typed dict; an object with more is a `dict[str, Any]`. Of a function's keywords, more are untyped."""
 
 MAX_LITERALS: Final = 300
 """Values of one `enum`; of more only their types are told."""
