@@ -11,7 +11,7 @@ import numpy as np
 from portal.library.function import Function
 from portal.search.query import Query, asked_name, meant_terms, partitions, read_query, role_terms
 from portal.search.ranking import Encoded, Floats, Ints, Ranking
-from portal.search.words import is_whole
+from portal.search.words import WHOLE
 
 _BEST_SENTENCE = 0.6
 _NAME_COVERAGE = 0.3
@@ -132,7 +132,9 @@ class SearchIndex:
             sentences = (meant_terms(words, ranking) for words in query.sentences)
             scores += _BEST_SENTENCE * np.max([ranking.relevance(each) for each in sentences], axis=0)
         phrases = {
-            each: _WHOLE_NAME if is_whole(each) else _PHRASE for each in query.phrases if each in ranking
+            each: _WHOLE_NAME if each.startswith(WHOLE) else _PHRASE
+            for each in query.phrases
+            if each in ranking
         }
         # They decide among what fits: by "in" or "up" alone nothing does.
         scores += np.where(scores > 0, ranking.name_relevance(phrases), 0)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import log
 
 from portal.search.ranking import Ranking
-from portal.search.words import is_asking, phrases_of, terms_of
+from portal.search.words import ASKING_TERMS, phrases_of, terms_of
 
 _MAX_CHARS = 4_000
 """Of a longer query the rest is not read; of names with more than 16 dots, what stands behind these."""
@@ -163,7 +163,7 @@ def _one_query(text: str) -> Query:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(term for term in terms_of(text, _MAX_CHARS) if not is_asking(term))
+    return tuple(term for term in terms_of(text, _MAX_CHARS) if term not in ASKING_TERMS)
 
 
 def _steps(text: str) -> list[str]:

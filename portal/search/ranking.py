@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from portal.library.function import Function
-from portal.search.words import is_phrase, phrases_of, terms_of
+from portal.search.words import PHRASE, phrases_of, terms_of
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -57,7 +57,7 @@ class Encoded:
         self.terms = np.array([vocabulary.setdefault(term, len(vocabulary)) for term in terms], np.int64)
         self.counts = np.array(counts, np.uint16).reshape(-1, len(_WEIGHTS))
         """How often each of the terms occurs, a column for each field."""
-        is_word = np.array([not is_phrase(term) for term in terms], np.bool_)
+        is_word = np.array([not term.startswith(PHRASE) for term in terms], np.bool_)
         self.is_name = (self.counts[:, _NAME] > 0) & is_word
         self.sizes = np.array(sizes, np.int64)
         self.lengths = np.array(lengths, np.int64).reshape(-1, len(_WEIGHTS))

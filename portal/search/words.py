@@ -4,8 +4,7 @@
 written without spaces become pairs of characters.
 
 Words like "in", "off" and "like" say nothing in a description. In a name they may be all that tells `turn_on_light`
-from `turn_off_light` and `like_post` from `share_post`. They are phrases there, with the word beside each. Phrases
-begin with a blank: no term does.
+from `turn_off_light` and `like_post` from `share_post`. They are phrases there, with the word beside each.
 """
 
 import re
@@ -50,7 +49,11 @@ _MAX_PHRASE_WORDS = 256
 _LONGEST_NAME = 16
 """Words of one: who asks with more does not ask for a name."""
 
-_WHOLE = "  "
+PHRASE = " "
+"""How a phrase begins; no term does."""
+
+WHOLE = "  "
+"""How one begins that has all words of a text."""
 
 _MAX_WORD_CHARS = 64
 """A longer run of letters and digits is a key or a blob: nobody searches for it."""
@@ -86,17 +89,8 @@ def phrases_of(text: str, max_chars: int) -> list[str]:
         if first in _SMALL or second in _SMALL:
             phrases.append(f" {stem(first)} {stem(second)}")
     said = sorted({stem(word) for word in words if word not in STOPWORDS})
-    whole = [_WHOLE + " ".join(said)] if said and len(words) <= _LONGEST_NAME else []
+    whole = [WHOLE + " ".join(said)] if said and len(words) <= _LONGEST_NAME else []
     return [*phrases, *whole]
-
-
-def is_phrase(term: str) -> bool:
-    return term.startswith(" ")
-
-
-def is_whole(phrase: str) -> bool:
-    """Whether it has all words of what it was made of."""
-    return phrase.startswith(_WHOLE)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -104,10 +98,6 @@ def stem(word: str) -> str:
     # A stemmer keeps the word it works on in itself: one each, so that threads can share this function.
     stem: str = EnglishStemmer().stemWord(word)
     return stem
-
-
-def is_asking(term: str) -> bool:
-    return term in _ASKING_TERMS
 
 
 def _words(text: str, max_chars: int) -> list[str]:
@@ -142,4 +132,4 @@ def _without_accents(text: str) -> str:
     return unicodedata.normalize("NFC", "".join(letters))
 
 
-_ASKING_TERMS = frozenset(term for word in ASKING for term in _terms_of_word(word))
+ASKING_TERMS = frozenset(term for word in ASKING for term in _terms_of_word(word))
