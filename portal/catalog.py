@@ -21,6 +21,7 @@ from portal.check.checker import Checker
 from portal.library.library import Library, LibrarySource
 from portal.library.stubs import write_stubs
 from portal.observed.observations import Observations, Observed
+from portal.observed.shape import schema_of
 from portal.passthrough.resources import LISTED
 from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet
@@ -81,7 +82,7 @@ def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, 
     if not shown:
         return Offer(tools, summary, observed, None, denied)
     known = {tool.name: observed[tool.name] for tool in shown if _is_known(tool, observed)}
-    schemas = {name: each.schema for name, each in known.items() if each.shape}
+    schemas = {name: schema_of(each.shape) for name, each in known.items() if each.shape}
     mismatches = {name: each.mismatch for name, each in known.items() if each.mismatch}
     source = LibrarySource(upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches)
     return Offer(tools, summary, observed, source, denied)

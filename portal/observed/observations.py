@@ -7,7 +7,6 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -25,7 +24,7 @@ from portal.library.arguments import listing, nearest_error
 from portal.library.function import Function
 from portal.library.plain_text import one_line
 from portal.library.schema import kind_of, kind_words
-from portal.observed.shape import Shape, is_field_name, merged, schema_of, shape_of
+from portal.observed.shape import Shape, is_field_name, merged, shape_of
 
 log = structlog.get_logger()
 
@@ -67,15 +66,11 @@ class Observed:
         is_same = shape == self.shape and told == self.mismatch
         return self if is_same else Observed(self.definition, shape, told)
 
-    @cached_property
-    def schema(self) -> Json:
-        """The shape as a JSON Schema; always the same object, so that it is cheap to see that nothing changed."""
-        return schema_of(self.shape)
-
 
 _FILE: Final = TypeAdapter(dict[str, Observed])
 
 
+@dataclass(frozen=True)
 class ShapeStore:
     """One folder, private to this user, which several portals may use at once. Its methods block.
 
@@ -83,17 +78,15 @@ class ShapeStore:
     different upstreams. Of two portals that save at the same moment, one loses what it learnt last.
     """
 
-    def __init__(self, folder: Path, scope: str) -> None:
-        self._folder = folder
-        self._scope = scope
+    folder: Path
+    scope: str
 
     def load(self, upstream: str) -> dict[str, Observed]:
         """What is kept about the tools of an upstream, by their names; nothing, if its file cannot be read."""
-        if not is_private(self._folder):
+        if not is_private(self.folder):
             return {}
         try:
-            with self._file(upstream).open("rb") as file:
-                data = file.read(MAX_FILE_BYTES + 1)
+            data = self._file(upstream).read_bytes()
             return _FILE.validate_json(data) if len(data) <= MAX_FILE_BYTES else {}
         except (OSError, ValidationError):
             return {}
@@ -104,8 +97,8 @@ class ShapeStore:
         Raises:
             OSError: The folder cannot be written.
         """
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not is_private(self._folder):
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_private(self.folder):
             raise PermissionError("the folder could be changed by other users")
         together = self.load(upstream)
         for name, own in tools.items():  # last, because they are the latest
@@ -116,8 +109,8 @@ class ShapeStore:
         write_whole(self._file(upstream), data, is_lasting=False)
 
     def _file(self, upstream: str) -> Path:
-        name = hashlib.sha256(f"{self._scope}\n{upstream}".encode(errors="surrogatepass")).hexdigest()
-        return self._folder / f"{name[:32]}.json"
+        name = hashlib.sha256(f"{self.scope}\n{upstream}".encode(errors="surrogatepass")).hexdigest()
+        return self.folder / f"{name[:32]}.json"
 
 
 @asynccontextmanager
