@@ -62,7 +62,6 @@ def install(workspace: Workspace) -> None:
         connection = type(factory.__name__, (Stored, factory), {})(_IN_MEMORY, *arguments, **named)
         connection.load(workspace, path, place, mode)
         workspace.add(connection)
-        workspace.add_writer(connection)
         return connection
 
     sqlite3.connect = sqlite3.dbapi2.connect = connect

@@ -1,15 +1,19 @@
-"""The folder that a manifest grants: which names lie in it, what the host says of them, and what is open in it."""
+"""The folder that a manifest grants: which names lie in it, what the host says of them, and the files open in it."""
 
+import base64
 import contextlib
 import errno
+import functools
+import io
 import json
 import os
 import posixpath
 import sqlite3
 import stat
+import sys
 import weakref
 import zlib
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.errors import ToolError
@@ -24,6 +28,21 @@ _DEVICE = 1
 _MAX_NOTICES = 10
 _LOOKS = frozenset({"stat", "read", "list", "create", "rename", "remove", "rmdir"})
 """Operations that depend on what a file or folder holds."""
+
+_ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
+_FLAGS = {
+    "r": os.O_RDONLY,
+    "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+    "x": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+    "a": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+}
+_NAMES_OF_OPEN = (
+    ("builtins", "open"),
+    ("io", "open"),
+    ("_io", "open"),
+    ("tokenize", "_builtin_open"),
+    ("tarfile", "bltn_open"),
+)
 
 
 class Workspace:
@@ -43,7 +62,7 @@ class Workspace:
         self._last = 1000  # no real descriptor has such a number
         self._opened: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._held: dict[int, Any] = {}
-        self._writers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._texts: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     # Names.
 
@@ -117,10 +136,10 @@ class Workspace:
         self._opened[self._last] = file
         return self._last
 
-    def add_writer(self, file: Any) -> None:
-        """Flush it at the end of the run: a script may forget to close it."""
+    def add_text(self, file: io.TextIOWrapper) -> None:
+        """Flush it at the end of the run, before the file that it writes to."""
         self._last += 1
-        self._writers[self._last] = file
+        self._texts[self._last] = file
 
     def file(self, descriptor: Any) -> Any:
         """The open file of a number, or None."""
@@ -148,15 +167,15 @@ class Workspace:
                 file.place = None if target is None else target + file.place[len(place) :]
 
     def save_all(self) -> list[str]:
-        """Give the host what is still kept here. Notices say what it did not take."""
-        notices = []
-        for _, file in sorted(self._writers.items()):
+        """Give the host what is still kept here: a script may forget to close it. Notices say what it did not take."""
+        notices: dict[str, None] = {}
+        for _, file in [*sorted(self._texts.items()), *sorted(self._opened.items())]:
             try:
                 if not file.closed:
                     file.flush()
             except Exception as error:  # noqa: BLE001  # whatever kept it: the script has ended, and is to be told
-                notices.append(f"{str(file.name)!r} was not closed, and cannot be saved: {error}")
-        return notices[:_MAX_NOTICES]
+                notices[f"{str(file.name)!r} was not closed, and cannot be saved: {error}"] = None
+        return list(notices)[:_MAX_NOTICES]
 
     def _save(self, place: str, *, is_folder: bool) -> None:
         """Save what was written to this file, or to those in this folder, before somebody looks at it.
@@ -169,3 +188,198 @@ class Workspace:
             ):
                 with contextlib.suppress(OSError, ToolError, sqlite3.Error):
                     file.flush()
+
+
+class WorkspaceFile(io.BytesIO):
+    """An open file: read as a whole when it is opened, given back as a whole by each flush and close."""
+
+    _is_dirty = False
+    _descriptor = 0
+    _changed_ns = 0
+
+    def __init__(self, workspace: Workspace, shown: Any, place: str, flags: int) -> None:
+        """Open it as `os.open` would with `flags`.
+
+        Raises:
+            OSError: As `os.open` would.
+        """
+        access = flags & _ACCESS
+        self.name = shown
+        self.place: str | None = place
+        """None once it was removed: what is written then is kept nowhere."""
+        self._workspace = workspace
+        self._is_readable = access != os.O_WRONLY
+        self._is_writable = access != os.O_RDONLY
+        self._is_appending = bool(flags & os.O_APPEND)
+        self._base = 0
+        """Bytes of the host's that are not kept here: what only adds to a file does not read it."""
+        self._open(place, flags)
+        self._descriptor = workspace.add(self)
+
+    @property
+    def mode(self) -> str:
+        letter = "a" if self._is_appending else "r" if self._is_readable else "w"
+        return f"{letter}b{'+' * (self._is_readable and self._is_writable)}"
+
+    def size(self) -> int:
+        return self._base + len(self.getbuffer())
+
+    def status(self) -> os.stat_result:
+        return self._workspace.status(self.place or "", (False, self.size(), self._changed_ns, ""))
+
+    def readable(self) -> bool:
+        return self._is_readable
+
+    def writable(self) -> bool:
+        return self._is_writable
+
+    def write(self, data: Any, /) -> int:
+        if self._is_appending:
+            super().seek(0, io.SEEK_END)
+        with memoryview(data) as source:
+            self._grow(max(self.tell() + source.nbytes, self.size()))
+        return super().write(data)
+
+    writelines = io.IOBase.writelines  # that of `BytesIO` calls no `write`
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._limit(offset)
+        return self._base + super().seek(offset - (0 if whence else self._base), whence)
+
+    def tell(self) -> int:
+        return self._base + super().tell()
+
+    def truncate(self, size: int | None = None, /) -> int:
+        size = self.tell() if size is None else size
+        self._grow(size)
+        missing = bytes(max(0, size - self.size()))
+        super().truncate(size - self._base)
+        position = super().seek(0, io.SEEK_CUR)
+        super().seek(0, io.SEEK_END)
+        super().write(missing)
+        super().seek(position)
+        return size
+
+    def flush(self) -> None:
+        """Give the host what it does not have yet.
+
+        Raises:
+            OSError: It does not take it; the next flush tries again.
+        """
+        if not self._is_dirty or self.place is None:
+            return
+        operation = "append" if self._is_adding else "write"
+        text = base64.b64encode(self.getbuffer()).decode()
+        self._changed_ns = self._workspace.give(operation, self.name, self.place, base64=text)[2]
+        self._is_dirty = False
+        if self._is_adding:
+            self._base = self.size()
+            super().seek(0)
+            super().truncate()
+
+    def fileno(self) -> int:
+        """A number that the patched functions of `os` know."""
+        return self._descriptor
+
+    def close(self) -> None:
+        try:
+            if not self.closed:
+                self.flush()
+        finally:
+            super().close()
+            self._workspace.forget(self._descriptor)
+
+    @property
+    def _is_adding(self) -> bool:
+        """Whether it only adds to the file; others may do so at the same time."""
+        return self._is_appending and not self._is_readable
+
+    def _open(self, place: str, flags: int) -> None:
+        workspace, name = self._workspace, self.name
+        if self._is_writable and not workspace.is_writable:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
+        text, is_new, facts = "", False, None
+        if flags & os.O_CREAT:
+            is_new, facts = workspace.ask("create", name, place, must_be_new=bool(flags & os.O_EXCL))
+        if not (is_new or flags & os.O_TRUNC or self._is_adding):
+            text, facts = workspace.ask("read", name, place)
+        facts = facts or workspace.facts(name, place)
+        if facts[0]:
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        super().__init__(base64.b64decode(text))
+        self._changed_ns = facts[2]
+        self._base = facts[1] if self._is_adding else 0
+        self._is_dirty = (
+            bool(flags & os.O_TRUNC) and not is_new
+        )  # what is there stays until there is something else
+        if self._is_appending:
+            super().seek(0, io.SEEK_END)
+        if not self._is_readable:
+            vars(self).update(dict.fromkeys(("read", "read1", "readinto", "readline", "readlines"), _refuse))
+
+    def _grow(self, size: int) -> None:
+        """The content is about to change, and the file to have this size."""
+        if not self._is_writable:
+            raise io.UnsupportedOperation("File not open for writing")
+        self._limit(size)
+        self._is_dirty = True
+
+    def _limit(self, size: int) -> None:
+        if size > self._workspace.file_bytes:
+            raise OSError(errno.EFBIG, f"larger than {self._workspace.file_limit}", self.name)
+
+
+def _refuse(*_: object) -> NoReturn:
+    raise io.UnsupportedOperation("File not open for reading")
+
+
+class Open:
+    """`open`, for the workspace and all else. No function: one becomes a method of a class that holds it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._original = io.open
+        functools.update_wrapper(self, io.open)
+
+    def install(self) -> None:
+        """Put it where modules that are there already have the original."""
+        for module, name in _NAMES_OF_OPEN:
+            if module in sys.modules:
+                setattr(sys.modules[module], name, self)
+
+    def __call__(
+        self,
+        file: Any,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        closefd: bool = True,
+        opener: Any = None,
+    ) -> Any:
+        workspace, number = self._workspace, file
+        place = workspace.locate(file)
+        if place is not None and opener is not None:
+            place, number = None, opener(file, self._flags(mode))
+        if place is None and workspace.file(number) is None:
+            return self._original(number, mode, buffering, encoding, errors, newline, closefd)
+        if place is not None:
+            raw = WorkspaceFile(workspace, file, place, self._flags(mode))
+        else:
+            raw = workspace.release(number)
+            raw.name = file
+        if "b" in mode:
+            return raw
+        text = io.TextIOWrapper(raw, encoding, errors, newline, line_buffering=buffering == 1)
+        text.mode = mode  # type: ignore[misc]  # as Python's own `open` does
+        if raw.writable():
+            workspace.add_text(text)
+        return text
+
+    def _flags(self, mode: str) -> int:
+        kinds = [letter for letter in mode if letter in _FLAGS]
+        if len(kinds) != 1 or set(mode) - {*_FLAGS, *"bt+"}:
+            raise ValueError(f"invalid mode: {mode!r}")
+        flags = _FLAGS[kinds[0]]
+        return flags & ~os.O_WRONLY | os.O_RDWR if "+" in mode else flags

@@ -15,8 +15,7 @@ from typing import Any
 from sandbox_runtime.guest import databases
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.errors import ToolError
-from sandbox_runtime.guest.workspace import MOUNT, Facts, Workspace
-from sandbox_runtime.guest.workspace_file import Open, WorkspaceFile
+from sandbox_runtime.guest.workspace import MOUNT, Facts, Open, Workspace, WorkspaceFile
 
 _FOLDERS_BY_NUMBER = frozenset({"dir_fd", "src_dir_fd", "dst_dir_fd"})
 _MAX_NOTICES = 10
@@ -85,8 +84,7 @@ def _install_imports(opening: Open) -> None:
 class _Functions:
     """The functions of `os` that take paths or descriptors, for those of the workspace.
 
-    Methods are called like the functions they stand for, with the place in the workspace after the path, or with the
-    file instead of its descriptor.
+    Methods are called like the functions they stand for, with the place in the workspace after the path.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -96,8 +94,8 @@ class _Functions:
         """Put them in the place of the originals, which go on serving every other path and descriptor."""
         for name in _BY_PATH:
             setattr(os, name, self._by_path(getattr(os, name), getattr(self, name)))
-        for name in _BY_DESCRIPTOR:
-            setattr(os, name, self._by_descriptor(getattr(os, name), getattr(self, name)))
+        for name, method in _BY_DESCRIPTOR.items():
+            setattr(os, name, self._by_descriptor(getattr(os, name), method))
         os.getcwd = _Function(os.getcwd, lambda: self._workspace.folder)
         os.getcwdb = _Function(os.getcwdb, lambda: os.fsencode(self._workspace.folder))
 
@@ -160,15 +158,6 @@ class _Functions:
 
     chmod = utime
 
-    def readlink(self, path: Any, place: str) -> str:
-        self._workspace.facts(path, place)
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
-
-    def symlink(self, path: Any, place: str, dst: Any, *_: Any, **__: Any) -> None:
-        raise PermissionError(errno.EPERM, "there are no links in the workspace", path)
-
-    link = symlink
-
     def chdir(self, path: Any, place: str) -> None:
         if not self._workspace.facts(path, place)[0]:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
@@ -177,36 +166,6 @@ class _Functions:
     def open(self, path: Any, place: str, flags: int, mode: int = 0o777) -> int:
         file = WorkspaceFile(self._workspace, path, place, flags)
         return self._workspace.hold(file.fileno())
-
-    def close(self, file: WorkspaceFile) -> None:
-        file.close()
-
-    def read(self, file: WorkspaceFile, length: int) -> bytes:
-        return file.read(length) or b""
-
-    def readinto(self, file: WorkspaceFile, buffer: Any) -> int:
-        return file.readinto(buffer)
-
-    def isatty(self, file: WorkspaceFile) -> bool:
-        return False
-
-    def set_inheritable(self, file: WorkspaceFile, is_inheritable: bool) -> None:
-        """Nobody could inherit it."""
-
-    def write(self, file: WorkspaceFile, data: Any) -> int:
-        return file.write(data)
-
-    def lseek(self, file: WorkspaceFile, position: int, whence: int) -> int:
-        return file.seek(position, whence)
-
-    def fstat(self, file: WorkspaceFile) -> os.stat_result:
-        return self._workspace.status(file.place or "", (False, file.size(), file.changed_ns, ""))
-
-    def ftruncate(self, file: WorkspaceFile, length: int) -> None:
-        file.truncate(length)
-
-    def fsync(self, file: WorkspaceFile) -> None:
-        file.flush()
 
     def _by_path(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
         def function(*arguments: Any, **named: Any) -> Any:
@@ -227,9 +186,7 @@ class _Functions:
     def _by_descriptor(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
         def function(*arguments: Any, **named: Any) -> Any:
             descriptor: Any = arguments[0] if arguments else named.get("fd")
-            if original.__name__ == "fsync" and hasattr(descriptor, "fileno"):
-                descriptor = descriptor.fileno()
-            file = self._workspace.file(descriptor)
+            file = self._workspace.file(descriptor.fileno() if hasattr(descriptor, "fileno") else descriptor)
             return original(*arguments, **named) if file is None else ours(file, *arguments[1:])
 
         return _Function(original, function)
@@ -299,7 +256,14 @@ class _Scan(Iterator[_Entry]):
 
 
 _BY_PATH = """
-    stat lstat access listdir scandir mkdir rmdir remove unlink truncate utime chmod readlink chdir open rename
-    replace symlink link
+    stat lstat access listdir scandir mkdir rmdir remove unlink truncate utime chmod chdir open rename replace
 """.split()  # noqa: SIM905
-_BY_DESCRIPTOR = "close read readinto write lseek fstat ftruncate fsync isatty set_inheritable".split()  # noqa: SIM905
+_BY_DESCRIPTOR: dict[str, Callable[..., Any]] = {
+    "close": WorkspaceFile.close,
+    "read": WorkspaceFile.read,
+    "write": WorkspaceFile.write,
+    "lseek": WorkspaceFile.seek,
+    "fstat": WorkspaceFile.status,
+    "ftruncate": WorkspaceFile.truncate,
+    "fsync": WorkspaceFile.flush,
+}
