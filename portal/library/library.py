@@ -69,12 +69,6 @@ class LibrarySource:
     mismatches: Mapping[str, str] = field(default_factory=dict)
     """Where real results were not what their tool declares, by the tools' names."""
 
-    @cached_property
-    def function_names(self) -> dict[str, str]:
-        """The functions' names by those of the tools."""
-        names = function_names([tool.name for tool in self.tools]) if self.names is None else self.names
-        return {tool.name: names[tool.name] for tool in self.tools}
-
 
 @dataclass(frozen=True, eq=False)
 class Namespace:
@@ -162,7 +156,8 @@ def _compiled(source: LibrarySource) -> Namespace:
 
     Functions come in the order of their names, so that neither names nor text depend on an upstream's order.
     """
-    tools = {source.function_names[tool.name]: tool for tool in source.tools}
+    names = source.names or function_names([tool.name for tool in source.tools])
+    tools = {names[tool.name]: tool for tool in source.tools}
     definitions = Definitions(tools)
     functions = {name: _function(source, name, tools[name], definitions) for name in sorted(tools)}
     return Namespace(

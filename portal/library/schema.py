@@ -13,6 +13,7 @@ operand of `$ref` a `Reference`. Of `CONDITIONS` nothing counts but that they ar
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 from urllib.parse import unquote
@@ -61,14 +62,14 @@ def kind_words(names: Iterable[str]) -> str:
     return " or ".join(_KIND_WORDS[name] for name in names)
 
 
+@dataclass
 class _Reduction:
     """One schema on its way; only JSON pointers into the document are followed, `#/$defs/Issue`."""
 
-    def __init__(self, document: Json) -> None:
-        self._document = document
-        self._left = MAX_SUBSCHEMAS
-        self._references: dict[int, Reference] = {}
-        self._waiting: list[tuple[Reference, Json]] = []
+    _document: Json
+    _left: int = MAX_SUBSCHEMAS
+    _references: dict[int, Reference] = field(default_factory=dict)
+    _waiting: list[tuple[Reference, Json]] = field(default_factory=list)
 
     def reduced(self) -> SoundNode:
         root = self._referred("#", self._document)

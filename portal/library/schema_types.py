@@ -143,19 +143,19 @@ class Definitions:
         return (each for name, each in self.by_name.items() if name in wanted)
 
 
+@dataclass
 class SchemaTypes:
     """The types of one tool's sound schemas; `owner` is what its own types are called by.
 
     Where a type is made of itself, the inner one is `Any`.
     """
 
-    def __init__(self, owner: str, definitions: Definitions) -> None:
-        self._owner = owner
-        self._definitions = definitions
-        self._left = MAX_NODES
-        self._depth = 0
-        self._open: set[Reference] = set()
-        self._finished: dict[Reference, Type] = {}
+    _owner: str
+    _definitions: Definitions
+    _left: int = MAX_NODES
+    _depth: int = 0
+    _open: set[Reference] = field(default_factory=set)
+    _finished: dict[Reference, Type] = field(default_factory=dict)
 
     def property_type(self, key: str, node: SoundNode) -> Type:
         """The type of one of the tool's own parameters: `CreateIssueLabels`, but not `CreateIssueIssue`."""
