@@ -82,7 +82,7 @@ def looked_at(result: Json) -> dict[str, float]:
 
 
 def index(library: Library) -> None:
-    SearchIndex.build(()).updated({name: each.in_order for name, each in library.namespaces.items()})
+    SearchIndex({}, {}).updated({name: each.in_order for name, each in library.namespaces.items()})
 
 
 def sources_of(file: Path, size: int) -> list[LibrarySource]:

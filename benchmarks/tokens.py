@@ -106,7 +106,7 @@ def measured(
         pairs = [(tool, _function(library, source, tool)) for source in drawn for tool in source.tools]
         chosen = draws.sample([pair for pair in pairs if pair[1] is not None], STEPS)
         namespaces = {each.namespace: _functions(library, each) for each in drawn}
-        index = SearchIndex.build(()).updated(namespaces)
+        index = SearchIndex({}, {}).updated(namespaces)
         tools.append(len(pairs))
         direct.append(directly([tool for tool, _ in pairs], [tool for tool, _ in chosen]))
         portal.append(through_portal(index, chosen))

@@ -200,7 +200,7 @@ class Catalog:
             elif not offer.tools:
                 silent[self._authority.manifest.namespaces[upstream.name]] = _silence(upstream)
         library = Library.compile(sources, former.library)
-        index = former.index or SearchIndex.build(())
+        index = former.index or SearchIndex({}, {})
         index = index.updated({name: each.in_order for name, each in library.namespaces.items()})
         rules = MappingProxyType(denied), MappingProxyType(silent)
         return Snapshot(former.version + 1, library, index, *rules)

@@ -20,12 +20,11 @@ from typing import Any
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.peers.system import CannotError
 from benchmarks.search.cross_server import cross_server_queries
-from benchmarks.search.methods import METHODS, Corpora
+from benchmarks.search.methods import METHODS, Corpora, built
 from benchmarks.search.other_words import other_words_queries, own_words_queries, two_step_queries
 from benchmarks.search.quality import RELIABLE, Scores, intervals, means, score
 from benchmarks.search.recorded import DATA, Asked, read_functions, read_queries
 from benchmarks.search.speed import measure_speed, timed
-from portal.search.index import SearchIndex
 
 Json = Any
 OURS = "portal"
@@ -44,7 +43,7 @@ def main() -> int:
     corpora = {name: list(read_functions(name)) for name in sorted({each.corpus for each in asked})}
     facts: dict[str, Json] = {}
     if only != "quality":
-        facts["first_build_ms"] = round(timed(lambda: SearchIndex.build(corpora["mcp"]))[0])
+        facts["first_build_ms"] = round(timed(lambda: built(corpora["mcp"]))[0])
     if only != "speed":
         facts |= measure_quality(corpora, asked)
     if only != "quality":

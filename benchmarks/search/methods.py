@@ -124,8 +124,15 @@ def _as_tool(function: RecordedFunction) -> dict[str, object]:
     }
 
 
+def built(functions: Sequence[RecordedFunction]) -> SearchIndex:
+    namespaces: dict[str, list[RecordedFunction]] = {}
+    for each in functions:
+        namespaces.setdefault(each.namespace, []).append(each)
+    return SearchIndex({}, {}).updated(namespaces)
+
+
 def portal_index(functions: Sequence[RecordedFunction]) -> Search:
-    index = SearchIndex.build(functions)
+    index = built(functions)
     return lambda query, limit: [each.answer for each in index.search(query, limit).functions]
 
 

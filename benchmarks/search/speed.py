@@ -26,7 +26,7 @@ LIMIT = 5
 def measure_speed(functions: Sequence[RecordedFunction], size: int, queries: Sequence[str]) -> dict[str, Any]:
     """Times at a size; beyond the real tools, copies of them under other upstream names."""
     namespaces = _namespaces(functions, size)
-    build_ms, index = timed(lambda: SearchIndex.build(()).updated(namespaces))
+    build_ms, index = timed(lambda: SearchIndex({}, {}).updated(namespaces))
     first = [timed(partial(index.search, query, LIMIT))[0] for query in queries]
     again = [timed(partial(index.search, query, LIMIT))[0] for query in queries]
     one_tool, whole, beside = _reindexed(index, namespaces, queries)

@@ -1,7 +1,7 @@
 """Finds functions by what they do, or by their exact name."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -56,14 +56,6 @@ class SearchIndex:
             named[each.name.casefold()].add(number)
             named[each.tool.casefold()].add(number)
         return named
-
-    @classmethod
-    def build(cls, functions: Iterable[Function]) -> "SearchIndex":
-        """An index of the functions."""
-        namespaces: defaultdict[str, list[Function]] = defaultdict(list)
-        for each in functions:
-            namespaces[each.namespace].append(each)
-        return cls({}, {}).updated(namespaces)
 
     def updated(self, namespaces: Mapping[str, Sequence[Function]]) -> "SearchIndex":
         """An index of these functions, by namespace. A namespace that is the very sequence it was is not read again."""

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from portal.search.index import SearchIndex
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -48,3 +50,7 @@ def by_namespace(functions: Iterable[Function]) -> Mapping[str, Sequence[Functio
     for each in functions:
         namespaces[each.namespace].append(each)
     return namespaces
+
+
+def built(functions: Iterable[Function]) -> SearchIndex:
+    return SearchIndex({}, {}).updated(by_namespace(functions))

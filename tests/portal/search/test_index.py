@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.search.index import SearchIndex
 from tests.portal.search.catalogue import (
     ALL,
     APP_CONFIG,
@@ -18,10 +17,11 @@ from tests.portal.search.catalogue import (
     WEATHER,
     Function,
     Parameter,
+    built,
     by_namespace,
 )
 
-INDEX = SearchIndex.build(ALL)
+INDEX = built(ALL)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_exact_name_ranks_first_and_says_so(query: str, expected: Function) -> N
 
 def test_exact_name_ranks_before_a_function_that_repeats_it() -> None:
     spam = Function("spam", "aaa", "create_issue " * 500)
-    hits = SearchIndex.build([*ALL, spam]).search("create_issue", 5)
+    hits = built([*ALL, spam]).search("create_issue", 5)
     assert hits.functions[:2] == (ISSUE, spam)
 
 
@@ -88,7 +88,7 @@ def test_each_step_of_a_task_has_its_share_of_the_first_places() -> None:
         Function("tracker", f"{verb}_billing_issue", f"{verb} billing issues that are open or overdue.")
         for verb in ("count", "tag", "sort", "plot", "rank", "pin")
     ]
-    index = SearchIndex.build([*ALL, *others])
+    index = built([*ALL, *others])
     task = "find all open or overdue billing issues and mail their owners"
     assert SEND in index.search(task, 5).functions
     assert SEND in index.search(task, 3).functions
@@ -98,14 +98,14 @@ def test_each_step_of_a_task_has_its_share_of_the_first_places() -> None:
 def test_ties_are_in_order_of_qualified_name_whatever_the_order_of_building() -> None:
     twins = [Function(f"u{number}", "same", "same words") for number in range(8)]
     shuffled = Random(4).sample(twins, len(twins))
-    assert list(SearchIndex.build(shuffled).search("words", 8).functions) == twins
+    assert list(built(shuffled).search("words", 8).functions) == twins
 
 
 def test_an_updated_index_finds_what_one_built_anew_finds() -> None:
     changed = [each for each in ALL if each.upstream != "mail"] + [
         replace(SEND, description="Post a letter.")
     ]
-    updated, anew = INDEX.updated(by_namespace(changed)), SearchIndex.build(changed)
+    updated, anew = INDEX.updated(by_namespace(changed)), built(changed)
     for query in ("letter", "issue", "find files", "send e-mail", "mail.search", ""):
         assert updated.search(query, 9) == anew.search(query, 9)
         assert updated.search(query, 9, "mail") == anew.search(query, 9, "mail")
@@ -115,7 +115,7 @@ def test_an_updated_index_finds_what_one_built_anew_finds() -> None:
 
 def test_function_without_searchable_words_is_still_found_by_name() -> None:
     odd = Function("x", "??")
-    assert SearchIndex.build([odd, ISSUE]).search("??", 5).functions == (odd,)
+    assert built([odd, ISSUE]).search("??", 5).functions == (odd,)
 
 
 def test_hostile_definition_does_not_crowd_out_the_others() -> None:
@@ -123,7 +123,7 @@ def test_hostile_definition_does_not_crowd_out_the_others() -> None:
     hostile = Function(
         "evil", "evil", words * 20_000, tuple(Parameter(words * 50, words * 500) for _ in range(500))
     )
-    index = SearchIndex.build([*ALL, hostile])
+    index = built([*ALL, hostile])
     assert index.search("open an issue", 1).functions == (ISSUE,)
     assert index.search("weather forecast", 1).functions == (WEATHER,)
 
@@ -131,5 +131,5 @@ def test_hostile_definition_does_not_crowd_out_the_others() -> None:
 @given(st.text(max_size=300), st.text(max_size=100))
 def test_any_text_can_be_indexed_and_asked(text: str, query: str) -> None:
     function = Function(text[:20], text[20:40], text, (Parameter(text[:9], text),))
-    hits = SearchIndex.build([function, ISSUE]).search(query, 5)
+    hits = built([function, ISSUE]).search(query, 5)
     assert hits.total >= len(hits.functions)

@@ -2,15 +2,14 @@
 
 import pytest
 
-from portal.search.index import SearchIndex
-from tests.portal.search.catalogue import Function
+from tests.portal.search.catalogue import Function, built
 
 
 def _tools(*names: str) -> list[Function]:
     return [Function("home", name, f"{name.replace('_', ' ').capitalize()}.") for name in names]
 
 
-INDEX = SearchIndex.build(
+INDEX = built(
     [
         *_tools("turn_off_light", "turn_on_light", "scale_down", "scale_up", "check_in", "check_out"),
         *_tools("create_post", "delete_post", "get_post", "like_post", "share_post", "show_posts"),
@@ -57,4 +56,4 @@ def test_a_name_that_says_what_was_asked_and_no_more_comes_first(query: str) -> 
     plain = Function(
         "store", "getTable", "Answers with rows and columns and keys, and much else that is told at length."
     )
-    assert SearchIndex.build([*wordy, plain]).search(query, 4).functions[0] is plain
+    assert built([*wordy, plain]).search(query, 4).functions[0] is plain

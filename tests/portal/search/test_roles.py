@@ -2,8 +2,7 @@
 
 import pytest
 
-from portal.search.index import SearchIndex
-from tests.portal.search.catalogue import Function
+from tests.portal.search.catalogue import Function, built
 
 
 def _tool(upstream: str, tool: str) -> Function:
@@ -14,7 +13,7 @@ VERBS = ("list", "search", "get", "create", "update", "delete")
 ISSUES = {verb: _tool("tracker", f"{verb}_issue") for verb in VERBS}
 PULLS = {verb: _tool("forge", f"{verb}_pull_request") for verb in VERBS}
 FOLDERS = {verb: _tool("drive", f"{verb}_folder") for verb in VERBS}
-INDEX = SearchIndex.build([*ISSUES.values(), *PULLS.values(), *FOLDERS.values()])
+INDEX = built([*ISSUES.values(), *PULLS.values(), *FOLDERS.values()])
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,7 @@ def test_other_words_find_the_same_role(query: str, expected: Function) -> None:
 
 def test_the_word_that_was_asked_for_comes_before_another_one() -> None:
     remove = _tool("tracker", "remove_issue")
-    index = SearchIndex.build([*ISSUES.values(), remove])
+    index = built([*ISSUES.values(), remove])
     assert index.search("remove issue", 2).functions == (remove, ISSUES["delete"])
 
 
@@ -48,5 +47,5 @@ def test_a_word_that_many_names_have_comes_before_a_rare_one_that_may_stand_for_
         for word in ["alpha", "beta", "gamma", "delta", "omega", "sigma", "kappa"]
     ]
     get, describe = Function("store", "get_table", ""), Function("store", "describe_table", "")
-    index = SearchIndex.build([*many, describe, get])
+    index = built([*many, describe, get])
     assert index.search("get the table", 2).functions == (get, describe)
