@@ -102,7 +102,7 @@ class GuestEngine:
         """A new instance, ready for a script. The one before must be closed: there is one at a time."""
         instance = self.new_instance()
         self.memory.touch_hot_pages()
-        instance.wake()
+        instance.call("wake")
         return instance
 
     def new_instance(self) -> "GuestInstance":
@@ -130,27 +130,12 @@ class GuestInstance:
             if not found:
                 raise WasmtimeError(f"the component does not export {name}")
 
-    def wake(self) -> None:
-        """Make it an instance of its own, once."""
-        self._call("wake")
-
     def limit(self, memory_bytes: int) -> None:
         """Bound the memory from here on, and let the next tick of the engine's epoch end what runs."""
         bound(self._store, memory_bytes)
 
-    def prepare(self, script: bytes, namespaces: bytes, *, most: int) -> bytes:
-        """The guest's answer; of one longer than `most` bytes, one byte more."""
-        return self._call("prepare", script, namespaces, most=most)
-
-    def execute(self, settings: bytes, *, most: int) -> bytes:
-        """The guest's answer; of one longer than `most` bytes, one byte more."""
-        return self._call("execute", settings, most=most)
-
-    def close(self) -> None:
-        self._store.close()
-
-    def _call(self, name: str, *texts: bytes, most: int | None = None) -> bytes:
-        """Call an export that takes strings, and returns one if `most` is given.
+    def call(self, name: str, *texts: bytes, most: int | None = None) -> bytes:
+        """Call an export of wit/sandbox.wit; of an answer longer than `most` bytes, one byte more comes back.
 
         Raises:
             WasmtimeError: The guest trapped, or was stopped.
@@ -169,6 +154,9 @@ class GuestInstance:
         finally:
             for value in (*values, result):
                 ffi.wasmtime_component_val_delete(byref(value))
+
+    def close(self) -> None:
+        self._store.close()
 
 
 class Text:

@@ -44,12 +44,6 @@ class WorkerStartError(SandboxError):
     )
 
 
-class PlatformError(SandboxError):
-    """This system is not supported."""
-
-    hint = "Use Linux or macOS; on Windows, WSL."
-
-
 class WorkspaceError(SandboxError):
     """The folder that a manifest grants cannot be used: the operator's to mend."""
 

@@ -24,13 +24,8 @@ def end_with_parent(parent: int) -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if not has_parent(parent):
+    if os.getppid() != parent:
         os._exit(0)  # it ended before the line above
-
-
-def has_parent(parent: int) -> bool:
-    """Whether the parent still lives; the worker asks now and then where the system does not tell."""
-    return os.getppid() == parent
 
 
 MEASURES = ("no_new_privs", "landlock", "rlimits", "seccomp")

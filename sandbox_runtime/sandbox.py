@@ -3,7 +3,6 @@
 import asyncio
 import os
 import secrets
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
@@ -14,7 +13,7 @@ from typing import TypeAlias
 
 from manifests.grants import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
-from sandbox_runtime.errors import PlatformError, WorkerStartError
+from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.lockdown import MEASURES
 from sandbox_runtime.recording import Origin, Recording
@@ -45,8 +44,6 @@ async def open_sandbox(
     Raises:
         SandboxError: The sandbox cannot work here; the message says why.
     """
-    if sys.platform == "win32":
-        raise PlatformError("the sandbox needs Unix sockets and signals")
     aot = AotCache(cache or default_cache(os.environ), progress)
     wasm = component or guest_component()
     least = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)

@@ -28,7 +28,7 @@ from sandbox_runtime.frames import (
     TrapCause,
     passed_on,
 )
-from sandbox_runtime.lockdown import end_with_parent, harden, has_parent, seal
+from sandbox_runtime.lockdown import end_with_parent, harden, seal
 from sandbox_runtime.run_host import RunHost
 from sandbox_runtime.timeline import RecordedPast
 
@@ -131,8 +131,10 @@ class Worker:
         It would start one per core; the variable is its only switch.
         """
         os.environ["TOKIO_WORKER_THREADS"] = "1"
-        self._instance.prepare(b"__import__('select').select([0], [], [])", b"", most=1000)
-        self._instance.execute(b'{"library": {}, "argument_bytes": 0, "result_bytes": 100}', most=1000)
+        self._instance.call("prepare", b"__import__('select').select([0], [], [])", b"", most=1000)
+        self._instance.call(
+            "execute", b'{"library": {}, "argument_bytes": 0, "result_bytes": 100}', most=1000
+        )
         self._renew()  # no run finds an instance with a past
 
     def _prepare(self, payload: bytes) -> None:
@@ -145,7 +147,7 @@ class Worker:
         self._instance.limit(self._start.memory_bytes)
         self._clock.begin(self._start.cpu_seconds)
         try:
-            answer = self._instance.prepare(script, namespaces, most=MAX_PREPARED_BYTES)
+            answer = self._instance.call("prepare", script, namespaces, most=MAX_PREPARED_BYTES)
             if len(answer) > MAX_PREPARED_BYTES:
                 raise self._host.stop(TrapCause.GUEST)
         except WasmtimeError as error:
@@ -158,7 +160,7 @@ class Worker:
         self._clock.resume()
         most = self._start.result_bytes + self._start.outbox_bytes
         try:
-            answer = self._instance.execute(settings, most=most)
+            answer = self._instance.call("execute", settings, most=most)
             if len(answer) > most:
                 raise self._host.stop(TrapCause.RESULT)
         except WasmtimeError as error:
@@ -253,7 +255,7 @@ class CpuClock:
         idle = 0
         while self._awake.wait():
             time.sleep(self.TICK_SECONDS)
-            if not has_parent(self._parent):
+            if os.getppid() != self._parent:
                 os._exit(0)
             with self._lock:
                 idle = idle + 1 if self._deadline is None else 0
@@ -271,7 +273,7 @@ print(len(rows))
 [row["content"] for row in rows]
 """
 _SETTINGS = {
-    "library": {"rehearsal": "\nasync def rehearsal.one(...)\n"},
+    "library": {"rehearsal": "\none async def one(*, i: int) -> dict\n"},
     "argument_bytes": 1 << 16,
     "result_bytes": 1 << 16,
     "seed": "any",
@@ -283,24 +285,20 @@ def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
     host.channel = _Answers()
     host.begin(RunStart(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16), None)
     instance = engine.instantiate()
-    try:
-        instance.prepare(_REHEARSAL, b"rehearsal", most=1 << 16)
-        instance.execute(json.dumps(_SETTINGS).encode(), most=1 << 16)
-        engine.memory.learn_hot_pages()
-    finally:
-        instance.close()
-        host.end()
+    instance.call("prepare", _REHEARSAL, b"rehearsal", most=1 << 16)
+    instance.call("execute", json.dumps(_SETTINGS).encode(), most=1 << 16)
+    engine.memory.learn_hot_pages()
+    instance.close()
+    host.end()
 
 
 class _Answers(Channel):
     """The channel of a portal that answers every call at once."""
 
+    has_frame = False
+
     def __init__(self) -> None:
         self._calls: list[bytes] = []
-
-    @property
-    def has_frame(self) -> bool:
-        return bool(self._calls)
 
     def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None:
         if kind == ToPortal.CALLS:
@@ -313,4 +311,4 @@ class _Answers(Channel):
         return ToWorker.ANSWERS, b",".join(answers)
 
     def wait(self, timeout_ms: int) -> bool:
-        return self.has_frame or timeout_ms < 0
+        return bool(self._calls) or timeout_ms < 0

@@ -59,10 +59,10 @@ def split(compiled: Path) -> Measures:
 def _round(engine: GuestEngine, host: RunHost, steps: Steps) -> None:
     instance: GuestInstance = steps.timed("instantiate", engine.new_instance)
     steps.timed("copy pages", engine.memory.touch_hot_pages)
-    steps.timed("wake", instance.wake)
+    steps.timed("wake", lambda: instance.call("wake"))
     host.begin(START, None)
     script = TRIVIAL.encode()
-    steps.timed("prepare", lambda: instance.prepare(script, b"bench", most=1 << 16))
-    steps.timed("execute", lambda: instance.execute(SETTINGS, most=1 << 16))
+    steps.timed("prepare", lambda: instance.call("prepare", script, b"bench", most=1 << 16))
+    steps.timed("execute", lambda: instance.call("execute", SETTINGS, most=1 << 16))
     host.end()
     steps.timed("close", instance.close)

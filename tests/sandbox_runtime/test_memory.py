@@ -17,8 +17,8 @@ def faults_of_a_script(engine: GuestEngine) -> int:
     instance = engine.instantiate()
     try:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        instance.prepare(SCRIPT, b"", most=1000)
-        answer = instance.execute(SETTINGS, most=1000)
+        instance.call("prepare", SCRIPT, b"", most=1000)
+        answer = instance.call("execute", SETTINGS, most=1000)
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
     finally:
         instance.close()
