@@ -236,14 +236,18 @@ def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
     `(await f())["rows"]`.
     """
     lines = [line.encode() for line in text.split("\n")]
+
+    def between(outer: ast.Await, call: ast.Call) -> bytes:
+        return lines[outer.lineno - 1][outer.col_offset : call.col_offset].strip()
+
     insertions: list[tuple[int, int, bytes]] = []
     for node in calls:
         assert node.end_lineno is not None and node.end_col_offset is not None
         end = node.end_lineno, node.end_col_offset
         outer = _misplaced(names, node)
-        if outer is not None and _is_next_to(lines, outer, node):
+        if outer is not None and between(outer, node) == b"await":
             insertions += [(outer.lineno, outer.col_offset, b"("), (*end, b")")]
-        elif _is_followed(names, node) and not _is_closed(lines, *end):
+        elif _is_followed(names, node):
             insertions += [(node.lineno, node.col_offset, b"(await "), (*end, b")")]
         else:
             insertions.append((node.lineno, node.col_offset, b"await "))
@@ -270,21 +274,6 @@ def _misplaced(names: Names, node: ast.expr) -> ast.Await | None:
         node = parent
     parent = names.parents[node]
     return parent if isinstance(parent, ast.Await) else None
-
-
-def _is_next_to(lines: list[bytes], outer: ast.Await, call: ast.expr) -> bool:
-    """Whether nothing but spaces stands between the word `await` and the call."""
-    between = lines[outer.lineno - 1][outer.col_offset + len(b"await") : call.col_offset]
-    return outer.lineno == call.lineno and not between.strip()
-
-
-def _is_closed(lines: list[bytes], line: int, column: int) -> bool:
-    """Whether the call ends just before a `)`: parentheses of its own stand around it already."""
-    rest = lines[line - 1][column:].strip()
-    while not rest and line < len(lines):
-        rest = lines[line].strip()
-        line += 1
-    return rest.startswith(b")")
 
 
 def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:

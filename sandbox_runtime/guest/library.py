@@ -7,7 +7,6 @@ import inspect
 import re
 import sys
 import types
-import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +32,7 @@ class Library:
         self._calls = calls
         self._open: dict[str, Namespace] = {}
         self._shown: set[str] = set()
-        sys.meta_path.insert(0, _NamespaceFinder(self))
+        sys.meta_path.insert(0, self)
         self._tools = _Tools(self)
         sys.modules["tools"] = self._tools
         builtins.tools = self._tools  # type: ignore[attr-defined]
@@ -73,10 +72,24 @@ class Library:
             namespace = self._open[name] = Namespace(name, self._calls)
         return namespace
 
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Let `import git`, `import tools.git` and `from tools.git import git_log` find the namespace."""
+        if name.removeprefix("tools.") not in self.namespaces:
+            return None
+        return importlib.machinery.ModuleSpec(name, self)  # type: ignore[arg-type]
 
-_CALLS: "weakref.WeakKeyDictionary[Namespace, Calls]" = weakref.WeakKeyDictionary()
-_TABLES: "weakref.WeakKeyDictionary[Namespace, str | None]" = weakref.WeakKeyDictionary()
-"""What the host says of each namespace's functions. Kept beside them: any name in a namespace may be a tool's."""
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return self.namespace(spec.name.removeprefix("tools."))
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        # `import tools.git` names the module so; its functions are called git.git_log in every message.
+        module.__name__ = module.__name__.removeprefix("tools.")
+
+
+_CALLS, _TABLE = " calls", " table"
+"""Where a namespace keeps its own: any identifier may be the name of a tool."""
 
 
 class Namespace(types.ModuleType):
@@ -86,14 +99,13 @@ class Namespace(types.ModuleType):
         super().__init__(
             name, f"Functions of the upstream `{name}`; all are async and take keyword arguments."
         )
-        _TABLES[self] = None
-        _CALLS[self] = calls
+        self.__dict__.update({_CALLS: calls, _TABLE: None})
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        table = _TABLES[self]
+        table = self.__dict__[_TABLE]
         is_shown = table is not None and f"\n{name} " in table
         if not is_shown:
             if name == "__all__" and table is not None:
@@ -106,14 +118,16 @@ class Namespace(types.ModuleType):
                 told = f"{own} has no function {name!r}{near} ({own} has {len(names)} functions)"
                 raise AttributeError(told)
         signature = _signature(table, name)
-        function = self.__dict__[name] = LibraryFunction(_CALLS[self], self.__name__, name, signature)
+        function = self.__dict__[name] = LibraryFunction(
+            self.__dict__[_CALLS], self.__name__, name, signature
+        )
         return function
 
     def __dir__(self) -> list[str]:
-        return _names(_TABLES[self] or "")
+        return _names(self.__dict__[_TABLE] or "")
 
     def __repr__(self) -> str:
-        table = _TABLES[self]
+        table = self.__dict__[_TABLE]
         return (
             f"<namespace {self.__name__}>"
             if table is None
@@ -177,32 +191,11 @@ class _Tools(types.ModuleType):
         return sorted(self.__dict__["__library"].namespaces)
 
 
-class _NamespaceFinder:
-    """Makes `import git`, `import tools.git` and `from tools.git import git_log` find the namespace."""
-
-    def __init__(self, library: Library) -> None:
-        self._library = library
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: object = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name.removeprefix("tools.") not in self._library.namespaces:
-            return None
-        return importlib.machinery.ModuleSpec(name, self)  # type: ignore[arg-type]
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return self._library.namespace(spec.name.removeprefix("tools."))
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        # `import tools.git` names the module so; its functions are called git.git_log in every message.
-        module.__name__ = module.__name__.removeprefix("tools.")
-
-
 def _tabulate(namespace: Namespace, table: str | None) -> None:
     """Tell a namespace what the host says of its functions."""
-    if _TABLES[namespace] == table:
+    if namespace.__dict__[_TABLE] == table:
         return
-    _TABLES[namespace] = table
+    namespace.__dict__[_TABLE] = table
     for name in [name for name, value in vars(namespace).items() if isinstance(value, LibraryFunction)]:
         del namespace.__dict__[name]
 

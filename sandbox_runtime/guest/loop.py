@@ -26,7 +26,8 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
     def __init__(self, calls: Calls) -> None:
         super().__init__()
         self._calls = calls
-        self._selector = self._polling = _HostSelector(self, calls)
+        self._selector = self
+        self._polls = 0
         self._main: asyncio.Future[Any] | None = None
         self._is_deadlocked = False
         # A timer is due when its time has come, and no whole step of the clock before.
@@ -35,7 +36,7 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
 
     def drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, then end what it left behind, as `asyncio.run` does."""
-        self._polling.polls = 0  # so that a run crosses at the same steps whatever ran before it
+        self._polls = 0  # so that a run crosses at the same steps whatever ran before it
         try:
             return self.run_until_complete(self.create_task(coroutine))
         finally:
@@ -53,12 +54,6 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         finally:
             self._main = outer
 
-    def end_deadlock(self) -> None:
-        """Wake the main task with a cancellation, so that the error shows the line where it waits."""
-        self._is_deadlocked = True
-        if self._main is None or not self._main.cancel():
-            self.stop()
-
     def time(self) -> float:
         """The monotonic clock; not looked at when the loop asks by habit, right after it polled, without a timer."""
         if self._is_time_idle:
@@ -66,9 +61,23 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
             return 0.0
         return super().time()
 
-    def poll_ended(self) -> None:
-        """The next that asks for the time is the loop itself: it wants to know which timers are due."""
+    def select(self, timeout: float | None) -> tuple[()]:
+        """What the loop asks for events; answers are delivered meanwhile."""
+        if timeout is None:
+            if self._calls.is_waiting:
+                self._calls.cross(-1)
+            else:
+                self._end_deadlock()
+        elif timeout > 0:
+            self._calls.cross(_milliseconds(timeout))
+        else:
+            # A busy script must not starve answers, nor pay for a crossing at every step.
+            self._polls += 1
+            if self._polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting:
+                self._calls.cross(0)
+        # The next that asks for the time is the loop itself: it wants to know which timers are due.
         self._is_time_idle = not self._scheduled  # type: ignore[attr-defined]
+        return ()
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         """There are no threads in here: it runs at once."""
@@ -101,39 +110,17 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         except DeadlockError:
             return
 
+    def _end_deadlock(self) -> None:
+        """Wake the main task with a cancellation, so that the error shows the line where it waits."""
+        self._is_deadlocked = True
+        if self._main is None or not self._main.cancel():
+            self.stop()
+
     def _process_events(self, event_list: object) -> None:
-        """Answers were delivered while the selector waited."""
+        """Answers were delivered by `select`."""
 
     def _write_to_self(self) -> None:
         """No other thread could have to wake this loop."""
-
-
-class _HostSelector:
-    """What the loop asks for events."""
-
-    def __init__(self, loop: HostLoop, calls: Calls) -> None:
-        self._loop = loop
-        self._calls = calls
-        self.polls = 0
-
-    def select(self, timeout: float | None) -> tuple[()]:
-        if timeout is None:
-            if self._calls.is_waiting:
-                self._calls.cross(-1)
-            else:
-                self._loop.end_deadlock()
-        elif timeout > 0:
-            self._calls.cross(_milliseconds(timeout))
-        else:
-            # A busy script must not starve answers, nor pay for a crossing at every step.
-            self.polls += 1
-            if self.polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting:
-                self._calls.cross(0)
-        self._loop.poll_ended()
-        return ()
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class HostLoopPolicy:

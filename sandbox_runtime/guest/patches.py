@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 from sandbox_runtime.guest.errors import DeadlockError
 
-_READY = select.POLLIN | select.POLLOUT
 _DEADLOCK = (
     "the script waits for a lock, an event or a queue that only another thread could free, and there is none"
 )
@@ -26,7 +25,9 @@ def install() -> None:
     _install_futures()
     _install_locks()
     select.select = _select_of(select.select)
-    select.poll = selectors.PollSelector._selector_cls = _Poll  # type: ignore[attr-defined,misc,assignment]
+    del select.poll
+    selectors.DefaultSelector = selectors.SelectSelector  # type: ignore[misc,assignment]
+    selectors.SelectSelector._select = staticmethod(select.select)  # type: ignore[attr-defined]
     for module in (concurrent.futures, concurrent.futures.thread):
         vars(module)["ThreadPoolExecutor"] = InlineExecutor
 
@@ -122,28 +123,6 @@ def _install_locks() -> None:
     names["Lock"] = names["_allocate_lock"] = _Lock
     # The native one has a lock of its own inside.
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined,misc]
-
-
-class _Poll:
-    """`select.poll`. What files there are, are always ready; without one it only waits."""
-
-    def __init__(self) -> None:
-        self._asked: dict[int, int] = {}
-
-    def register(self, fd: Any, eventmask: int = _READY, /) -> None:
-        self._asked[fd if isinstance(fd, int) else fd.fileno()] = eventmask
-
-    modify = register
-
-    def unregister(self, fd: Any, /) -> None:
-        del self._asked[fd if isinstance(fd, int) else fd.fileno()]
-
-    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]:
-        """`timeout` is in milliseconds; without one, or with a negative one, it has no end."""
-        ready = [(number, asked & _READY) for number, asked in self._asked.items() if asked & _READY]
-        if not ready:
-            time.sleep(math.inf if timeout is None or timeout < 0 else timeout / 1000)
-        return ready
 
 
 def _select_of(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -96,8 +96,8 @@ class _Functions:
             setattr(os, name, self._by_path(getattr(os, name), getattr(self, name)))
         for name, method in _BY_DESCRIPTOR.items():
             setattr(os, name, self._by_descriptor(getattr(os, name), method))
-        os.getcwd = _Function(os.getcwd, lambda: self._workspace.folder)
-        os.getcwdb = _Function(os.getcwdb, lambda: os.fsencode(self._workspace.folder))
+        os.getcwd = lambda: self._workspace.folder
+        os.getcwdb = lambda: os.fsencode(self._workspace.folder)
 
     def stat(self, path: Any, place: str, *, follow_symlinks: bool = True) -> os.stat_result:
         return self._workspace.status(place, self._workspace.facts(path, place))
@@ -168,6 +168,7 @@ class _Functions:
         return self._workspace.hold(file.fileno())
 
     def _by_path(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def function(*arguments: Any, **named: Any) -> Any:
             # Folders have no numbers here, and None is the default of those parameters.
             more = {
@@ -181,26 +182,16 @@ class _Functions:
                 return original(*arguments, **named)
             return ours(path, place, *arguments[1:], **more)
 
-        return _Function(original, function)
+        return function
 
     def _by_descriptor(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def function(*arguments: Any, **named: Any) -> Any:
             descriptor: Any = arguments[0] if arguments else named.get("fd")
             file = self._workspace.file(descriptor.fileno() if hasattr(descriptor, "fileno") else descriptor)
             return original(*arguments, **named) if file is None else ours(file, *arguments[1:])
 
-        return _Function(original, function)
-
-
-class _Function:
-    """No function: one becomes a method of a class that holds it, and those of `os` do not."""
-
-    def __init__(self, original: Callable[..., Any], call: Callable[..., Any]) -> None:
-        self._call = call
-        functools.update_wrapper(self, original)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self._call(*arguments, **named)
+        return function
 
 
 class _Entry:

@@ -12,7 +12,7 @@ with ~git.f() as x: pass
 «git.f()»['x']
 «git.f()».x
 «git.f()».get('x', 1)
-(~git.f())['x']
+(«git.f()»)['x']
 ~git.f() + ~git.g()
 ~git.f() or []
 ~git.f() if a else ~git.g()
@@ -48,7 +48,7 @@ match ~git.f():
     case {'a': x}: print(x)
 ---
 (
-  ~git.f()
+  «git.f()»
 )['x']
 ---
 x = «git.f(

@@ -60,13 +60,7 @@ missing
         ("import asyncio, time\nt = time.monotonic()\nawait asyncio.gather(*[asyncio.sleep(0.05) for _ in range(9)])\n"
          "0.05 <= time.monotonic() - t < 0.4", True),
         ("import select\nselect.select([], [], [], 0.01)", [[], [], []]),
-        ("import select, time\nt = time.monotonic()\np = select.poll()\n"
-         "[p.poll(0), p.poll(20), time.monotonic() - t >= 0.02]", [[], [], True]),
         ("import selectors\nselectors.DefaultSelector().select(0.01)", []),
-        ("import select\np = select.poll()\np.register(1)\np.modify(1, select.POLLOUT)\nx = p.poll(1)\n"
-         "p.unregister(1)\n[x == [(1, select.POLLOUT)], p.poll(1)]", [True, []]),
-        ("import sys\nsys.modules.pop('selectors')\nimport selectors\nselectors.DefaultSelector.__name__",
-         "PollSelector"),
         ("import sys\ndel sys.stdin\ntry:\n    input()\nexcept RuntimeError as error:\n    x = str(error)\nx",
          "lost sys.stdin"),
         ("import io, warnings\nf = io.StringIO()\nwarnings.showwarning('told', UserWarning, 'a.py', 4, f, 'x = 1')\n"
