@@ -30,7 +30,7 @@ RETRY_SECONDS: Final = 30.0
 
 _WARM_SECONDS: Final = 30.0
 _MAX_HEADER_BYTES: Final = 4096
-_CREATED, _CHANGED, _DELETED = 1, 2, 3
+_CREATED, _DELETED = 1, 3
 
 
 class TypeChecker:
@@ -40,7 +40,6 @@ class TypeChecker:
         self._folder = folder.resolve()
         self._server: TyServer | None = None
         self._turn = anyio.Lock(fast_acquire=True)  # the question is on its way before the asker goes on
-        self._files: set[Path] = set()
         self._retry_at = 0.0
 
     @property
@@ -61,10 +60,8 @@ class TypeChecker:
     async def update(self, changed: Collection[Path]) -> None:
         """Take notice of stubs that were written or removed."""
         async with self._turn:
-            files = {path.resolve() for path in changed}
             if self._server is not None:
-                self._server.files_changed(files, self._files)
-            self._files = {file for file in self._files | files if file.exists()}
+                self._server.files_changed({path.resolve() for path in changed})
 
     async def findings(self, namespaces: Collection[str], source: str) -> "list[Finding] | None":
         """What ty finds in a script that may use these namespaces; None if it has no answer in time."""
@@ -101,8 +98,6 @@ class TypeChecker:
             except (TyServerError, OSError) as error:
                 self._retry_at = anyio.current_time() + RETRY_SECONDS
                 log.warning("type_checker_not_started", error=str(error))
-            else:
-                self._files = set(self._folder.rglob("*.pyi"))
         return self._server
 
     async def _stop(self) -> None:
@@ -161,7 +156,7 @@ class TyServer:
             [find_ty_bin(), "server"],
             stderr=subprocess.DEVNULL,
             cwd=folder,
-            env=environment | _needed_by_windows(),
+            env=environment,
             start_new_session=True,  # Ctrl-C is for the portal
         )
         server = cls(process, folder)
@@ -189,9 +184,9 @@ class TyServer:
         with _as_server_error():
             return [_finding(item) for item in answer["items"]]
 
-    def files_changed(self, files: Collection[Path], known: Collection[Path]) -> None:
-        """Tell that stubs were written or removed since the last question; those of `known` are not new."""
-        changes = [{"uri": file.as_uri(), "type": _change(file, known)} for file in files]
+    def files_changed(self, files: Collection[Path]) -> None:
+        """Tell that stubs were written or removed since the last question; ty takes an old one that is new, too."""
+        changes = [{"uri": file.as_uri(), "type": _CREATED if file.exists() else _DELETED} for file in files]
         self._notify("workspace/didChangeWatchedFiles", {"changes": changes})
 
     async def stop(self) -> None:
@@ -222,7 +217,7 @@ class TyServer:
         while True:
             message = await self._receive()
             if "method" in message and "id" in message:
-                await self._send({"id": message["id"], "result": _agreed(message)})
+                await self._send({"id": message["id"], "result": None})  # it asked something: its defaults do
             elif message.get("id") == number:
                 if "result" not in message:
                     raise TyServerError(f"ty refused {method}")
@@ -256,10 +251,6 @@ def _as_server_error() -> Iterator[None]:
         raise TyServerError("ty went away") from error
     except (anyio.IncompleteRead, anyio.DelimiterNotFound, ValueError, KeyError, TypeError) as error:
         raise TyServerError("ty sent what is no message") from error
-
-
-def _needed_by_windows() -> dict[str, str]:
-    return {name: os.environ[name] for name in ("SYSTEMROOT", "TEMP") if name in os.environ}
 
 
 def _opened(notebook: str, cells: dict[str, str]) -> Json:
@@ -297,16 +288,3 @@ def _finding(item: Json) -> Finding:
         end_line=end["line"] + 1,
         end_column=end["character"],
     )
-
-
-def _agreed(message: Json) -> Json:
-    """The answer to a question of the server's own: its defaults will do."""
-    if message["method"] == "workspace/configuration":
-        return [{} for _ in message["params"].get("items", ())]
-    return None
-
-
-def _change(file: Path, known: Collection[Path]) -> int:
-    if not file.exists():
-        return _DELETED
-    return _CHANGED if file in known else _CREATED

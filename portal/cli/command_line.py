@@ -6,18 +6,23 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Final
-
 import anyio
-
 from manifests.errors import ManifestError
 from manifests.loader import find_manifest, load_manifest
-from portal.cli.arguments import argument_parser
 from portal.cli.terminal import Terminal, unknown_name
 from portal.errors import PortalError
 from portal.logs import configure_logs
 from portal.secret_sources import fetch_secrets
 from sandbox_runtime.errors import SandboxError
 from upstreams.child_process import allow_open_files
+import argparse
+from importlib.metadata import version
+from pathlib import Path
+from typing import NoReturn, TypeAlias
+from portal.audit.chain import Head
+from portal.library.plain_text import marked_lines
+from portal.serving import parse_address
+
 
 USAGE_ERROR: Final = 2
 
@@ -119,3 +124,195 @@ def _lines(error: BaseException) -> list[str]:
     told, hint = str(error), getattr(error, "hint", "")
     end = "." if hint and told[-1:].isalnum() else ""
     return [f"{told}{end} {hint}".strip()]
+
+
+_Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """A parser whose options say in `runs` which function of which module of `portal.cli` takes them."""
+    parser = _Parser(
+        prog="mcp-code-portal",
+        description="Two MCP tools in front of any number of MCP servers: docs_search and execute_code.",
+        epilog="Every command takes --config FILE; without it $MCP_CODE_PORTAL_CONFIG, then ./portal.yaml.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    everyday = (_serve, _run, _search, _stubs, _check, _explain)
+    for add in (*everyday, _login, _logout, _lock, _audit, _bake, _import, _schema):
+        add(commands)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Commands have parsers of this class, too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Names of files are arguments, and somebody else may have thought of them."""
+        super().error(marked_lines(message))
+
+
+def _serve(commands: _Commands) -> None:
+    command = _command(commands, "serve", "serve MCP over stdio, or over HTTP with --http", log_level="info")
+    command.add_argument("--http", metavar="HOST:PORT", type=_address, help="listen here, at /mcp")
+    _profile_option(command, "give this profile to callers whose token has none")
+
+
+def _run(commands: _Commands) -> None:
+    command = _command(commands, "run", "run a script file as execute_code would")
+    command.add_argument("script", help="the Python file, or - for standard input")
+    command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="lower than limits.wall_seconds")
+    _json_option(command)
+    _profile_option(command, "run it as a caller with this profile")
+
+
+def _search(commands: _Commands) -> None:
+    command = _command(commands, "search", "find functions as docs_search would", runs="library:search")
+    command.add_argument("query", nargs="?", default="", help="a few words; none lists the namespaces")
+    command.add_argument("--full", action="store_true", help="show types and documentation too")
+    command.add_argument("--upstream", metavar="NAME", help="only this upstream")
+    command.add_argument("--limit", type=int, default=5, metavar="N", help="1 to 50, default 5")
+    _json_option(command)
+    _profile_option(command)
+
+
+def _stubs(commands: _Commands) -> None:
+    text = "print or write the typed stubs of all functions"
+    command = _command(commands, "stubs", text, runs="library:stubs")
+    command.add_argument("namespace", nargs="?", help="print only this namespace")
+    command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package here")
+    _profile_option(command)
+
+
+def _check(commands: _Commands) -> None:
+    command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
+    command.add_argument("upstream", nargs="?", metavar="UPSTREAM", help="only this one, tool by tool")
+    command.add_argument("--strict", action="store_true", help="exit with 3 if there are warnings")
+    _json_option(command)
+    _profile_option(command)
+
+
+def _explain(commands: _Commands) -> None:
+    command = _command(commands, "explain", "say whether a tool may be called, and by which rule")
+    command.add_argument("name", help="a tool or function, alone or as upstream.tool or namespace.function")
+    command.add_argument("--arguments", metavar="JSON", help="of one call, to try the conditions on them")
+    _json_option(command)
+    _profile_option(command)
+
+
+def _login(commands: _Commands) -> None:
+    command = _command(commands, "login", "sign in to an upstream that wants OAuth")
+    command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
+    command.add_argument("--no-browser", dest="browser", action="store_false", help="only print the URL")
+    command.set_defaults(is_out=False)
+
+
+def _logout(commands: _Commands) -> None:
+    text = "sign out of an upstream: revoke its tokens and delete them"
+    command = _command(commands, "logout", text, runs="login:command")
+    command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
+    command.set_defaults(is_out=True)
+
+
+def _lock(commands: _Commands) -> None:
+    command = _command(commands, "lock", "accept the definitions of tools as they are now, in portal.lock")
+    command.add_argument("--diff", action="store_true", help="only show what differs; then exit with 1")
+    command.add_argument(
+        "--accept",
+        action="append",
+        metavar="PATTERN",
+        help="accept only these: files.read_file, files.*, or files for its instructions; with @HASH, as --diff "
+        "shows it, only what was shown with that; may be repeated",
+    )
+    command.add_argument("--verbose", action="store_true", help="show whole definitions, with their hashes")
+    _json_option(command)
+
+
+def _audit(commands: _Commands) -> None:
+    text = "look whether an audit log is whole, or print its last line's hash"
+    command = _command(commands, "audit", text, runs="offline:audit", needs_manifest=False)
+    command.add_argument("action", choices=["verify", "head"])
+    command.add_argument("file", type=Path, nargs="+", help="the log's files, the oldest first")
+    command.add_argument("--head", type=_head, metavar="N:HASH", help="a line that must be there")
+    command.add_argument("--after", type=_head, metavar="N:HASH", help="the line before the first one here")
+    command.add_argument("--mixed", action="store_true", help="pass over other lines, as of a stderr")
+
+
+def _bake(commands: _Commands) -> None:
+    text = "make a sandbox with more Python packages inside"
+    command = _command(commands, "bake", text, runs="offline:bake", needs_manifest=False)
+    command.add_argument("package", nargs="+", help="a name, perhaps with versions, or the path of a wheel")
+    command.add_argument("--out", type=Path, default=Path("sandbox.wasm"), metavar="FILE")
+
+
+def _import(commands: _Commands) -> None:
+    text = "take over the servers that other clients are configured with"
+    command = _command(commands, "import", text, runs="import_servers:command", needs_manifest=False)
+    command.add_argument(
+        "client",
+        nargs="*",
+        help="only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex; "
+        "one file alone is named as in docs/import.md, like cursor-project",
+    )
+    command.add_argument("--project", type=Path, metavar="DIR", help="read the files of this project, too")
+    command.add_argument("--add", action="store_true", help="add to a portal.yaml that is there already")
+    command.add_argument("--dry-run", action="store_true", help="only show what was found; write nothing")
+    command.add_argument("--save-secrets", action="store_true", help="write values to portal.env")
+    for name, told in (("install", "put the portal into this client's file"), ("undo", "put that file back")):
+        command.add_argument(f"--{name}", action="append", metavar="CLIENT", help=f"{told}; may be repeated")
+    _json_option(command)
+
+
+def _schema(commands: _Commands) -> None:
+    text = "print the JSON Schema of portal.yaml, for editors"
+    _command(commands, "schema", text, runs="offline:schema", needs_manifest=False)
+
+
+def _command(
+    commands: _Commands,
+    name: str,
+    text: str,
+    *,
+    runs: str = "",
+    log_level: str = "error",
+    needs_manifest: bool = True,
+) -> argparse.ArgumentParser:
+    """A command; without `runs` the function `command` of the module of its name runs it."""
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the manifest, portal.yaml")
+    levels, told = ["debug", "info", "warning", "error"], f"default: {log_level}"
+    parser.add_argument("--log-level", choices=levels, default=log_level, help=told)
+    parser.set_defaults(runs=runs or f"{name}:command", needs_manifest=needs_manifest, profile=None)
+    return parser
+
+
+def _profile_option(parser: argparse.ArgumentParser, text: str = "see what its callers see") -> None:
+    parser.add_argument("--profile", metavar="NAME", help=text)
+
+
+def _json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+
+
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _head(text: str) -> Head:
+    try:
+        return Head.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
