@@ -26,8 +26,8 @@ log = structlog.get_logger()
 RENEWAL_SECONDS: Final = 25.0
 """All of a renewal: waiting for another portal's, finding the server, and asking it."""
 
-STOPPING_SECONDS: Final = 2.0
-"""A renewal that is under way when the portal stops has so long to end."""
+REFRESH_SECONDS: Final = 12.0
+"""Its last part, which a portal that stops waits for: the server may have forgotten the old refresh token by then."""
 
 _SPENT: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
 """What is said of a refresh token that will never be good again: by OAuth, GitHub and Slack."""
@@ -112,20 +112,13 @@ class OAuthTokens:
     ) -> None:
         outcome: Login | UpstreamError = UpstreamUnavailableError("got no token")
         try:
-            async with anyio.create_task_group() as tasks:
-                # A server that has given a new refresh token may have forgotten the old one: even when the portal stops
-                # it must not be lost halfway.
-                with anyio.CancelScope(shield=True) as scope:
-                    tasks.start_soon(_hurry, scope)
-                    try:
-                        outcome = self._login = await self._renew(stale, is_refused)
-                        self._sent.append(outcome.access_token)
-                    except UpstreamError as error:
-                        outcome = error
-                    # Whatever strangers made of it: it is this upstream's failure, and not the end of the others.
-                    except Exception as error:
-                        log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)
-                tasks.cancel_scope.cancel()
+            outcome = self._login = await self._renew(stale, is_refused)
+            self._sent.append(outcome.access_token)
+        except UpstreamError as error:
+            outcome = error
+        # Whatever strangers made of it: it is this upstream's failure, and not the end of the others.
+        except Exception as error:
+            log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)
         finally:
             self._renewal = None
             renewal.set_result(outcome)
@@ -163,11 +156,12 @@ class OAuthTokens:
                 return kept
             if is_refused and kept.access_token == self._unproven:
                 raise self._needs_login("even a token that is new is refused")
-            login = await self._refreshed(kept)
-            try:
-                await self._store.save(login)
-            except OAuthError as error:
-                log.warning("login_not_kept", upstream=self._name, reason=str(error))
+            with anyio.fail_after(REFRESH_SECONDS, shield=True):
+                login = await self._refreshed(kept)
+                try:
+                    await self._store.save(login)
+                except OAuthError as error:
+                    log.warning("login_not_kept", upstream=self._name, reason=str(error))
             return login
 
     async def _refreshed(self, login: Login) -> Login:
@@ -205,14 +199,6 @@ class OAuthTokens:
 
     def _needs_login(self, reason: str) -> UpstreamNeedsLoginError:
         return UpstreamNeedsLoginError(f"{reason}; run: mcp-code-portal login {shlex.quote(self._name)}")
-
-
-async def _hurry(scope: anyio.CancelScope) -> None:
-    """Leave what the scope shields a moment, once this is cancelled."""
-    try:
-        await anyio.sleep_forever()
-    finally:
-        scope.deadline = min(scope.deadline, anyio.current_time() + STOPPING_SECONDS)
 
 
 def _bearer(login: Login) -> dict[str, str]:
