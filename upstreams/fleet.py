@@ -16,7 +16,7 @@ from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.child_process import ChildCommand
 from upstreams.health import Diagnostics
 from upstreams.http import open_http_wire, open_sse_wire
-from upstreams.http_credentials import ConfiguredHeaders, HeaderRenewal, HttpCredentials
+from upstreams.http_credentials import HeaderRenewal, HttpCredentials
 from upstreams.listings import ListingStore
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.session import WireOpener
@@ -135,7 +135,7 @@ def _wire_opener(
             return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
 
         return start
-    credentials: HttpCredentials = ConfiguredHeaders(spec.headers, configured, redact, renew)
+    credentials = HttpCredentials(spec.headers, configured, redact, renew)
     if spec.oauth is not None:
         # Here, because no other upstream has need of what it imports.
         from upstreams.oauth.tokens import OAuthTokens

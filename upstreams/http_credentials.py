@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 import httpx2
@@ -33,72 +33,56 @@ Sender: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 _MAX_REDIRECTS: Final = 5
 
 
-class HttpCredentials(Protocol):
-    """The credentials of one upstream, for all of its connections."""
+class HttpCredentials:
+    """The credentials of one upstream, for all of its connections: the manifest's `headers`.
 
-    async def headers(self) -> Mapping[str, str]:
-        """What to send now in place of configured headers of the same name. Raises UpstreamError: there is none."""
-        ...
-
-    async def renewed(self, refused: Mapping[str, str]) -> bool:
-        """After an HTTP 401 to `refused`: whether there are others by now. Raises UpstreamError: none any more."""
-        ...
-
-    def accepted(self, sent: Mapping[str, str]) -> None:
-        """An answer came that was no 401."""
-        ...
-
-    def tokens(self) -> Iterable[str]:
-        """What was sent lately, and no answer may bring to a script."""
-        ...
-
-
-class ConfiguredHeaders:
-    """The manifest's `headers`. Those that hold a secret of a command or the keyring can be had anew.
-
-    `credentials` are those of this upstream, in `headers` and elsewhere, that references in the manifest stood for.
+    `renew` gets those anew that hold a secret of a command or the keyring. `secrets` are what references in this
+    upstream's entry stood for, in `headers` and elsewhere.
     """
 
     def __init__(
         self,
         headers: Mapping[str, str],
-        credentials: Collection[str],
+        secrets: Collection[str],
         redact: Redaction,
         renew: HeaderRenewal | None = None,
     ) -> None:
         self._headers = dict(headers)
-        self._credentials = credentials
-        self._sent = deque([frozenset(credentials)], maxlen=2)
+        self._secrets = secrets
+        self._sent = deque([frozenset(secrets)], maxlen=2)
         """Those of now and the ones before, which a slow answer may still repeat."""
         self._redact = redact
-        self._renew = renew
+        self._renew_headers = renew
         self._renewed_at = -RENEWAL_PAUSE_SECONDS
         self._lock = anyio.Lock()
 
     async def headers(self) -> Mapping[str, str]:
+        """What to send now in place of configured headers of the same name. Raises UpstreamError: there is none."""
         return self._headers
 
     async def renewed(self, refused: Mapping[str, str]) -> bool:
-        if self._renew is None:
+        """After an HTTP 401 to `refused`: whether there are others by now. Raises UpstreamError: none any more."""
+        if self._renew_headers is None:
             return False
         async with self._lock:
             if self._headers != refused:  # another call was first
                 return True
             if anyio.current_time() - self._renewed_at < RENEWAL_PAUSE_SECONDS:
                 return False
-            renewed = await self._renew()
+            renewed = await self._renew_headers()
             self._renewed_at = anyio.current_time()
             if renewed is None or renewed.headers.items() <= self._headers.items():
                 return False
             self._redact.add(renewed.secrets)
             self._headers = {**self._headers, **renewed.headers}
-            self._sent.append(frozenset((*self._credentials, *renewed.secrets)))
+            self._sent.append(frozenset((*self._secrets, *renewed.secrets)))
             return True
 
     def accepted(self, sent: Mapping[str, str]) -> None:
-        """Nothing depends on it."""
+        """An answer came that was no 401."""
 
     def tokens(self) -> Iterable[str]:
+        """What was sent lately, and no answer may bring to a script."""
         return frozenset().union(*self._sent)
 
 

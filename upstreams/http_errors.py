@@ -1,7 +1,6 @@
 """What an HTTP response or exception says that is an error."""
 
 import re
-from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Final
 
@@ -141,13 +140,8 @@ def described_http(error: httpx2.HTTPError) -> str:
 
 def cause_of(error: BaseException) -> BaseException:
     """The error that explains a group of them: one of ours if there is one."""
-    leaves = list(_leaves(error))
-    return next((leaf for leaf in leaves if isinstance(leaf, UpstreamError)), leaves[0])
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:
-            yield from _leaves(member)
-    else:
-        yield error
+        error = error.subgroup(UpstreamError) or error
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

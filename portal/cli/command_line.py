@@ -1,28 +1,28 @@
 """Reads the command line and runs one command, until it ends or a signal ends it."""
 
+import argparse
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Final
-import anyio
-from manifests.errors import ManifestError
-from manifests.loader import find_manifest, load_manifest
-from portal.cli.terminal import Terminal, unknown_name
-from portal.errors import PortalError
-from portal.logs import configure_logs
-from portal.secret_sources import fetch_secrets
-from sandbox_runtime.errors import SandboxError
-from upstreams.child_process import allow_open_files
-import argparse
 from importlib.metadata import version
 from pathlib import Path
-from typing import NoReturn, TypeAlias
-from portal.audit.chain import Head
-from portal.library.plain_text import marked_lines
-from portal.serving import parse_address
+from typing import Final, NoReturn, TypeAlias
 
+import anyio
+
+from manifests.errors import ManifestError
+from manifests.loader import find_manifest, load_manifest
+from portal.audit.chain import Head
+from portal.cli.terminal import Terminal, unknown_name
+from portal.errors import PortalError
+from portal.library.plain_text import marked_lines
+from portal.logs import configure_logs
+from portal.secret_sources import fetch_secrets
+from portal.serving import parse_address
+from sandbox_runtime.errors import SandboxError
+from upstreams.child_process import allow_open_files
 
 USAGE_ERROR: Final = 2
 

@@ -16,6 +16,7 @@ from upstreams.errors import (
     UpstreamNeedsLoginError,
     UpstreamUnavailableError,
 )
+from upstreams.http_credentials import HttpCredentials
 from upstreams.oauth.discovery import Discovered, configured_client, discover, request_token
 from upstreams.oauth.http import OAuthError, OAuthRefusedError, OAuthUnreachableError, open_guarded_http
 from upstreams.oauth.store import Login, LoginStore
@@ -36,7 +37,7 @@ StartTask: TypeAlias = Callable[..., object]
 """As a task group's `start_soon`, of one that lives as long as the upstream."""
 
 
-class OAuthTokens:
+class OAuthTokens(HttpCredentials):
     """The bearer tokens of one upstream. Its redaction learns them before anything is sent.
 
     A login that cannot be stored is used until it has to be renewed.
@@ -51,13 +52,12 @@ class OAuthTokens:
         redaction: Redaction,
         start: StartTask,
     ) -> None:
+        super().__init__({}, credentials, redaction)
         self._name = name
         self._start = start
         self._spec = spec
         self._settings = spec.oauth or OAuthSettings()
-        self._beside = frozenset(credentials)
         self._store = store
-        self._redaction = redaction
         self._login: Login | None = None
         self._renewal: asyncio.Future[Login | UpstreamError] | None = None
         self._unproven = ""
@@ -65,7 +65,7 @@ class OAuthTokens:
         self._spent = ""
         """A refresh token that was refused: it is not tried twice."""
         self._found: Discovered | None = None
-        self._sent: deque[str] = deque(maxlen=2)
+        self._tokens: deque[str] = deque(maxlen=2)
         """The token of now and the one before, which a slow answer may still repeat."""
 
     async def headers(self) -> Mapping[str, str]:
@@ -92,7 +92,7 @@ class OAuthTokens:
             self._unproven = ""
 
     def tokens(self) -> Iterable[str]:
-        return (*self._sent, *self._beside)
+        return (*self._tokens, *self._secrets)
 
     async def _fresh(self, stale: Login | None, *, is_refused: bool) -> Login:
         """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
@@ -113,7 +113,7 @@ class OAuthTokens:
         outcome: Login | UpstreamError = UpstreamUnavailableError("got no token")
         try:
             outcome = self._login = await self._renew(stale, is_refused)
-            self._sent.append(outcome.access_token)
+            self._tokens.append(outcome.access_token)
         except UpstreamError as error:
             outcome = error
         # Whatever strangers made of it: it is this upstream's failure, and not the end of the others.
@@ -130,14 +130,14 @@ class OAuthTokens:
                 renew = self._signed_in(is_refused) if is_own else self._kept_or_refreshed(stale, is_refused)
                 login = await renew
         except TimeoutError:
-            raise UpstreamUnavailableError(f"got no token within {RENEWAL_SECONDS:g} s") from None
+            raise UpstreamUnavailableError("got no token in time") from None
         except OAuthUnreachableError as error:
             raise UpstreamUnavailableError(f"got no token: {error}") from None
         except OAuthError as error:
             if is_own:
                 raise UpstreamDownError(f"got no token: {error}; check `oauth` in the manifest") from None
             raise self._needs_login(str(error)) from None
-        self._redaction.add(login.secrets)
+        self._redact.add(login.secrets)
         return login
 
     async def _kept_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
@@ -150,7 +150,7 @@ class OAuthTokens:
                 )
             if kept is None:
                 raise self._needs_login("nobody is signed in" if stale is None else "somebody logged out")
-            self._redaction.add(kept.secrets)
+            self._redact.add(kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():  # another portal renewed it, or somebody signed in
                 return kept
