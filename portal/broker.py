@@ -22,8 +22,7 @@ from portal.audit.audit import UNHEARD, RunAudit
 from portal.authority import Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
 from portal.library.arguments import ArgumentError, Repairs, fitted
-from portal.library.function import Function
-from portal.library.results import script_value
+from portal.library.function import Function, script_value
 from portal.observed.observations import Observations
 from portal.passthrough.notifications import NO_CLIENT, BackChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS

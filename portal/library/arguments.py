@@ -20,10 +20,9 @@ from typing import Any, Final, TypeAlias
 
 from manifests.json_value import Json
 from manifests.schema_validation import UNKNOWN, SchemaError, SchemaValidator, SoundNode
-from portal.library.function import Function
+from portal.library.function import Function, data_in
 from portal.library.library import nearest_names
 from portal.library.plain_text import cut, visible
-from portal.library.results import data_in
 from portal.library.schema import is_kind, kind_of, kind_words
 from upstreams.tools import MISSING
 

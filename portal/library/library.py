@@ -9,9 +9,8 @@ from typing import Final, Self
 
 from manifests.json_value import Json
 from manifests.names import function_names
-from portal.library.function import Function, parameters
+from portal.library.function import Function, declared_result, parameters
 from portal.library.plain_text import docstring, first_sentence, one_line, readable
-from portal.library.results import declared_result
 from portal.library.schema import arguments_schema, sound_schema
 from portal.library.schema_types import (
     ANY,

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from manifests.json_value import Json
-from portal.library.results import script_value
+from portal.library.function import script_value
 from upstreams.tools import MISSING, Missing, ToolResult
 
 WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
