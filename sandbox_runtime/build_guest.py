@@ -84,11 +84,7 @@ class GuestBuild:
         self._stamp.write_text(fingerprint + "\n")
 
     def build_with(self, packages: Iterable[Distribution], target: Path, trailer: bytes = b"") -> None:
-        """Build a component with `packages` inside into the file `target`, and append `trailer` to it.
-
-        Raises:
-            BakeError: componentize-py failed, or is missing; the message carries the end of what it said.
-        """
+        """Build a component with `packages` inside into the file `target`, and append `trailer`. Raises BakeError."""
         with tempfile.TemporaryDirectory() as folder:
             scratch = Path(folder)
             sources, environment, built = scratch / "sources", scratch / "environment", scratch / "guest.wasm"
@@ -164,11 +160,7 @@ class Baked:
 
 
 def check_baked(component: Path) -> Baked:
-    """What a component that an operator chose holds, if this version of the portal can run it.
-
-    Raises:
-        BakedComponentError: It is missing, was not baked, or was baked by another version.
-    """
+    """What a component that an operator chose holds. Raises BakedComponentError: this version cannot run it."""
     if not component.is_file():
         raise BakedComponentError(f"the component {component.name} is missing")
     baked = Baked.read(component)
@@ -187,10 +179,7 @@ def bake(requirements: Sequence[str], target: Path, progress: Callable[[str], No
     """Write a component to `target` that holds what every sandbox has, the packages of `requirements`, and theirs.
 
     A requirement is what pip takes: a name, perhaps with versions, or the path of a wheel. pip finds it where it is
-    configured to. Takes half a minute, and needs this package's extra `bake`.
-
-    Raises:
-        BakeError: A package is not found or has native code, or the component cannot be built.
+    configured to. Takes half a minute, and needs this package's extra `bake`. Raises BakeError.
     """
     for tool in ("pip", "componentize_py"):
         if importlib.util.find_spec(tool) is None:
@@ -212,11 +201,7 @@ def bake(requirements: Sequence[str], target: Path, progress: Callable[[str], No
 
 
 def installed_packages() -> list[Distribution]:
-    """The distributions of `PACKAGES`, as this process would import them.
-
-    Raises:
-        BakeToolsError: One is missing, or another version.
-    """
+    """The distributions of `PACKAGES`, as this process would import them. Raises BakeToolsError: one is not there."""
     found = []
     for name, version in PACKAGES.items():
         try:
@@ -230,16 +215,17 @@ def installed_packages() -> list[Distribution]:
 
 
 def resolve(requirements: Sequence[str], common: Sequence[Distribution], folder: Path) -> list[Distribution]:
-    """What `requirements` are and need besides the packages of `common`, whose versions are given.
-
-    Raises:
-        BakeError: Something is not found, fits nothing, or is not pure Python.
-    """
-    # Some of `common` are on no index as pure wheels, so pip is shown them here.
+    """What `requirements` are and need besides the packages of `common`, whose versions are given. Raises BakeError."""
     wheels, constraints, target = folder / "wheels", folder / "constraints.txt", folder / "packages"
     wheels.mkdir()
     for package in common:
-        _write_wheel(package, wheels)
+        # Some are on no index as pure wheels, so pip is shown them here.
+        name = f"{_normalized(package.name)}-{package.version}"
+        with zipfile.ZipFile(wheels / f"{name}-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{name}.dist-info/WHEEL", _WHEEL)
+            wheel.writestr(f"{name}.dist-info/RECORD", "")
+            for inside, content in _contents(package).items():
+                wheel.writestr(inside, content)
     constraints.write_text("".join(f"{package.name}=={package.version}\n" for package in common))
     given = ("--find-links", str(wheels), "--constraint", str(constraints))
     options = ("--progress-bar", "off", "--only-binary", ":all:", "--no-compile", "--target", str(target))
@@ -270,16 +256,6 @@ def resolve(requirements: Sequence[str], common: Sequence[Distribution], folder:
                 what = f"{package.name} {package.version}, {path},"
                 raise BakeError(f"{what} has native code, and only pure Python runs in the sandbox")
     return found
-
-
-def _write_wheel(package: Distribution, folder: Path) -> None:
-    """Pack what goes inside of an installed package as a wheel of pure Python."""
-    name = f"{_normalized(package.name)}-{package.version}"
-    with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
-        for path, content in _contents(package).items():
-            wheel.writestr(path, content)
-        wheel.writestr(f"{name}.dist-info/WHEEL", _WHEEL)
-        wheel.writestr(f"{name}.dist-info/RECORD", "")
 
 
 def _contents(package: Distribution) -> dict[str, bytes]:

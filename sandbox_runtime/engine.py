@@ -31,6 +31,7 @@ HostFunction: TypeAlias = Callable[[Any, Any], None]
 _MAX_WASM_STACK = 1 << 20
 # What the component needs to exist at all: 366 pages, 30 core instances, 1 memory, 8 tables.
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
+_START_MEMORY_BYTES = 64 << 20
 _EXPORTS = ("wake", "prepare", "execute")
 
 NEEDED_FEATURES = ("wasm_bulk_memory", "wasm_component_model", "wasm_reference_types")
@@ -84,45 +85,36 @@ class GuestEngine:
     """The engine with the guest component loaded and linked."""
 
     def __init__(self, compiled: str, host: "RunHost") -> None:
-        """Load a file that `compile_file` made: native code, so it must come from a private place.
-
-        Raises:
-            WasmtimeError: The file is damaged, or made by another engine.
-        """
+        """Load a file that `compile_file` made: native code, so it comes from a private place. Raises WasmtimeError."""
         self.engine = new_engine()
-        self._component = Component.deserialize_file(self.engine, compiled)
-        self._linker = Linker(self.engine)
-        self._linker.add_wasip2()
-        self._linker.allow_shadowing = True
-        self._kept = [_link(self._linker, name, functions) for name, functions in _interfaces(host).items()]
-        self._exports = {name: self._component.get_export_index(name) for name in _EXPORTS}
+        self.component = Component.deserialize_file(self.engine, compiled)
+        self.linker = Linker(self.engine)
+        self.linker.add_wasip2()
+        self.linker.allow_shadowing = True
+        self._kept = [_link(self.linker, name, functions) for name, functions in _interfaces(host).items()]
+        self.exports = {name: self.component.get_export_index(name) for name in _EXPORTS}
         self.memory = GuestMemory(compiled)
 
     def instantiate(self) -> "GuestInstance":
         """A new instance, ready for a script. The one before must be closed: there is one at a time."""
-        instance = self.new_instance()
+        instance = GuestInstance(self)
         self.memory.touch_hot_pages()
         instance.call("wake")
         return instance
-
-    def new_instance(self) -> "GuestInstance":
-        """One that has not woken yet."""
-        return GuestInstance(self.engine, self._linker, self._component, self._exports)
 
 
 class GuestInstance:
     """One live guest: some 0.8 ms to make, 4 MB of its own (benchmarks/sandbox), dead after any trap."""
 
-    START_MEMORY_BYTES = 64 << 20
-
-    def __init__(self, engine: Engine, linker: Linker, component: Component, exports: dict[str, Any]) -> None:
-        self._store = Store(engine)
+    def __init__(self, engine: GuestEngine) -> None:
+        """One that has not woken yet."""
+        self._store = Store(engine.engine)
         # No arguments, environment, directories or sockets: WasiConfig grants nothing that is not asked for.
         self._store.set_wasi(WasiConfig())
-        self.limit(self.START_MEMORY_BYTES)
-        instance = linker.instantiate(self._store, component)
+        self.limit(_START_MEMORY_BYTES)
+        instance = engine.linker.instantiate(self._store, engine.component)
         self._functions: dict[str, Any] = {}
-        for name, export in exports.items():
+        for name, export in engine.exports.items():
             self._functions[name] = function = ffi.wasmtime_component_func_t()
             found = export and ffi.wasmtime_component_instance_get_func(
                 byref(instance._instance), self._store._context(), export.ptr(), byref(function)
@@ -137,8 +129,7 @@ class GuestInstance:
     def call(self, name: str, *texts: bytes, most: int | None = None) -> bytes:
         """Call an export of wit/sandbox.wit; of an answer longer than `most` bytes, one byte more comes back.
 
-        Raises:
-            WasmtimeError: The guest trapped, or was stopped.
+        Raises WasmtimeError: the guest trapped, or was stopped.
         """
         values, result = (ffi.wasmtime_component_val_t * len(texts))(), ffi.wasmtime_component_val_t()
         results, count = (None, 0) if most is None else (byref(result), 1)

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -51,7 +51,7 @@ async def open_sandbox(
     try:
         sha256 = await asyncio.to_thread(component_sha256, wasm)
         compiled = await asyncio.to_thread(aot.compiled, wasm, sha256)
-        pool = Workers(launch(compiled), least, most, progress, queue)
+        pool = Workers(launch(compiled), least, most, progress, queue or QueueLimits())
         try:
             await pool.open()
             yield Sandbox(pool, sha256)
@@ -131,11 +131,7 @@ class Sandbox:
                 self._workers.give_back(run.worker)
 
     async def open_session(self) -> "Session":
-        """Start a session, with a worker besides those of the pool; the caller closes it.
-
-        Raises:
-            WorkerStartError: Its worker did not start.
-        """
+        """Start a session, with a worker besides those of the pool; the caller closes it. Raises WorkerStartError."""
         return Session(await self._workers.start(lambda _: None), self.component)
 
 
@@ -149,19 +145,14 @@ class Session:
     def __init__(self, worker: WorkerProcess, component: str) -> None:
         self.id = secrets.token_urlsafe(18)
         self.turn = asyncio.Lock()
-        self._worker = worker
+        self.worker = worker
         self._component = component
         self._began = time.monotonic_ns()
         self._runs = 0
 
     @property
     def alive(self) -> bool:
-        return self._worker.is_alive
-
-    @property
-    def worker(self) -> WorkerProcess | None:
-        """The worker while it lives."""
-        return self._worker if self.alive else None
+        return self.worker.is_alive
 
     def next_origin(self) -> Origin:
         """What the clocks and random numbers of the next run begin with; its monotonic clock goes on."""
@@ -172,7 +163,7 @@ class Session:
 
     def close(self) -> None:
         """End it; a run that is going on is lost."""
-        self._worker.kill("the session was closed")
+        self.worker.kill("the session was closed")
 
 
 Turn: TypeAlias = asyncio.Future[WorkerProcess]
@@ -210,6 +201,7 @@ class QueueLimits:
         return BusyError(f"no worker was free for {self.seconds:g} s: {limit}")
 
 
+@dataclass(eq=False)
 class Workers:
     """Workers for everyone; those who have to wait for one take turns.
 
@@ -217,26 +209,20 @@ class Workers:
     wait for 50 ms gets one more, up to `most`; those end again once nobody took them for a minute.
     """
 
-    def __init__(
-        self,
-        launcher: Launcher,
-        size: int,
-        most: int,
-        report: Callable[[str], None],
-        queue: QueueLimits | None = None,
-    ) -> None:
-        self._launcher = launcher
-        self._queue = queue or QueueLimits()
-        self._size = size
-        self._most = most
-        self._report = report
-        self._all: set[WorkerProcess] = set()
-        self._pooled = size
-        self._free: dict[WorkerProcess, asyncio.TimerHandle] = {}
-        """In the order in which they became free, each with what retires it."""
-        self._turns = Turns(self._queue)
-        self._healing: set[asyncio.Task[None]] = set()
-        self._is_open = True
+    launcher: Launcher
+    size: int
+    most: int
+    report: Callable[[str], None]
+    queue: QueueLimits = QueueLimits()
+    _all: set[WorkerProcess] = field(default_factory=set)
+    _free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
+    """In the order in which they became free, each with what retires it."""
+    _healing: set[asyncio.Task[None]] = field(default_factory=set)
+    _is_open: bool = True
+
+    def __post_init__(self) -> None:
+        self._pooled = self.size
+        self._turns = Turns(self.queue)
 
     @property
     def protections(self) -> tuple[str, ...]:
@@ -249,7 +235,7 @@ class Workers:
 
     async def open(self) -> None:
         """Start them all. Raises WorkerStartError: one did not start."""
-        for worker in await asyncio.gather(*(self.start(self._replace) for _ in range(self._size))):
+        for worker in await asyncio.gather(*(self.start(self._replace) for _ in range(self.size))):
             self._keep(worker)
 
     async def start(self, on_death: Callable[[WorkerProcess], None]) -> WorkerProcess:
@@ -261,7 +247,7 @@ class Workers:
                 self._all.discard(dead)
                 on_death(dead)
 
-        worker = await WorkerProcess.start(self._launcher, forget)
+        worker = await WorkerProcess.start(self.launcher, forget)
         if not (worker.is_alive and self._is_open):
             worker.kill("the sandbox was closed")
             raise WorkerStartError("the sandbox was closed while a worker started")
@@ -269,11 +255,7 @@ class Workers:
         return worker
 
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
-        """The worker that has been free longest; waits for one when it is the caller's turn.
-
-        Raises:
-            BusyError: Too many wait already, or the wait was too long.
-        """
+        """The worker that has been free longest; waits for one until it is the caller's turn. Raises BusyError."""
         for worker, retiring in self._free.items():
             retiring.cancel()
             del self._free[worker]
@@ -281,14 +263,14 @@ class Workers:
         turn = self._turns.join(caller, script_bytes)
         growth = asyncio.get_running_loop().call_later(_GROW_AFTER_SECONDS, self._grow)
         try:
-            async with asyncio.timeout(self._queue.seconds):
+            async with asyncio.timeout(self.queue.seconds):
                 return await turn
         except BaseException as error:
             self._turns.leave(caller, turn)
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.give_back(turn.result())  # it came in the moment of giving up
             if isinstance(error, TimeoutError):
-                raise self._queue.too_long() from error
+                raise self.queue.too_long() from error
             raise
         finally:
             growth.cancel()
@@ -311,24 +293,24 @@ class Workers:
             healing.cancel()
         if self._healing:
             await asyncio.wait(self._healing)
-        await self._launcher.close()
+        await self.launcher.close()
 
     def _keep(self, worker: WorkerProcess) -> None:
         self._free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._retire, worker)
 
     def _retire(self, worker: WorkerProcess) -> None:
-        if self._pooled > self._size:
+        if self._pooled > self.size:
             worker.kill("it was not needed any more")
 
     def _grow(self) -> None:
-        if self._is_open and self._turns and self._pooled < self._most:
+        if self._is_open and self._turns and self._pooled < self.most:
             self._pooled += 1
             self._start_healing()
 
     def _replace(self, dead: WorkerProcess) -> None:
         if (retiring := self._free.pop(dead, None)) is not None:
             retiring.cancel()
-        if self._pooled > self._size and not self._turns:
+        if self._pooled > self.size and not self._turns:
             self._pooled -= 1
         elif self._is_open:
             self._start_healing()
@@ -347,7 +329,7 @@ class Workers:
             except WorkerStartError as error:
                 failures += 1
                 if failures == _QUICK_RETRIES:
-                    self._report(f"workers do not start, trying on: {error}")
+                    self.report(f"workers do not start, trying on: {error}")
                 if failures >= _QUICK_RETRIES:
                     await asyncio.sleep(_RETRY_SECONDS)
 

@@ -189,11 +189,7 @@ class WorkerProcess(asyncio.Protocol):
 
     @classmethod
     async def start(cls, launcher: Launcher, on_death: Callable[["WorkerProcess"], None]) -> "WorkerProcess":
-        """Start a worker and wait until it is ready.
-
-        Raises:
-            WorkerStartError: It ended, did not become ready in 10 s, or there is no process for it.
-        """
+        """Start a worker and wait until it is ready, at most 10 s. Raises WorkerStartError."""
         try:
             ours, theirs = socket.socketpair()
             with theirs:

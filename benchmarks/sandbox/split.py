@@ -57,7 +57,7 @@ def split(compiled: Path) -> Measures:
 
 
 def _round(engine: GuestEngine, host: RunHost, steps: Steps) -> None:
-    instance: GuestInstance = steps.timed("instantiate", engine.new_instance)
+    instance: GuestInstance = steps.timed("instantiate", lambda: GuestInstance(engine))
     steps.timed("copy pages", engine.memory.touch_hot_pages)
     steps.timed("wake", lambda: instance.call("wake"))
     host.begin(START, None)
