@@ -22,7 +22,7 @@ from sandbox_runtime.frames import END_HEADER, SEED_BYTES, TRAP_HEADER, FrameErr
 from sandbox_runtime.grants.files import FILE_PREFIX
 from sandbox_runtime.guest_json import GuestJsonError, parse
 from sandbox_runtime.result import RunError
-from sandbox_runtime.timeline import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, tokens
+from sandbox_runtime.run_host import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, tokens
 
 MAX_JSON_BYTES = 128 << 20
 MAX_RECORD_BYTES = 32 << 20
@@ -47,7 +47,7 @@ class Event:
     """One thing that a run learned or did. What is not said of a kind is empty.
 
     parsed    the script was parsed; `number` is 1 if it can run
-    clock     looks at clocks; `text` is tokens of timeline.py: how often they showed the same, and how they moved
+    clock     looks at clocks; `text` is tokens of run_host.py: how often they showed the same, and how they moved
     sent      `text` is lines of "ID NAMESPACE.FUNCTION JSON", a call, or "ID", a cancellation
     answered  what a wait brought; `text` is a JSON array of answers, or empty when its time was up
     printed   `text` is what the script printed

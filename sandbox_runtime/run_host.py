@@ -1,6 +1,21 @@
-"""The worker's side of the host functions: it counts and cuts, and passes text on without reading it."""
+"""The worker's side of a run: the host functions, which count, cut, and pass text on without reading it; and what the
+run learns from outside, the time, its answers, and chance.
 
-from collections.abc import Iterator
+Live these are the world's; while a run is repeated they are a record's, and nothing is waited for. Either way each is
+noted in the run's trace, a line of tokens, so that a record is a run's own account of what it was told:
+
+    7       seven reads of a clock that showed the same time as the read before
+    +12     a read of a clock, 12 ms later
+    =2      an exchange that returned two frames of answers; =0 is one that returned nothing
+    @1700   from here on the wall clock shows 1700 ms since 1970 and what passes: the run was taken up again
+
+A worker that repeats a run gets the same line, with *LENGTH for =COUNT: the answers follow the line.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from wasmtime import WasmtimeError
@@ -10,6 +25,7 @@ from sandbox_runtime.frames import (
     COUNT,
     MAX_BLOCKS,
     MAX_LINES_BYTES,
+    PAST_HEADER,
     Channel,
     FrameError,
     RunStart,
@@ -18,7 +34,169 @@ from sandbox_runtime.frames import (
     TrapCause,
     frame,
 )
-from sandbox_runtime.timeline import Randomness, RecordedPast, Timeline
+
+READS, LATER, ANSWERED, RESUMED, REPEATED = "", "+", "=", "@", "*"
+
+MAX_TRACE_TOKENS = 1024
+MAX_TRACE_BYTES = 16 * (MAX_TRACE_TOKENS + 1)
+"""Of one frame. To read a token costs a microsecond, and others wait."""
+
+_TOKEN = re.compile(rb"([+=@*]?)(0|[1-9][0-9]{0,12})(?: |$)")
+
+_NS_PER_MS = 1_000_000
+
+
+class RecordedPast:
+    """What a run learned before, for the run that repeats it; then `goes_on` says whether it becomes live."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.goes_on, length = PAST_HEADER.unpack_from(payload)
+        start = PAST_HEADER.size
+        self.tokens: Iterator[tuple[str, int]] = tokens(payload[start : start + length])
+        self._payload = payload
+        self._at = start + length
+
+    def answers(self, length: int) -> bytes:
+        start, self._at = self._at, self._at + length
+        return self._payload[start : self._at]
+
+
+class Timeline:
+    """The clocks of a run. They move when they are looked at, at most once in a millisecond, to the real time.
+
+    So a record needs one entry for each new value, and a script that waits for a clock to move still sees it move.
+    Each new value is a whole millisecond and, within it, one nanosecond more than the last: then a script that slept
+    for 20 ms finds that no less than 0.02 s have passed, although 0.02 is no sum of binary fractions.
+    """
+
+    def __init__(self, stop: Callable[[TrapCause], Exception], tell: Callable[[bytes], None]) -> None:
+        """`stop` makes the error that ends a run which is no repetition; `tell` sends a part of the trace early."""
+        self._stop = stop
+        self._tell = tell
+        self._trace: list[str] = []
+        self.begin(RunStart(), None)
+
+    def begin(self, start: RunStart, past: RecordedPast | None) -> None:
+        self._past = past
+        self._is_traced = start.is_traced
+        self._now_ms = start.monotonic_ms
+        self._moves = 0
+        self._zero_ns = start.at_ns - start.monotonic_ms * _NS_PER_MS
+        self._wall_offset_ms = start.wall_ms - start.monotonic_ms
+        self._trace.clear()
+        self._reads = self._reads_left = 0
+
+    def monotonic_ns(self) -> int:
+        """Look at the monotonic clock."""
+        later_ms = self._repeated_read() if self._past is not None else None
+        if later_ms is None:
+            later_ms = (time.monotonic_ns() - self._zero_ns) // _NS_PER_MS - self._now_ms
+        if later_ms > 0:
+            self._now_ms += later_ms
+            self._moves = min(self._moves + 1, _NS_PER_MS - 1)
+            self._note(LATER, later_ms)
+        else:
+            self._reads += 1
+        return self._now_ms * _NS_PER_MS + self._moves
+
+    def wall_ns(self) -> int:
+        """Look at the wall clock."""
+        return self.monotonic_ns() + self._wall_offset_ms * _NS_PER_MS
+
+    def repeated_answers(self) -> bytes | None:
+        """What an exchange returned before; None in a live run."""
+        past = self._past
+        if past is None or (token := self._next_of(past, REPEATED)) is None:
+            return None
+        self.note_answers(1 if token[1] else 0)
+        return past.answers(token[1])
+
+    def note_answers(self, frames: int) -> None:
+        self._note(ANSWERED, frames)
+
+    def take_trace(self) -> bytes:
+        """What was not told yet; goes out before anything else that the run makes known."""
+        if not self._is_traced or not (self._trace or self._reads):
+            return b""
+        self._settle_reads()
+        trace = " ".join(self._trace).encode()
+        self._trace.clear()
+        return trace
+
+    def _repeated_read(self) -> int | None:
+        assert self._past is not None
+        if self._reads_left:
+            self._reads_left -= 1
+            return 0
+        token = self._next_of(self._past, READS, LATER)
+        if token is None or token[0] == LATER:
+            return token and token[1]
+        self._reads_left = token[1] - 1
+        return 0
+
+    def _next_of(self, past: RecordedPast, *expected: str) -> tuple[str, int] | None:
+        """The next thing that was learned; None where the past ends and the present goes on."""
+        for sign, number in past.tokens if not self._reads_left else ():
+            if sign in expected:
+                return sign, number
+            if sign != RESUMED:
+                raise self._stop(TrapCause.UNRECORDED)
+            self._set_wall(number)
+        if self._reads_left or not past.goes_on:
+            raise self._stop(TrapCause.UNRECORDED)
+        self._past = None
+        self._zero_ns = time.monotonic_ns() - self._now_ms * _NS_PER_MS
+        self._set_wall(time.time_ns() // _NS_PER_MS)
+        self._tell(self.take_trace())
+        return None
+
+    def _set_wall(self, wall_ms: int) -> None:
+        self._wall_offset_ms = wall_ms - self._now_ms
+        self._note(RESUMED, wall_ms)
+
+    def _note(self, sign: str, number: int) -> None:
+        if not self._is_traced:
+            return
+        self._settle_reads()
+        self._trace.append(f"{sign}{number}")
+        if len(self._trace) >= MAX_TRACE_TOKENS:
+            self._tell(self.take_trace())
+
+    def _settle_reads(self) -> None:
+        if self._reads:
+            self._trace.append(f"{READS}{self._reads}")
+            self._reads = 0
+
+
+class Randomness:
+    """SHAKE-256 of the seed and a counter: who does not know the seed can guess none of it."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._state = hashlib.shake_256(seed)
+        self._draws = 0
+
+    def draw(self, size: int) -> bytes:
+        self._draws += 1
+        stream = self._state.copy()
+        stream.update(self._draws.to_bytes(8, "little"))
+        return stream.digest(size)
+
+
+def seed_of_module(seed: bytes) -> str:
+    """What the module `random` is seeded with; it tells nothing about the stream."""
+    return hashlib.sha256(b"the module random\n" + seed).hexdigest()
+
+
+def tokens(trace: bytes) -> Iterator[tuple[str, int]]:
+    """The tokens, each as its sign and its number. Raises FrameError at the first thing that is none."""
+    at = 0
+    while at < len(trace):
+        token = _TOKEN.match(trace, at)
+        if token is None:
+            raise FrameError("a trace that no worker of ours would write")
+        yield token[1].decode(), int(token[2])
+        at = token.end()
+
 
 _BATCH_BYTES = 1 << 20
 _TELL_DROPPED_EVERY_BYTES = 1 << 18

@@ -29,8 +29,7 @@ from sandbox_runtime.frames import (
     passed_on,
 )
 from sandbox_runtime.lockdown import end_with_parent, harden, seal
-from sandbox_runtime.run_host import RunHost
-from sandbox_runtime.timeline import RecordedPast
+from sandbox_runtime.run_host import RecordedPast, RunHost
 
 _REST_MS = 2
 _LITTLE_MEMORY = 0.4

@@ -9,7 +9,6 @@ import secrets
 import shutil
 import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
@@ -48,14 +47,14 @@ def changes(operation: str) -> bool:
     return operation not in _READING
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FileTally:
     """Operations of one kind that ended alike."""
 
     is_writing: bool
     state: FileState
-    count: int
-    ms: float
+    count: int = 0
+    ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +85,7 @@ class FileService:
     be saved is saved again when it is closed; twice would be wrong."""
     _workspace: Workspace | None = None
     _operations: int = 0
-    _counts: Counter[tuple[bool, FileState]] = field(default_factory=Counter)
-    _seconds: defaultdict[tuple[bool, FileState], float] = field(default_factory=lambda: defaultdict(float))
+    _tallies: dict[tuple[bool, FileState], FileTally] = field(default_factory=dict)
 
     async def __call__(self, operation: str, arguments: bytes) -> FileAnswer:
         """Do one operation, if it may be done. Never raises for what the system said.
@@ -100,7 +98,7 @@ class FileService:
         if is_writing and self.is_in_doubt:
             return FileAnswer(_told("EIO", "the run was interrupted, and whether this was done is not known"))
         if self._operations > self.grant.operations:
-            self._counts[is_writing, "refused"] += 1
+            self._count(is_writing, "refused")
             told = f"{self.limit('operations')} is used up"
             return _refused("file_operations_limit", told, "Read and write whole files.")
         state: FileState = "unknown" if is_writing else "failed"
@@ -119,8 +117,7 @@ class FileService:
         except TimeoutError:
             return FileAnswer(_told("ETIMEDOUT", "the disk did not answer; a change may still happen"))
         finally:
-            self._counts[is_writing, state] += 1
-            self._seconds[is_writing, state] += time.monotonic() - began
+            self._count(is_writing, state, time.monotonic() - began)
         return FileAnswer(b"1," + encode(value))
 
     def limit(self, key: str) -> str:
@@ -129,9 +126,12 @@ class FileService:
 
     def tallies(self) -> list[FileTally]:
         """What happened so far."""
-        return [
-            FileTally(*key, count, round(self._seconds[key] * 1000, 1)) for key, count in self._counts.items()
-        ]
+        return [*self._tallies.values()]
+
+    def _count(self, is_writing: bool, state: FileState, seconds: float = 0.0) -> None:
+        tally = self._tallies.setdefault((is_writing, state), FileTally(is_writing, state))
+        tally.count += 1
+        tally.ms += seconds * 1000
 
     def _operate(self, operation: str, arguments: bytes) -> Json:
         asked = _Asked.read(arguments)
