@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import byref
+from functools import partial
 from itertools import groupby
 from struct import Struct
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
@@ -209,7 +210,8 @@ def _link(linker: Linker, instance: str, functions: dict[str, HostFunction]) -> 
     kept = []
     with linker.root() as root, root.add_instance(instance) as target:
         for name, function in functions.items():
-            callback, text = _callback(function), name.encode()
+            callback = ffi.wasmtime_component_func_callback_t(partial(_enter, function))
+            text = name.encode()
             error = ffi.wasmtime_component_linker_instance_add_func(
                 target.ptr(), ctypes.create_string_buffer(text), len(text), callback, None, _NO_FINALIZER
             )
@@ -222,17 +224,16 @@ def _link(linker: Linker, instance: str, functions: dict[str, HostFunction]) -> 
 _NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
 
 
-def _callback(function: HostFunction) -> Any:
-    def enter(_data: Any, _context: Any, _type: Any, arguments: Any, _n: Any, results: Any, _m: Any) -> int:
-        try:
-            function(arguments, results)
-        except BaseException as error:  # noqa: BLE001  # an exception must not unwind through native frames
-            if not isinstance(error, WasmtimeError):
-                error = WasmtimeError(f"host function failed: {type(error).__name__}")
-            return ctypes.cast(error._consume(), ctypes.c_void_p).value or 0
-        return 0
-
-    return ffi.wasmtime_component_func_callback_t(enter)
+def _enter(
+    function: HostFunction, _data: Any, _context: Any, _type: Any, given: Any, _n: Any, out: Any, _m: Any
+) -> int:
+    try:
+        function(given, out)
+    except BaseException as error:  # noqa: BLE001  # an exception must not unwind through native frames
+        if not isinstance(error, WasmtimeError):
+            error = WasmtimeError(f"host function failed: {type(error).__name__}")
+        return ctypes.cast(error._consume(), ctypes.c_void_p).value or 0
+    return 0
 
 
 _VALUE_BYTES = ctypes.sizeof(ffi.wasmtime_component_val_t)

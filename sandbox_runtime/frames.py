@@ -138,16 +138,12 @@ _RECEIVE_BYTES = 1 << 18
 _LONGEST_WAIT_MS = 86_400_000
 
 
-class Channel:
+class Channel(FrameReader):
     """Sends and receives frames. A portal that is gone, or breaks the rules, ends the process."""
 
     def __init__(self, end: socket.socket) -> None:
+        super().__init__(MAX_TO_WORKER_BYTES)
         self._socket = end
-        self._reader = FrameReader(MAX_TO_WORKER_BYTES)
-
-    @property
-    def has_frame(self) -> bool:
-        return self._reader.has_frame
 
     def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None:
         """Send a frame; `before` is a whole one that goes out in the same moment."""
@@ -159,7 +155,7 @@ class Channel:
     def receive(self) -> tuple[int, bytes]:
         """The next frame; waits without end."""
         while True:
-            if (taken := self._reader.take()) is not None:
+            if (taken := self.take()) is not None:
                 return taken
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
@@ -167,7 +163,7 @@ class Channel:
                 data = b""
             if not data:
                 os._exit(0)
-            self._reader.feed(data)
+            self.feed(data)
 
     def wait(self, timeout_ms: int) -> bool:
         """Whether a frame begins to arrive in time. A negative timeout is no limit."""

@@ -232,9 +232,7 @@ class CpuClock:
         threading.Thread(target=self._tick, daemon=True).start()
 
     def begin(self, cpu_seconds: float) -> None:
-        self.is_exceeded = False
-        self.used_seconds = 0.0
-        self._left = cpu_seconds
+        self.is_exceeded, self.used_seconds, self._left = False, 0.0, cpu_seconds
         self.resume()
 
     def resume(self) -> None:

@@ -9,13 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import wasmtime
 
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker, frame
+
+if TYPE_CHECKING:
+    from sandbox_runtime.run import Run
 
 _START_SECONDS = 10.0
 _SERVER_START_SECONDS = 20.0
@@ -103,7 +107,7 @@ class ForkLauncher:
         self._server: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._starting = asyncio.Lock()
-        self._last_number = 0
+        self._numbers = count(1)
 
     async def launch(self, end: socket.socket) -> Callable[[], None]:
         async with self._starting:
@@ -111,8 +115,7 @@ class ForkLauncher:
                 await self.close()
                 self._control = await self._start()
             control = self._control
-        self._last_number += 1
-        number = self._last_number
+        number = next(self._numbers)
         try:
             socket.send_fds(control, [b"+%d" % number], [end.fileno()])
         except OSError as error:
@@ -135,13 +138,11 @@ class ForkLauncher:
             self._server.kill()
 
     async def close(self) -> None:
-        server, self._server = self._server, None
-        control, self._control = self._control, None
-        if control is not None:
-            control.close()
-        if server is not None:
-            server.kill()
-            await asyncio.to_thread(server.wait)
+        if self._control is not None:
+            self._control.close()
+        if self._server is not None:
+            self._server.kill()
+            await asyncio.to_thread(self._server.wait)
 
     async def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -155,17 +156,6 @@ class ForkLauncher:
                     return ours
         ours.close()
         raise WorkerStartError("the fork server did not start")
-
-
-class FrameListener(Protocol):
-    """Takes what a worker tells during a run. May raise FrameError, which costs the worker its life."""
-
-    def receive(self, kind: int, payload: bytes) -> None: ...
-    def resume(self) -> None:
-        """The worker reads again."""
-
-    def lose(self, reason: str) -> None:
-        """The worker is dead, by whatever cause."""
 
 
 class WorkerProcess(asyncio.Protocol):
@@ -182,7 +172,7 @@ class WorkerProcess(asyncio.Protocol):
         """Whether it does not read its answers: then no call is begun."""
         self._on_death = on_death
         self._reader = FrameReader(_IDLE_FRAME_BYTES)
-        self._listener: FrameListener | None = None
+        self._listener: Run | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport
         self._kill: Callable[[], None] = lambda: None
@@ -213,8 +203,8 @@ class WorkerProcess(asyncio.Protocol):
             raise WorkerStartError(told) from error
         return worker
 
-    def listen(self, listener: FrameListener | None, max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
-        """Send what comes from now on to `listener`; without one, anything that comes is a breach."""
+    def listen(self, listener: "Run | None", max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
+        """Tell `listener` what comes from now on; its FrameError, or a frame without one, costs the worker its life."""
         self._listener = listener
         self._reader.max_bytes = max_frame_bytes
 
