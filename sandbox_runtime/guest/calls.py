@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from sandbox_runtime.guest.errors import ToolError
 from sandbox_runtime.guest.output import Host, Output
-from sandbox_runtime.guest.program import FILENAME
+from sandbox_runtime.guest.script import FILENAME
 from sandbox_runtime.guest.values import Uncrossable, clean, decode, encode_arguments, replacement
 
 _OUTBOX_CHARS = 1 << 20

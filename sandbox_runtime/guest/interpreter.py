@@ -19,8 +19,7 @@ from sandbox_runtime.guest.errors import ToolError
 from sandbox_runtime.guest.library import Library
 from sandbox_runtime.guest.output import Host, Output
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
-from sandbox_runtime.guest.program import FILENAME
-from sandbox_runtime.guest.script import Script
+from sandbox_runtime.guest.script import FILENAME, Script
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
 from sandbox_runtime.guest.values import NotJsonError, encode_value, mend_json
 from sandbox_runtime.guest.workspace_mount import WorkspaceMount

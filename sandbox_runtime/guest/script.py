@@ -1,17 +1,19 @@
-"""One script: read as it was meant, mended where an `await` was forgotten, and run for its value."""
+"""One script: read as it was meant, mended where an `await` was forgotten, compiled, and run for its value."""
 
 import ast
+import inspect
 import linecache
 import re
+import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from sandbox_runtime.guest.awaits import await_notices, forgotten_calls, with_awaits
 from sandbox_runtime.guest.names import LIBRARY, Names
-from sandbox_runtime.guest.program import FILENAME, Program
 from sandbox_runtime.guest.usage import Usage
 
 _FENCE = re.compile(r"\s*(?:```|~~~)[\w ]*")
@@ -31,7 +33,7 @@ class Script:
     names: frozenset[str]
     notices: list[str]
     usage: Usage | None
-    _program: Program
+    _program: "Program"
 
     @classmethod
     def parse(cls, text: str, namespaces: frozenset[str], known: Iterable[str] = ()) -> "Script":
@@ -109,3 +111,157 @@ def _named(names: Names) -> frozenset[str]:
             if isinstance(node.value, str):
                 found.update(re.findall(r"\w+", node.value))
     return names.namespaces & found
+
+
+FILENAME = "script.py"
+_NEW_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_BLOCK_FIELDS = ("body", "orelse", "finalbody")
+_FUTURE_FLAGS = 0x1FF_0000  # CO_FUTURE_*: how a `from __future__` statement marks the code it is in
+
+
+@dataclass(frozen=True)
+class Program:
+    """Pieces of code that run one after the other in the same globals; the last one's result is the value."""
+
+    pieces: tuple[CodeType, ...]
+
+    @classmethod
+    def compile(cls, tree: ast.Module) -> "Program":
+        """Compile `tree`, which is changed on the way: it belongs to the program from then on.
+
+        Raises:
+            SyntaxError: What Python itself says, at the place it says.
+        """
+        if any(isinstance(statement, ast.Return) for block in _blocks(tree) for statement in block):
+            return cls((_function_code(tree),))
+        if not (tree.body and isinstance(tree.body[-1], ast.Expr)):
+            return cls((_compiled(tree, "exec"),))
+        last = tree.body.pop()
+        assert isinstance(last, ast.Expr)
+        return cls((_compiled(tree, "exec"), _compiled(ast.Expression(last.value), "eval")))
+
+    @property
+    def needs_loop(self) -> bool:
+        """True if the script awaits at its top level."""
+        return any(_is_coroutine(piece) for piece in self.pieces)
+
+    def run(self, globals: dict[str, Any], drive: Callable[[Coroutine[Any, Any, Any]], Any]) -> Any:
+        """Run in `globals`; `drive` runs a coroutine to its end, and is not called where none is needed."""
+        if self.needs_loop:
+            return drive(self._awaited(globals))
+        value = None
+        for piece in self.pieces:
+            value = eval(piece, globals)
+        return value
+
+    async def _awaited(self, globals: dict[str, Any]) -> Any:
+        value = None
+        for piece in self.pieces:
+            value = eval(piece, globals)
+            if _is_coroutine(piece):
+                value = await value
+        return value
+
+
+def _is_coroutine(code: CodeType) -> bool:
+    return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+def _compiled(tree: ast.Module | ast.Expression, mode: str, flags: int = 0) -> CodeType:
+    code = compile(
+        tree, FILENAME, mode, flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True, optimize=0
+    )
+    assert isinstance(code, CodeType)
+    return code
+
+
+def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    """Every list of statements that runs in the script's own scope."""
+    blocks = [tree.body]
+    while blocks:
+        block = blocks.pop()
+        yield block
+        for statement in block:
+            if not isinstance(statement, _NEW_SCOPE):
+                parts = [statement, *getattr(statement, "handlers", ()), *getattr(statement, "cases", ())]
+                fields = [getattr(part, name, None) for part in parts for name in _BLOCK_FIELDS]
+                blocks += [field for field in fields if isinstance(field, list)]
+
+
+def _ordinary_code(tree: ast.Module) -> CodeType:
+    """The code of the module with every top-level `return X` read as `X`; it finds the ordinary mistakes."""
+    returns: list[tuple[list[ast.stmt], int, ast.Return]] = []
+    for block in _blocks(tree):
+        for index, statement in enumerate(block):
+            if isinstance(statement, ast.Return):
+                value = statement.value or ast.copy_location(ast.Constant(None), statement)
+                block[index] = ast.copy_location(ast.Expr(value), statement)
+                returns.append((block, index, statement))
+    try:
+        return _compiled(tree, "exec")
+    finally:
+        for block, index, statement in returns:
+            block[index] = statement
+
+
+def _function_code(tree: ast.Module) -> CodeType:
+    """The script as the body of a function, the one place where Python lets a `return` stand.
+
+    Every name the script binds is declared global there, and the function is then told to keep no locals of
+    its own: `globals()`, `locals()`, `exec` and later runs of a session see what a module's would.
+    """
+    ordinary_flags = _ordinary_code(tree).co_flags
+    names = sorted(_bound_names(tree))
+    for block in list(_blocks(tree)):
+        block[:] = [_inside_function(statement) for statement in block]
+    body = tree.body
+    last = body[-1]
+    if isinstance(last, ast.Expr):
+        body[-1] = ast.copy_location(ast.Return(last.value), last)
+    if names:
+        body.insert(0, ast.Global(names))
+    outer = ast.Module([_function(body, is_async=bool(ordinary_flags & inspect.CO_COROUTINE))], [])
+    module = _compiled(ast.fix_missing_locations(outer), "exec", ordinary_flags & _FUTURE_FLAGS)
+    code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
+    return code.replace(co_flags=code.co_flags & ~(inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS))
+
+
+def _function(body: list[ast.stmt], *, is_async: bool) -> ast.stmt:
+    kind = ast.AsyncFunctionDef if is_async else ast.FunctionDef
+    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    # Tracebacks print this name: the frame is to look like the module it stands for.
+    function = kind(name="<module>", args=nothing, body=body, decorator_list=[], lineno=1, col_offset=0)
+    if sys.version_info >= (3, 12):
+        function.type_params = []
+    return function
+
+
+def _bound_names(tree: ast.Module) -> set[str]:
+    """Every name that a statement or a walrus binds anywhere in the script.
+
+    Names bound in inner functions are among them: declaring those global out here changes nothing for them.
+    """
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, (*_NEW_SCOPE, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+            names.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            names.add(node.rest)
+        elif isinstance(node, ast.alias) and node.name != "*":
+            names.add(node.asname or node.name.partition(".")[0])
+    return names
+
+
+def _inside_function(statement: ast.stmt) -> ast.stmt:
+    """What stands for a module's statement in a function that declares all of its names global."""
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        if statement.value is None:
+            return ast.copy_location(ast.Pass(), statement)
+        return ast.copy_location(ast.Assign([statement.target], statement.value), statement)
+    if isinstance(statement, ast.Global):
+        return ast.copy_location(ast.Pass(), statement)
+    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+        return ast.copy_location(ast.Pass(), statement)
+    return statement

@@ -85,21 +85,13 @@ def _message(error: BaseException, report: traceback.TracebackException) -> str:
     if isinstance(error, ToolError):
         return str(error)
     if isinstance(error, BaseExceptionGroup):
-        leaves = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in _leaves(error))
+        leaves = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in error.exceptions[:5])
         return f"{type(error).__name__}: {error}: {leaves}"
     if isinstance(error, asyncio.CancelledError):
         return "CancelledError: the script's own task was cancelled"
     only = list(report.format_exception_only())
     text = "".join(only[3:] if isinstance(error, SyntaxError) and len(only) > 3 else only)
     return text.strip()
-
-
-def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
-    for error in group.exceptions[:5]:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def innermost_line(error: BaseException) -> int | None:

@@ -7,7 +7,6 @@ import dataclasses
 import datetime
 import decimal
 import enum
-import gc
 import io
 import json
 import math
@@ -27,13 +26,9 @@ _TOO_LONG = 10**MAX_DIGITS
 _MAX_DEPTH = 200
 _MAX_NOTICES = 10
 _MAX_PLACES = 3  # named in one notice
-_BIG_CHARS = 100_000
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _REPLACED = "characters that are not Unicode text (lone surrogates) became U+FFFD"
-_NOT_FINITE = "was not a finite number and became null"
-_TOO_MANY_DIGITS = (
-    f"is an integer of more than {MAX_DIGITS:,} digits, which readers of JSON refuse: it became text"
-)
+_TOO_MANY_DIGITS = f"an integer of more than {MAX_DIGITS:,} digits"
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -129,15 +124,9 @@ def encode_arguments(function: str, arguments: dict[str, object]) -> tuple[str, 
 
 
 def decode(text: str) -> Any:
-    """Parse JSON from the host; collecting garbage meanwhile would cost a fifth more and find none."""
+    """Parse JSON from the host."""
     with _digits_limited_to(MAX_DIGITS):
-        if len(text) < _BIG_CHARS or not gc.isenabled():
-            return _decoder.decode(text)
-        gc.disable()
-        try:
-            return _decoder.decode(text)
-        finally:
-            gc.enable()
+        return _decoder.decode(text)
 
 
 _decoder = json.JSONDecoder()
@@ -170,64 +159,48 @@ class _Plain:
 
     def __init__(self, *, is_strict: bool = False) -> None:
         self._is_strict = is_strict
-        self._changes: dict[str, tuple[int, list[str]]] = {}
-        self._open: list[int] = []
+        self._changes: dict[str, list[str]] = {}
 
     def notices(self) -> list[str]:
         """One for each kind of change, with the first places."""
         return [
-            f"{', '.join(places)}{f' and {count - len(places)} more' if count > len(places) else ''} {change}"
-            for change, (count, places) in list(self._changes.items())[:_MAX_NOTICES]
+            f"{', '.join(places[:_MAX_PLACES])}{' and more' * (len(places) > _MAX_PLACES)} {change}"
+            for change, places in list(self._changes.items())[:_MAX_NOTICES]
         ]
 
-    def convert(self, value: Any, path: str) -> Any:
+    def convert(self, value: Any, path: str, depth: int = 0) -> Any:
+        if depth > _MAX_DEPTH:
+            raise NotJsonError(f"the value is nested more than {_MAX_DEPTH} levels deep, or contains itself")
         if value is None or isinstance(value, (str, bool)):
             return value
         if isinstance(value, int):
             return value if abs(value) < _TOO_LONG else self._number(_digits(value), path, _TOO_MANY_DIGITS)
         if isinstance(value, float):
-            return value if math.isfinite(value) else self._number(None, path, _NOT_FINITE)
-        if not isinstance(value, (dict, list, tuple)):
-            plain, form = _form(value)
-            if not form:
-                raise NotJsonError(
-                    f"{path} is {_article(type(value).__name__)}, which is not JSON: {_advice(value)}"
-                )
-            self._note(path, f"was {_article(type(value).__name__)} and became {form}")
-            return self.convert(plain, path)
-        return self._container(value, path)
-
-    def _number(self, replaced: str | None, path: str, change: str) -> str | None:
-        if self._is_strict:
-            fault = (
-                "not a finite number"
-                if replaced is None
-                else f"an integer of more than {MAX_DIGITS:,} digits"
-            )
-            raise NotJsonError(f"{path} is {fault}: use text, if the function takes it")
-        self._note(path, change)
-        return replaced
-
-    def _container(self, value: Any, path: str) -> Any:
-        if id(value) in self._open:
-            raise NotJsonError(f"{path} contains itself")
-        if len(self._open) >= _MAX_DEPTH:
-            raise NotJsonError(f"the value is nested more than {_MAX_DEPTH} levels deep")
-        self._open.append(id(value))
-        converted: Any
+            return value if math.isfinite(value) else self._number(None, path, "not a finite number")
         if isinstance(value, dict):
-            converted = {
-                (name := _key(key, path)): self.convert(item, f"{path}[{_step(key, name)}]")
+            return {
+                (name := _key(key, path)): self.convert(item, f"{path}[{name[:40]!r}]", depth + 1)
                 for key, item in value.items()
             }
-        else:
-            converted = [self.convert(item, f"{path}[{index}]") for index, item in enumerate(value)]
-        self._open.pop()
-        return converted
+        if isinstance(value, (list, tuple)):
+            return [self.convert(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+        plain, form = _form(value)
+        kind = _article(type(value).__name__)
+        if not form:
+            raise NotJsonError(f"{path} is {kind}, which is not JSON: {_advice(value)}")
+        self._note(path, f"was {kind} and became {form}")
+        return self.convert(plain, path, depth + 1)
+
+    def _number(self, replaced: str | None, path: str, fault: str) -> str | None:
+        if self._is_strict:
+            raise NotJsonError(f"{path} is {fault}: use text, if the function takes it")
+        self._note(path, f"was {fault} and became {'null' if replaced is None else 'text'}")
+        return replaced
 
     def _note(self, path: str, change: str) -> None:
-        count, places = self._changes.get(change, (0, []))
-        self._changes[change] = (count + 1, places if count >= _MAX_PLACES else [*places, path])
+        places = self._changes.setdefault(change, [])
+        if len(places) <= _MAX_PLACES:
+            places.append(path)
 
 
 def _form(value: Any) -> tuple[Any, str]:
@@ -272,11 +245,6 @@ def _key(key: object, path: str) -> str:
     if isinstance(plain, (str, int, float)):
         return str(plain)
     raise NotJsonError(f"a key of {path} is {_article(type(key).__name__)}: JSON keys are strings")
-
-
-def _step(key: object, name: str) -> str:
-    """A key in a path. Python would refuse to write an integer of very many digits."""
-    return f"{name[:40]}..." if isinstance(key, int) and len(name) > 40 else repr(key)
 
 
 def _article(name: str) -> str:

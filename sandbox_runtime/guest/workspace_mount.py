@@ -17,7 +17,6 @@ from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.errors import ToolError
 from sandbox_runtime.guest.workspace import MOUNT, Facts, Open, Workspace, WorkspaceFile
 
-_FOLDERS_BY_NUMBER = frozenset({"dir_fd", "src_dir_fd", "dst_dir_fd"})
 _MAX_NOTICES = 10
 
 
@@ -97,7 +96,6 @@ class _Functions:
         for name, method in _BY_DESCRIPTOR.items():
             setattr(os, name, self._by_descriptor(getattr(os, name), method))
         os.getcwd = lambda: self._workspace.folder
-        os.getcwdb = lambda: os.fsencode(self._workspace.folder)
 
     def stat(self, path: Any, place: str, *, follow_symlinks: bool = True) -> os.stat_result:
         return self._workspace.status(place, self._workspace.facts(path, place))
@@ -113,15 +111,12 @@ class _Functions:
         return not ((mode & os.W_OK and not self._workspace.is_writable) or (mode & os.X_OK and not facts[0]))
 
     def listdir(self, path: Any, place: str) -> list[Any]:
-        names = [name for name, _ in self._workspace.ask("list", path, place)]
-        return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
+        return [name for name, _ in self._workspace.ask("list", path, place)]
 
     def scandir(self, path: Any, place: str) -> "_Scan":
         inside = f"{place}/" if place else ""
-        folder = os.fspath(path)
-        shown = os.fsencode if isinstance(folder, bytes) else os.fsdecode
         return _Scan(
-            _Entry(self._workspace, folder, inside + name, shown(name), facts)
+            _Entry(self._workspace, os.fsdecode(path), inside + name, name, facts)
             for name, facts in self._workspace.ask("list", path, place)
         )
 
@@ -171,13 +166,11 @@ class _Functions:
         @functools.wraps(original)
         def function(*arguments: Any, **named: Any) -> Any:
             # Folders have no numbers here, and None is the default of those parameters.
-            more = {
-                key: named[key] for key in named if key not in _FOLDERS_BY_NUMBER or named[key] is not None
-            }
+            more = {key: value for key, value in named.items() if value is not None}
             path = arguments[0] if arguments else more.pop("path", more.pop("src", None))
             if path is None and original.__name__ in ("listdir", "scandir"):
                 path = "."
-            place = None if more.keys() & _FOLDERS_BY_NUMBER else self._workspace.locate(path)
+            place = None if any(key.endswith("dir_fd") for key in more) else self._workspace.locate(path)
             if place is None:
                 return original(*arguments, **named)
             return ours(path, place, *arguments[1:], **more)
@@ -198,7 +191,6 @@ class _Entry:
     """As `os.DirEntry`; what it tells is as old as the listing."""
 
     def __init__(self, workspace: Workspace, folder: Any, place: str, name: Any, facts: Facts) -> None:
-        """`folder` and `name` are both text or both bytes, as the script asked."""
         self.name = name
         self.path = os.path.join(folder, name)
         self._status = workspace.status(place, facts)
