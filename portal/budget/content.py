@@ -1,7 +1,6 @@
 """Content that scripts emit, and binary content of upstreams, as MCP content blocks."""
 
 import base64
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +18,6 @@ from pydantic import ValidationError
 
 from manifests.json_value import Json
 from portal.budget.tokens import compact, count_tokens, is_within
-from portal.passthrough.clean_json import is_larger
 
 MAX_BLOCKS = 32
 """Blocks of one run; more are left out with a notice."""
@@ -133,9 +131,8 @@ def _text(block: ContentBlock) -> str:
 
 _FEW_CHARACTERS: Final = 200
 """So much of it does no harm."""
-_MOST_VALUES: Final = 10_000
 _MOST_DEPTH: Final = 20
-"""In a larger value binary data is not looked for. It is cut as any text is."""
+"""Binary data that nests deeper is not looked for. It is cut as any text is."""
 _MOST_TOLD: Final = 3
 
 
@@ -144,8 +141,6 @@ def without_binaries(value: Json) -> tuple[Json, list[str]]:
 
     Source: MCP 2026-07-28, server/tools#tool-result.
     """
-    if not isinstance(value, list | dict) or is_larger(value, sys.maxsize, _MOST_VALUES):
-        return value, []
     left_out: list[str] = []
     shown = _without(value, "result", left_out, _MOST_DEPTH)
     if not left_out:

@@ -60,19 +60,12 @@ def sendable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def is_larger(value: Json, characters: int, most_values: int | None = None) -> bool:
-    """Whether it has more characters of text, and values, than that, or more values; it looks at no more of them."""
+def is_larger(value: Json, characters: int) -> bool:
+    """Whether it has more characters of text, and values, than that; it looks at no more of them."""
     todo = [value]
-    left = characters if most_values is None else most_values
-    while todo and characters >= 0 and left >= 0:
+    while todo and characters >= 0:
         each = todo.pop()
-        characters -= 1
-        left -= 1
-        if isinstance(each, str):
-            characters -= len(each)
-        elif isinstance(each, list | dict):
-            characters -= len(each)
-            if characters < 0 or len(each) > left:
-                return True
+        characters -= 1 + (len(each) if isinstance(each, str | list | dict) else 0)
+        if characters >= 0 and isinstance(each, list | dict):
             todo += each if isinstance(each, list) else [*each, *each.values()]
-    return characters < 0 or left < 0
+    return characters < 0

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -122,16 +123,14 @@ async def _tell_of_change(session: ServerSession) -> None:
         await session.send_prompt_list_changed()
 
 
+@dataclass(frozen=True, eq=False)
 class ClientResources:
     """Answers the requests of the portal's clients, each under the manifest of its profile."""
 
-    def __init__(
-        self, authorities: Mapping[str | None, Authority], fleet: Fleet, audit: Audit, changes: ListChanges
-    ) -> None:
-        self._authorities = authorities
-        self._fleet = fleet
-        self._audit = audit
-        self._changes = changes
+    authorities: Mapping[str | None, Authority]
+    fleet: Fleet
+    audit: Audit
+    changes: ListChanges
 
     async def list_resources(
         self, context: Context, params: PaginatedRequestParams | None
@@ -179,7 +178,7 @@ class ClientResources:
         """Its rows, and what else its result has: the cursor of the next page, which is the number of rows before it,
         and what the list lacks. Each page is of a list of its own: it may have changed since the page before.
         """
-        self._changes.follow(context)
+        self.changes.follow(context)
         cursor = (params.cursor if params else None) or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
             raise MCPError(INVALID_PARAMS, "there is no such cursor")
@@ -212,7 +211,7 @@ class ClientResources:
         return shown, min(first + PAGE_ROWS, len(rows))
 
     def _named(self, row: dict[str, Json], namespace: str) -> dict[str, Json]:
-        scrub = self._fleet[row["upstream"]].scrubbed
+        scrub = self.fleet[row["upstream"]].scrubbed
         shown = clean_json(row, printable(scrub), MAX_TEXT_CHARACTERS)
         del shown["upstream"]
         if "title" in row:  # clients show it instead of the name, so it says as well whose it is
@@ -227,7 +226,7 @@ class ClientResources:
         return {**shown, "name": f"{namespace}.{shown['name']}"}
 
     def _manifest(self, context: Context) -> Manifest:
-        return self._authorities[caller_of(context).profile].manifest
+        return self.authorities[caller_of(context).profile].manifest
 
     def _key(self, context: Context, namespace: str, kind: str) -> str:
         for key, known in self._manifest(context).namespaces.items():
@@ -238,14 +237,14 @@ class ClientResources:
     @asynccontextmanager
     async def _resources(self, context: Context, function: Method) -> AsyncIterator[tuple[Resources, Entry]]:
         caller = caller_of(context)
-        authority = self._authorities[caller.profile]
-        audit = self._audit.run(f"read_{secrets.token_hex(8)}", caller, authority.manifest.profile)
+        authority = self.authorities[caller.profile]
+        audit = self.audit.run(f"read_{secrets.token_hex(8)}", caller, authority.manifest.profile)
         audit.reading(function)
         entry = Entry(1, function, time.monotonic())
         try:
             with recorded(entry, audit):
                 authorization = Authorization(authority, set(), audit)
-                yield Resources(authority.manifest, authorization, self._fleet), entry
+                yield Resources(authority.manifest, authorization, self.fleet), entry
         except ResourceError as error:
             message = error.told.message
             end = "" if message.endswith((".", "!", "?")) else "."
@@ -261,7 +260,7 @@ class ClientResources:
         try:
             text = compact(raw)
             if len(text) <= most and len(text.encode("utf-8", "replace")) <= most:
-                clean = clean_json(raw, self._fleet[key].scrubbed, most)
+                clean = clean_json(raw, self.fleet[key].scrubbed, most)
                 return kind.model_validate(clean, by_name=False)
         except (ValidationError, ValueError, RecursionError) as error:
             raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered what MCP does not know") from error

@@ -45,9 +45,8 @@ MAX_NAMED_CALLS: Final = 3
 MAX_LOG_CHARACTERS: Final = 4_000
 """Of one log message, as JSON; of a longer one only the beginning of its JSON is sent, as text."""
 
-MAX_READ_CHARACTERS: Final = 50_000
-MAX_READ_VALUES: Final = 5_000
-"""A log message with more characters or values is left out unread."""
+MAX_READ_CHARACTERS: Final = 20_000
+"""A log message of more characters and values is left out."""
 
 MAX_LOG_MESSAGES: Final = 1_000
 """Of one request; more are counted."""
@@ -199,12 +198,12 @@ class LogRelay:
 
 def _shown(data: Json, scrub: Scrub) -> Json:
     """The data without secrets, or as much of its text as is sent; None if it is too much to look at."""
-    if is_larger(data, MAX_READ_CHARACTERS, MAX_READ_VALUES):
+    if is_larger(data, MAX_READ_CHARACTERS):
         return None
+    clean = clean_json(data, scrub, MAX_LOG_CHARACTERS)
     try:
-        clean = clean_json(data, scrub, MAX_LOG_CHARACTERS)
         text = clean if isinstance(clean, str) else compact(clean)
-    except (ValueError, RecursionError):
+    except ValueError:  # an integer of more digits than Python writes
         return None
     return clean if len(text) <= MAX_LOG_CHARACTERS else text[: MAX_LOG_CHARACTERS - 1] + "…"
 

@@ -14,6 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -124,9 +125,9 @@ def _form(schema: Json, scrub: Scrub) -> Json:
 
 def _answers(form: Json) -> Iterator[Json]:
     """What a form is answered with where nothing is typed: names, choices and defaults."""
-    for name, field in form["properties"].items():
+    for name, asked in form["properties"].items():
         yield name
-        for each in (field, field.get("items")) if isinstance(field, dict) else ():
+        for each in (asked, asked.get("items")) if isinstance(asked, dict) else ():
             if isinstance(each, dict):
                 yield each.get("default")
                 yield each.get("enum")
@@ -222,24 +223,17 @@ Raises MCPError or ValidationError if the client gives none that can be read.
 """
 
 
+@dataclass(eq=False)
 class Questions:
     """The questions of one request. `share` is who takes turns with it, `owner` whose calls upstreams may mix up."""
 
-    def __init__(
-        self,
-        ask: Ask,
-        capabilities: ClientCapabilities | None,
-        owner: str,
-        share: str,
-        depths: SamplingDepths,
-    ) -> None:
-        self.owner = owner
-        self.capabilities = capabilities
-        self._ask = ask
-        self._share = share
-        self._depths = depths
-        self._asked = 0
-        self._sampled_tokens: Counter[str] = Counter()
+    ask: Ask
+    capabilities: ClientCapabilities | None
+    owner: str
+    share: str
+    depths: SamplingDepths
+    asked: int = 0
+    sampled_tokens: Counter[str] = field(default_factory=Counter)
 
     async def answer(
         self, upstream: Upstream, spec: UpstreamSection, method: str, params: dict[str, Json]
@@ -249,22 +243,22 @@ class Questions:
         Raises:
             QuestionError: There is none, or it is not asked.
         """
-        if self._asked >= MAX_QUESTIONS:
+        if self.asked >= MAX_QUESTIONS:
             told = f"upstreams have asked {MAX_QUESTIONS} times for one script"
             raise QuestionError("question_refused", told)
-        self._asked += 1
+        self.asked += 1
         name, scrub, can = upstream.name, upstream.scrubbed, self.capabilities
         if method != SAMPLE or spec.sampling is None:
             return await self._put(elicitation(name, params, scrub, can))
-        with self._depths.deeper(self._share, name, self, spec.sampling.depth):
-            left = spec.sampling.max_tokens - self._sampled_tokens[name]
+        with self.depths.deeper(self.share, name, self, spec.sampling.depth):
+            left = spec.sampling.max_tokens - self.sampled_tokens[name]
             asked = sample(name, params, scrub, can, left)
-            self._sampled_tokens[name] += asked.params.max_tokens
+            self.sampled_tokens[name] += asked.params.max_tokens
             return await self._put(asked)
 
     async def _put(self, question: Question) -> dict[str, Json]:
         try:
-            answer = await self._ask(question)
+            answer = await self.ask(question)
             # Since 2026-07-28 a client may answer a form with a sample: nothing is refused before it is here.
             kind = ElicitResult if isinstance(question, ElicitRequest) else CreateMessageResultWithTools
             kind.model_validate(answer, by_name=False)
@@ -273,19 +267,22 @@ class Questions:
             raise QuestionError("question_unanswered", "the client gave no answer") from error
 
 
+@dataclass(eq=False)
 class CallQuestions:
     """What one upstream may ask about one call: `upstreams.questions.Questioned`."""
 
-    def __init__(self, questions: Questions, upstream: Upstream, spec: UpstreamSection) -> None:
-        self.owner = questions.owner
-        self._refusal: QuestionError | None = None
-        self._unclear: QuestionError | None = None
-        self._questions = questions
-        self._upstream = upstream
-        self._spec = spec
+    questions: Questions
+    upstream: Upstream
+    spec: UpstreamSection
+    own_refusal: QuestionError | None = None
+    unclear: QuestionError | None = None
+
+    @property
+    def owner(self) -> str:
+        return self.questions.owner
 
     def capabilities(self) -> dict[str, Json]:
-        can = self._questions.capabilities
+        can = self.questions.capabilities
         if can is None:
             return {}
         declared = can.model_dump(by_alias=True, mode="json", exclude_none=True, include={"elicitation"})
@@ -293,22 +290,22 @@ class CallQuestions:
         return declared if can.sampling is None else {**declared, "sampling": {}}
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
-        return await self._questions.answer(self._upstream, self._spec, method, params)
+        return await self.questions.answer(self.upstream, self.spec, method, params)
 
     def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
         if is_its_own:
-            self._refusal = error
+            self.own_refusal = error
         else:
-            self._unclear = error
+            self.unclear = error
 
     def refusal(self, failure: str) -> QuestionError | None:
         """Why it got no answer, of a call that failed so; None if it got all, or asked nothing.
 
         A question that may be another call's is this one's if that failed by what the upstream was told.
         """
-        if self._refusal is None and self._unclear is not None and str(self._unclear) in failure:
-            return self._unclear
-        return self._refusal
+        if self.own_refusal is None and self.unclear is not None and str(self.unclear) in failure:
+            return self.unclear
+        return self.own_refusal
 
 
 def comes_in_rounds(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> bool:

@@ -8,6 +8,7 @@ manifest's rules mean it by its method's name, as they mean a tool: `files.resou
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
@@ -79,13 +80,13 @@ def recorded(entry: Entry, audit: RunAudit) -> Iterator[None]:
             audit.outcome(entry)
 
 
+@dataclass(frozen=True, eq=False)
 class Resources:
     """What one run, or one client, may read of the upstreams of a manifest."""
 
-    def __init__(self, manifest: Manifest, authorization: Authorization, fleet: Fleet) -> None:
-        self._manifest = manifest
-        self._authorization = authorization
-        self._fleet = fleet
+    manifest: Manifest
+    authorization: Authorization
+    fleet: Fleet
 
     async def answer(self, function: str, arguments: Mapping[str, Json], entry: Entry) -> Json:
         """What the function answers a script.
@@ -133,10 +134,10 @@ class Resources:
         All are permitted before any is asked: nothing that one answers goes to another, so no flow between them is in
         the way.
         """
-        await self._fleet.settled(self._manifest.portal.server.start_seconds)
+        await self.fleet.settled(self.manifest.portal.server.start_seconds)
         permitted: dict[str, OnSent] = {}
         notices: list[Json] = []
-        for upstream in self._fleet:
+        for upstream in self.fleet:
             again = partial(self._request, upstream.name, method, {}, entry)
             request = again()
             if not request.tool.granted:
@@ -145,12 +146,12 @@ class Resources:
             if upstream.state.status not in ("ready", "failing"):
                 notices.append(f"upstream {upstream.name!r} is {upstream.state.status} and was not asked")
                 continue
-            permit = self._authorization.authorize(request)
+            permit = self.authorization.authorize(request)
             if isinstance(permit, CallError):
-                self._authorization.note_refusal(request, permit)
+                self.authorization.note_refusal(request, permit)
                 notices.append(permit.message)
             else:
-                permitted[upstream.name] = self._authorization.sending(again, permit, entry)
+                permitted[upstream.name] = self.authorization.sending(again, permit, entry)
         parts: dict[tuple[str, str], list[Json]] = {}
 
         async def ask(key: str, sent: OnSent) -> None:
@@ -169,9 +170,9 @@ class Resources:
     async def _rows(
         self, key: str, listed: Listed, sent: OnSent, *, most_seconds: float = math.inf
     ) -> list[Json]:
-        seconds = min(self._manifest.portal.upstreams[key].call_seconds, most_seconds)
+        seconds = min(self.manifest.portal.upstreams[key].call_seconds, most_seconds)
         try:
-            rows = await self._fleet[key].offered(listed, seconds=seconds, on_sent=sent)
+            rows = await self.fleet[key].offered(listed, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
         return [{**row, "upstream": key} for row in rows]
@@ -180,27 +181,27 @@ class Resources:
         self, key: str, method: Method, arguments: dict[str, Json], entry: Entry
     ) -> dict[str, Json]:
         sent = self._permit(key, method, arguments, entry)
-        seconds = self._manifest.portal.upstreams[key].call_seconds
+        seconds = self.manifest.portal.upstreams[key].call_seconds
         try:
-            return await self._fleet[key].ask(method, arguments, seconds=seconds, on_sent=sent)
+            return await self.fleet[key].ask(method, arguments, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
 
     def _permit(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> OnSent:
         request = self._request(key, method, arguments, entry)
         entry.request = request.function
-        permit = self._authorization.authorize(request)
+        permit = self.authorization.authorize(request)
         if isinstance(permit, CallError):
             raise ResourceError(permit)
-        return self._authorization.sending(lambda: request, permit, entry)
+        return self.authorization.sending(lambda: request, permit, entry)
 
     def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
-        tool = self._authorization.about(key, method, HINTS)
-        name = f"{self._manifest.namespaces[key]}.{method}"
+        tool = self.authorization.about(key, method, HINTS)
+        name = f"{self.manifest.namespaces[key]}.{method}"
         return CallRequest(name, key, tool, lambda: arguments, entry.seq, is_readonly=True)
 
     def _upstream(self, arguments: Mapping[str, Json]) -> str:
-        named, namespaces = arguments.get("upstream"), self._manifest.namespaces
+        named, namespaces = arguments.get("upstream"), self.manifest.namespaces
         keys = [key for key, namespace in namespaces.items() if named is None or named in (key, namespace)]
         if len(keys) == 1:
             return keys[0]
