@@ -72,7 +72,7 @@ class Sandbox:
     @property
     def protections(self) -> tuple[str, ...]:
         """What the system adds to the engine's isolation here, as the workers report it, for example "seccomp"."""
-        return self._workers.protections
+        return next((worker.protections for worker in self._workers.all), ())
 
     @property
     def missing_protections(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class Sandbox:
     @property
     def waiting(self) -> int:
         """How many scripts wait for a worker."""
-        return self._workers.waiting
+        return len(self._workers.turns)
 
     @asynccontextmanager
     async def run(
@@ -214,7 +214,7 @@ class Workers:
     most: int
     report: Callable[[str], None]
     queue: QueueLimits = QueueLimits()
-    _all: set[WorkerProcess] = field(default_factory=set)
+    all: set[WorkerProcess] = field(default_factory=set)
     _free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """In the order in which they became free, each with what retires it."""
     _healing: set[asyncio.Task[None]] = field(default_factory=set)
@@ -222,16 +222,7 @@ class Workers:
 
     def __post_init__(self) -> None:
         self._pooled = self.size
-        self._turns = Turns(self.queue)
-
-    @property
-    def protections(self) -> tuple[str, ...]:
-        """What the workers have given up besides what the engine denies; the same for all of them."""
-        return next((worker.protections for worker in self._all), ())
-
-    @property
-    def waiting(self) -> int:
-        return len(self._turns)
+        self.turns = Turns(self.queue)
 
     async def open(self) -> None:
         """Start them all. Raises WorkerStartError: one did not start."""
@@ -243,15 +234,15 @@ class Workers:
 
         def forget(dead: WorkerProcess) -> None:
             # One that never came up is nobody's: who wanted it hears so, and sees to another.
-            if dead in self._all:
-                self._all.discard(dead)
+            if dead in self.all:
+                self.all.discard(dead)
                 on_death(dead)
 
         worker = await WorkerProcess.start(self.launcher, forget)
         if not (worker.is_alive and self._is_open):
             worker.kill("the sandbox was closed")
             raise WorkerStartError("the sandbox was closed while a worker started")
-        self._all.add(worker)
+        self.all.add(worker)
         return worker
 
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
@@ -260,13 +251,13 @@ class Workers:
             retiring.cancel()
             del self._free[worker]
             return worker
-        turn = self._turns.join(caller, script_bytes)
+        turn = self.turns.join(caller, script_bytes)
         growth = asyncio.get_running_loop().call_later(_GROW_AFTER_SECONDS, self._grow)
         try:
             async with asyncio.timeout(self.queue.seconds):
                 return await turn
         except BaseException as error:
-            self._turns.leave(caller, turn)
+            self.turns.leave(caller, turn)
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.give_back(turn.result())  # it came in the moment of giving up
             if isinstance(error, TimeoutError):
@@ -279,7 +270,7 @@ class Workers:
         """Hand a worker to the next caller, or keep it. A dead one is replaced already."""
         if not worker.is_alive:
             return
-        while (turn := self._turns.next()) is not None:
+        while (turn := self.turns.next()) is not None:
             if not turn.done():
                 turn.set_result(worker)
                 return
@@ -287,7 +278,7 @@ class Workers:
 
     async def close(self) -> None:
         self._is_open = False
-        for worker in list(self._all):
+        for worker in list(self.all):
             worker.kill("the sandbox was closed")
         for healing in self._healing:
             healing.cancel()
@@ -303,14 +294,14 @@ class Workers:
             worker.kill("it was not needed any more")
 
     def _grow(self) -> None:
-        if self._is_open and self._turns and self._pooled < self.most:
+        if self._is_open and self.turns and self._pooled < self.most:
             self._pooled += 1
             self._start_healing()
 
     def _replace(self, dead: WorkerProcess) -> None:
         if (retiring := self._free.pop(dead, None)) is not None:
             retiring.cancel()
-        if self._pooled > self.size and not self._turns:
+        if self._pooled > self.size and not self.turns:
             self._pooled -= 1
         elif self._is_open:
             self._start_healing()
