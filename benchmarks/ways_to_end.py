@@ -58,7 +58,7 @@ BAD = (
     Way("syntax", "def f(:", "syntax_error"),
     Way("exit status", "import sys\nsys.exit(3)", "script_exit"),
     Way("hard exit", "import os\nos._exit(3)", "script_exit"),
-    Way("no JSON", "{1, 2}", "result_not_json"),
+    Way("no JSON", "1j", "result_not_json"),
     Way("value too deep", "x = []\nfor _ in range(500): x = [x]\nx", "result_not_json"),
     Way("value too long", "'x' * 2000", "result_limit", limits=_LITTLE),
     Way("arguments too long", "await bench.echo(x='x' * 2000)", "argument_limit", limits=_LITTLE),
