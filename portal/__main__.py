@@ -1,14 +1,8 @@
 """The command `mcp-code-portal`, also as `python -m portal`."""
 
-import io
 import os
 import sys
 from contextlib import suppress
-from typing import Final
-
-_STDIN: Final = 0
-_STDOUT: Final = 1
-_STDERR: Final = 2
 
 
 def main() -> None:
@@ -47,34 +41,11 @@ def _flushed(status: int) -> int:
 
 
 def _stand_in_for_closed_streams() -> None:
-    """Have something in the place of each closed stream: no other file may get its number, stdin ends at once, stdout
-    forgets, and an audit log that goes to stderr has to fail."""
-    if sys.stdin is None:
-        _open_nothing(_STDIN, os.O_RDONLY)
-        sys.stdin = open(_STDIN, encoding="utf-8")  # noqa: SIM115  # to the end
-    if sys.stdout is None:
-        _open_nothing(_STDOUT, os.O_WRONLY)
-        sys.stdout = open(_STDOUT, "w", encoding="utf-8")  # noqa: SIM115  # to the end
-    if sys.stderr is None:
-        _open_nothing(_STDERR, os.O_RDONLY)
-        sys.stderr = _Closed()
-
-
-def _open_nothing(descriptor: int, flags: int) -> None:
-    nothing = os.open(os.devnull, flags)
-    if nothing != descriptor:
-        os.dup2(nothing, descriptor)
-        os.close(nothing)
-
-
-class _Closed(io.StringIO):
-    """Forgets what is printed to it."""
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def fileno(self) -> int:
-        return _STDERR
+    """Have nothing in the place of each closed stream, or another file would get its number."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            file = os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free: the stream's
+            setattr(sys, name, open(file, "r" if name == "stdin" else "w"))  # noqa: SIM115  # to the end
 
 
 if __name__ == "__main__":

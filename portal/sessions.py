@@ -134,34 +134,15 @@ NEW = "new"
 
 
 class SessionError(Exception):
-    """The script has no session to run in; nothing of it ran."""
+    """The script has no session to run in, and nothing of it ran.
 
-    code = "session_busy"
-    hint = "Wait for its answer, or begin another session."
+    `code` is unknown_session, session_busy or sandbox_busy.
+    """
 
-
-class UnknownSessionError(SessionError):
-    """The session is not there (any more), or is another caller's, which look the same."""
-
-    code = "unknown_session"
-    hint = 'Pass session="new" to begin one, and define again what the script needs.'
-
-
-class SessionBusyError(SessionError):
-    """Another run of the session is going on."""
-
-
-class NoSessionFreeError(SessionError):
-    """As many sessions as there may be are running scripts."""
-
-    hint = "Wait for one of their answers, or run the script without a session."
-
-
-class SessionStartError(SessionError):
-    """No worker came up for a new session."""
-
-    code = "sandbox_busy"
-    hint = "Try again in a moment."
+    def __init__(self, code: str, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +176,8 @@ class Sessions:
         It is parked again when the run ended and it is still alive.
 
         Raises:
-            UnknownSessionError: The caller has none with that id, or it has ended.
-            SessionBusyError: Another run uses it now.
-            NoSessionFreeError: A new one would be one too many, and none is idle.
-            SessionStartError: A new one could not be started.
+            SessionError: The caller has none with that id (any more), another run uses it, or a new one would be one
+                too many or could not be started.
         """
         if identifier is None:
             yield None
@@ -240,14 +219,17 @@ class Sessions:
         while self._parked and self._size >= self._capacity:
             self._drop(self._least_due(caller))
         if self._size >= self._capacity:
-            raise NoSessionFreeError(
-                f"all {self._capacity} sessions (server.sessions) are running scripts now"
+            raise SessionError(
+                "session_busy",
+                f"all {self._capacity} sessions (server.sessions) are running scripts now",
+                "Wait for one of their answers, or run the script without a session.",
             )
         self._starting.append(caller.share)
         try:
             return await sandbox.open_session()
         except WorkerStartError as error:
-            raise SessionStartError(f"no session could be started: {error}") from error
+            told = f"no session could be started: {error}"
+            raise SessionError("sandbox_busy", told, "Try again in a moment.") from error
         finally:
             self._starting.remove(caller.share)
 
@@ -266,12 +248,15 @@ class Sessions:
     def _taken(self, identifier: str, caller: Caller) -> tuple[Session, Caller]:
         busy = self._busy.get(identifier)
         if busy is not None and busy.owner == caller.owner:
-            raise SessionBusyError(f"session {identifier[:40]!r} is running another script")
+            told = f"session {identifier[:40]!r} is running another script"
+            raise SessionError("session_busy", told, "Wait for its answer, or begin another session.")
         parked = self._parked.get(identifier)
         if parked is None or parked.caller.owner != caller.owner:
-            raise UnknownSessionError(
+            raise SessionError(
+                "unknown_session",
                 f"there is no session {identifier[:40]!r}: it ended, was idle for longer than "
-                f"{self._idle_seconds:g} s, made room for another, is of another connection, or never was"
+                f"{self._idle_seconds:g} s, made room for another, is of another connection, or never was",
+                'Pass session="new" to begin one, and define again what the script needs.',
             )
         del self._parked[identifier]
         return parked.session, parked.caller
