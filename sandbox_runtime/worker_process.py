@@ -59,10 +59,8 @@ class Launcher(Protocol):
     """Starts workers. `launch` takes the worker's end of a socket pair and returns what kills and buries it, once."""
 
     async def launch(self, end: socket.socket) -> Callable[[], None]: ...
-    def start_afresh(self) -> None:
-        """A worker did not come up in time."""
-
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End what only the launcher could end. It may launch again: a worker that hangs as it starts asks for this."""
 
 
 def default_launcher(compiled: Path) -> Launcher:
@@ -86,9 +84,6 @@ class SpawnLauncher:
             self._killed = [dead for dead in (*self._killed, child) if dead.poll() is None]
 
         return kill
-
-    def start_afresh(self) -> None:
-        """Each worker is a fresh start here."""
 
     async def close(self) -> None:
         """Wait for workers that were killed, so that none stays behind as a zombie."""
@@ -119,23 +114,19 @@ class ForkLauncher:
         try:
             socket.send_fds(control, [b"+%d" % number], [end.fileno()])
         except OSError as error:
-            self.start_afresh()
+            await self.close()
             raise WorkerStartError("the fork server is gone") from error
 
         def kill() -> None:
             try:
                 control.send(b"-%d" % number)
             except BlockingIOError:
-                self.start_afresh()
+                if self._server is not None:
+                    self._server.kill()  # it takes no more orders; its workers end with it
             except OSError:
                 pass  # a fork server that is gone has taken its workers with it
 
         return kill
-
-    def start_afresh(self) -> None:
-        """End a fork server that forks no more. Its workers end too: nothing else could end them."""
-        if self._server is not None:
-            self._server.kill()
 
     async def close(self) -> None:
         if self._control is not None:
@@ -195,7 +186,7 @@ class WorkerProcess(asyncio.Protocol):
                     worker.kill("it did not start")
                     raise
         except TimeoutError as error:
-            launcher.start_afresh()
+            await launcher.close()
             raise WorkerStartError("a worker did not become ready") from error
         except (OSError, RuntimeError) as error:  # no thread to be had is a RuntimeError
             # Without the paths of the host that it may name.

@@ -31,9 +31,6 @@ class TakenOver:
         task.add_done_callback(self._tasks.discard)
         return copy.close
 
-    def start_afresh(self) -> None:
-        """Each one is fresh."""
-
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
