@@ -44,11 +44,10 @@ async def open_sandbox(
     Raises:
         SandboxError: The sandbox cannot work here; the message says why.
     """
-    aot = AotCache(cache or default_cache(os.environ), progress)
     wasm = component or guest_component()
     least = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
     most = workers or max(least, _WORKERS_PER_CORE * (os.cpu_count() or 1))
-    try:
+    with closing(AotCache(cache or default_cache(os.environ), progress)) as aot:
         sha256 = await asyncio.to_thread(component_sha256, wasm)
         compiled = await asyncio.to_thread(aot.compiled, wasm, sha256)
         pool = Workers(launch(compiled), least, most, progress, queue or QueueLimits())
@@ -57,8 +56,6 @@ async def open_sandbox(
             yield Sandbox(pool, sha256)
         finally:
             await pool.close()
-    finally:
-        aot.close()
 
 
 class Sandbox:
