@@ -82,7 +82,7 @@ class Prepared:
     """What parsing told. The guest says all of it, so it may advise, and never permit.
 
     `source` is the script after await insertion, with the same line numbers; `names` are the namespaces
-    it mentions; `certain` are the first and last lines of what runs outside of any `try`, at module level or in a
+    it mentions; `certain` are the lines that run outside of any `try`, at module level or in a
     function that is called there; `error` is set when it cannot run.
     """
 
@@ -92,11 +92,7 @@ class Prepared:
     notices: tuple[str, ...] = ()
     error: RunError | None = None
     problems: tuple[ScriptProblem, ...] = ()
-    certain: tuple[tuple[int, int], ...] = ()
-
-    def is_certain(self, line: int) -> bool:
-        """Whether the script runs this line, if it comes so far, and nothing in it catches an error there."""
-        return any(first <= line <= last for first, last in self.certain)
+    certain: frozenset[int] = frozenset()
 
 
 RESULT_VALUE_BYTES = 32
@@ -289,7 +285,7 @@ class _Prepared(_Ended):
     names: Annotated[frozenset[_Text], Field(max_length=_MAX_NAMES)] = frozenset()
     uses: Annotated[tuple[LibraryUse, ...], Field(max_length=_MAX_USES)] = ()
     problems: Annotated[tuple[ScriptProblem, ...], Field(max_length=_MAX_USES)] = ()
-    certain: Annotated[tuple[tuple[Line, Line], ...], Field(max_length=1 << 20)] = ()
+    certain: Annotated[frozenset[Line], Field(max_length=1 << 20)] = frozenset()
 
 
 _Told = TypeVar("_Told", bound=_Ended)

@@ -44,7 +44,7 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
     `repairs` says whether calls are repaired where it is certain what was meant.
     """
     for problem in prepared.problems:
-        refuses = prepared.is_certain(problem.line)
+        refuses = problem.line in prepared.certain
         yield Diagnostic(problem.line, problem.message, problem.hint, refuses, problem.code)
     told: dict[str, Diagnostic] = {}
     for use in prepared.uses:
@@ -52,7 +52,7 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
         if absence is None:
             yield from _argument_diagnostics(use, prepared, snapshot, repairs=repairs)
             continue
-        refuses = prepared.is_certain(use.line)
+        refuses = use.line in prepared.certain
         former = told.get(absence.message)
         if former is None or (refuses and not former.refuses):
             told[absence.message] = Diagnostic(use.line, absence.message, absence.hint, refuses, absence.code)
@@ -96,7 +96,7 @@ def _argument_diagnostics(
         return
     error = argument_error(function, use.arguments, repairs=repairs)
     if error is not None:
-        refuses = prepared.is_certain(use.line)
+        refuses = use.line in prepared.certain
         yield Diagnostic(use.line, str(error), error.hint, refuses, "invalid_arguments")
 
 
@@ -185,7 +185,7 @@ class TypeFindings:
                 yield from readers[finding.rule](finding)
 
     def _told(self, finding: Finding, message: str, hint: str, code: str) -> Diagnostic:
-        return Diagnostic(finding.line, message, hint, self._prepared.is_certain(finding.line), code)
+        return Diagnostic(finding.line, message, hint, finding.line in self._prepared.certain, code)
 
     def _key(self, finding: Finding) -> Iterator[Diagnostic]:
         """A field that a result does not declare: a notice, because results may hold more than they declare."""

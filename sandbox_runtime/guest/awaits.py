@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sandbox_runtime.guest.names import Names
+from sandbox_runtime.guest.names import Names, last_name
 
 _AWAITING = frozenset(
     """
@@ -138,7 +138,7 @@ class _Awaited:
                 self._link(getattr(function, "name", ""), node.value)  # awaited where the function is called
 
     def _read_call(self, node: ast.Call) -> None:
-        name = _called(node)
+        name = last_name(node.func)
         if name in _AWAITING:
             self.values |= self._values(*node.args, *node.keywords)
         elif name in _KEEPING and isinstance(node.func, ast.Attribute):
@@ -181,7 +181,7 @@ class _Awaited:
 
     def _passed(self, call: ast.Call) -> list[ast.AST]:
         """What a call that is not of the library may return: what it is given, or what its object holds."""
-        name = _called(call)
+        name = last_name(call.func)
         passed: list[ast.AST] = [call.func]
         if isinstance(call.func, ast.Attribute):
             held = call.func.value
@@ -206,12 +206,6 @@ def _positional(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDe
     given = definition.args
     names = [each.arg for each in (*given.posonlyargs, *given.args, given.vararg) if each is not None]
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
-
-
-def _called(node: ast.Call) -> str:
-    """The name of what is called: `gather` of `asyncio.gather(...)`."""
-    function = node.func
-    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
 def _barrier(names: Names, node: ast.AST) -> str:

@@ -148,7 +148,7 @@ class Interpreter:
             error.__traceback__ = None  # its frames hold what filled the memory
             return {"code": "memory_limit", "line": line}
         if isinstance(error, ResultLimitError):
-            return {"code": "result_limit", "bytes": error.size}
+            return {"code": "result_limit", "bytes": error.args[1]}
         told = describe(error, self._library.namespaces)
         if isinstance(error, SystemExit):
             code = error.code

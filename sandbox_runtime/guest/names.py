@@ -184,3 +184,8 @@ class Names:
 
 def _start(node: ast.AST) -> _Position:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def last_name(node: ast.expr) -> str:
+    """The last part of a dotted name: `gather` of `asyncio.gather`."""
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")

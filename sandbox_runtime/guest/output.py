@@ -34,7 +34,7 @@ class Output(io.TextIOBase):
         self._chars = 0
         self._eager_lines = _EAGER_LINES
         self._is_replaced = False
-        self.buffer = _OutputBytes(self)
+        self.buffer = self
 
     def begin(self) -> None:
         """Start a run."""
@@ -52,7 +52,9 @@ class Output(io.TextIOBase):
         """As standard output has it; what is written to the number itself is captured by nobody."""
         return 1
 
-    def write(self, text: str) -> int:
+    def write(self, text: str | bytes) -> int:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")  # what is written to `sys.stdout.buffer`
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         self._parts.append(text)
@@ -74,20 +76,3 @@ class Output(io.TextIOBase):
         self._chars = 0
         for start in range(0, len(text), _PIECE_CHARS):
             self._out.print(text[start : start + _PIECE_CHARS])
-
-
-class _OutputBytes(io.RawIOBase):
-    """`sys.stdout.buffer`: bytes are shown as the text they encode."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]  # any bytes-like object, as files take them
-        self._output.write(bytes(data).decode("utf-8", "replace"))
-        return len(data)
-
-    def flush(self) -> None:
-        self._output.flush()

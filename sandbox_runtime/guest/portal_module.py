@@ -23,10 +23,6 @@ class ResultLimitError(Exception):
 
     __module__ = "portal"
 
-    def __init__(self, size: int) -> None:
-        super().__init__(f"the result is {size:,} bytes, more than this run may return")
-        self.size = size
-
 
 class PortalModule(types.ModuleType):
     """`emit`, `fetch`, `search`, `describe`, what upstreams offer besides functions, and the exception calls raise."""
@@ -53,7 +49,7 @@ class PortalModule(types.ModuleType):
         """
         hidden = self.__dict__
         if hidden["__used"] + size > hidden["__left"]:
-            raise ResultLimitError(hidden["__used"] + size)
+            raise ResultLimitError("more bytes than this run may return", hidden["__used"] + size)
         hidden["__used"] += size
 
     def notices(self) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sandbox_runtime.guest.awaits import ForgottenCall
-from sandbox_runtime.guest.names import LIBRARY, Names
+from sandbox_runtime.guest.names import LIBRARY, Names, last_name
 from sandbox_runtime.guest.values import clean
 
 UNKNOWN = "\x00"
@@ -31,7 +31,7 @@ class Usage:
     `uses` are `[namespace, function, line, end line, arguments]`: the function is empty where a namespace does not
     exist, the namespace where a bare name is called that nothing binds, and the arguments are None where the function
     is only named. Arguments by position are called `*0`, `*1`. `problems` are `[line, code, message, hint]`, and
-    `certain` the first and last lines of parts that run unconditionally in the sense of the check: outside of any
+    `certain` the lines that run unconditionally in the sense of the check: outside of any
     `try`, at module level or in a function that is called there.
     """
 
@@ -45,9 +45,9 @@ class Usage:
         asked = any(node.id in _ASK_FOR_KINDS for node in names.all_of(ast.Name))
         self._asks_for_kinds = asked or any(names.all_of(ast.Match))
         reach = _Reach(names)
-        self.certain = reach.certain
+        self.certain = sorted(reach.lines)
         uses = [*self._mentions(), *self._imports(), *self._unbound_calls()]
-        told = [use for use in uses if not self._is_asked_for(use) and not reach.is_typing(use[2])]
+        told = [use for use in uses if not self._is_asked_for(use) and use[2] not in reach.typing]
         self.uses = sorted(told, key=lambda use: use[2])[:_MAX_USES]
         unawaited = [
             [
@@ -105,7 +105,7 @@ class Usage:
                 yield self._use(function, "", path[1])
             elif isinstance(root, ast.Name) and root.id not in _OTHER_LANGUAGES and self._is_unbound(root):
                 namespace = "" if root is function else root.id
-                yield self._use(function, namespace, _name(function))
+                yield self._use(function, namespace, last_name(function))
 
     def _is_unbound(self, name: ast.Name) -> bool:
         is_library = self._names.path(name) is not None
@@ -221,11 +221,11 @@ class Usage:
 
 
 class _Reach:
-    """Which lines are certain to run, if the script comes so far."""
+    """Which lines are certain to run, if the script comes so far, and which are for type checkers only."""
 
     def __init__(self, names: Names) -> None:
-        self._lines: set[int] = set()
-        self._typing: set[int] = set()
+        self.lines: set[int] = set()
+        self.typing: set[int] = set()
         functions: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
         for node in names.all_of(ast.FunctionDef, ast.AsyncFunctionDef):
             functions.setdefault(node.name, []).append(node)
@@ -240,25 +240,10 @@ class _Reach:
         while called := [
             name
             for name in functions
-            if name.startswith("__") or not self._lines.isdisjoint(mentions.get(name, ()))
+            if name.startswith("__") or not self.lines.isdisjoint(mentions.get(name, ()))
         ]:
             for function in [each for name in called for each in functions.pop(name)]:
                 self._block(function.body)
-
-    @property
-    def certain(self) -> list[list[int]]:
-        """The first and the last line of each part."""
-        parts: list[list[int]] = []
-        for line in sorted(self._lines):
-            if parts and line == parts[-1][1] + 1:
-                parts[-1][1] = line
-            else:
-                parts.append([line, line])
-        return parts
-
-    def is_typing(self, line: int) -> bool:
-        """Whether a line is for type checkers only."""
-        return line in self._typing
 
     def _block(self, statements: Iterable[ast.stmt]) -> None:
         for statement in statements:
@@ -268,8 +253,8 @@ class _Reach:
             elif isinstance(statement, (ast.Try, ast.TryStar)):
                 self._block([] if statement.handlers else [*statement.body, *statement.orelse])
                 self._block(statement.finalbody)
-            elif isinstance(statement, ast.If) and _name(statement.test) == "TYPE_CHECKING":
-                self._typing.update(range(statement.lineno, (statement.body[-1].end_lineno or 0) + 1))
+            elif isinstance(statement, ast.If) and last_name(statement.test) == "TYPE_CHECKING":
+                self.typing.update(range(statement.lineno, (statement.body[-1].end_lineno or 0) + 1))
                 self._block(statement.orelse)
             elif hasattr(statement, "body") or isinstance(statement, ast.Match):
                 self._compound(statement)
@@ -281,7 +266,7 @@ class _Reach:
         head = [part for part in ast.iter_child_nodes(statement) if isinstance(part, ast.expr)]
         head += [item.context_expr for item in getattr(statement, "items", ())]
         self._note(*head)
-        if any(isinstance(part, ast.Call) and _name(part.func) == "suppress" for part in head):
+        if any(isinstance(part, ast.Call) and last_name(part.func) == "suppress" for part in head):
             return
         for part in (statement, *getattr(statement, "cases", ())):
             self._block(getattr(part, "body", ()))
@@ -289,12 +274,7 @@ class _Reach:
 
     def _note(self, *nodes: ast.stmt | ast.expr) -> None:
         for node in nodes:
-            self._lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-
-
-def _name(node: ast.expr) -> str:
-    """The last part of a dotted name: `suppress` of `contextlib.suppress`."""
-    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+            self.lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
 def _is_special(path: tuple[str, ...]) -> bool:

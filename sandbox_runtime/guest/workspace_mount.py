@@ -5,17 +5,20 @@ import functools
 import importlib
 import io
 import os
+import posixpath
 import sqlite3
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from sandbox_runtime.guest import databases
 from sandbox_runtime.guest.calls import Calls
 from sandbox_runtime.guest.errors import ToolError
-from sandbox_runtime.guest.workspace import MOUNT, Facts, Open, Workspace, WorkspaceFile
+from sandbox_runtime.guest.workspace import MOUNT, Open, Workspace, WorkspaceFile
 
 _MAX_NOTICES = 10
 
@@ -114,10 +117,12 @@ class _Functions:
         return [name for name, _ in self._workspace.ask("list", path, place)]
 
     def scandir(self, path: Any, place: str) -> "_Scan":
-        inside = f"{place}/" if place else ""
+        workspace, folder = self._workspace, os.fsdecode(path)
         return _Scan(
-            _Entry(self._workspace, os.fsdecode(path), inside + name, name, facts)
-            for name, facts in self._workspace.ask("list", path, place)
+            [
+                _Entry(name, os.path.join(folder, name), workspace.status(posixpath.join(place, name), facts))
+                for name, facts in workspace.ask("list", path, place)
+            ]
         )
 
     def mkdir(self, path: Any, place: str, mode: int = 0o777) -> None:
@@ -187,13 +192,13 @@ class _Functions:
         return function
 
 
+@dataclass(frozen=True)
 class _Entry:
     """As `os.DirEntry`; what it tells is as old as the listing."""
 
-    def __init__(self, workspace: Workspace, folder: Any, place: str, name: Any, facts: Facts) -> None:
-        self.name = name
-        self.path = os.path.join(folder, name)
-        self._status = workspace.status(place, facts)
+    name: str
+    path: str
+    _status: os.stat_result
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         return stat.S_ISDIR(self._status.st_mode)
@@ -215,27 +220,17 @@ class _Entry:
     def __fspath__(self) -> Any:
         return self.path
 
-    def __repr__(self) -> str:
-        return f"<DirEntry {self.name!r}>"
 
-
-class _Scan(Iterator[_Entry]):
+class _Scan(chain[_Entry]):
     """What `os.scandir` returns: an iterator that can be closed."""
-
-    def __init__(self, entries: Iterator[_Entry]) -> None:
-        self._entries = entries
-
-    def __next__(self) -> _Entry:
-        return next(self._entries)
 
     def __enter__(self) -> "_Scan":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """There is nothing to give back."""
 
-    def close(self) -> None:
-        self._entries = iter(())
+    close = __exit__
 
 
 _BY_PATH = """

@@ -70,19 +70,17 @@ def test_names_of_earlier_runs_are_no_uses() -> None:
 @pytest.mark.parametrize(
     ("text", "certain"),
     [
-        ("f(\n1)\nif x:\n    f()\nelse:\n    f()", [[1, 4], [6, 6]]),
-        ("try:\n    f()\nexcept E:\n    f()\nf()", [[5, 5]]),
-        ("try:\n    f()\nfinally:\n    f()", [[2, 2], [4, 4]]),
-        ("def a():\n    f()\ndef b():\n    f()\nb()", [[4, 5]]),
-        ("class A:\n    def a(self):\n        f()\nA().a()", [[3, 4]]),
-        ("with suppress(E):\n    f()", [[1, 1]]),
-        ("if TYPE_CHECKING:\n    f()\nf()", [[3, 3]]),
-        ("match f():\n    case 1:\n        f()", [[1, 1], [3, 3]]),
+        ("f(\n1)\nif x:\n    f()\nelse:\n    f()", [1, 2, 3, 4, 6]),
+        ("try:\n    f()\nexcept E:\n    f()\nf()", [5]),
+        ("try:\n    f()\nfinally:\n    f()", [2, 4]),
+        ("def a():\n    f()\ndef b():\n    f()\nb()", [4, 5]),
+        ("class A:\n    def a(self):\n        f()\nA().a()", [3, 4]),
+        ("with suppress(E):\n    f()", [1]),
+        ("if TYPE_CHECKING:\n    f()\nf()", [3]),
+        ("match f():\n    case 1:\n        f()", [1, 3]),
     ],
 )
-def test_certain_lines_stand_outside_of_try_where_they_are_reached(
-    text: str, certain: list[list[int]]
-) -> None:
+def test_certain_lines_stand_outside_of_try_where_they_are_reached(text: str, certain: list[int]) -> None:
     assert usage(text).certain == certain
 
 
