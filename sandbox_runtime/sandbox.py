@@ -129,7 +129,7 @@ class Sandbox:
 
     async def open_session(self) -> "Session":
         """Start a session, with a worker besides those of the pool; the caller closes it. Raises WorkerStartError."""
-        return Session(await self._workers.start(lambda _: None), self.component)
+        return Session(await self._workers.start(self._workers.all.discard), self.component)
 
 
 class Session:
@@ -227,19 +227,13 @@ class Workers:
             self._keep(worker)
 
     async def start(self, on_death: Callable[[WorkerProcess], None]) -> WorkerProcess:
-        """Start one more worker, for the pool or for a session. Raises WorkerStartError."""
-
-        def forget(dead: WorkerProcess) -> None:
-            # One that never came up is nobody's: who wanted it hears so, and sees to another.
-            if dead in self.all:
-                self.all.discard(dead)
-                on_death(dead)
-
-        worker = await WorkerProcess.start(self.launcher, forget)
+        """Start one more worker, for the pool or for a session; `on_death` drops it. Raises WorkerStartError."""
+        worker = await WorkerProcess.start(self.launcher)
         if not (worker.is_alive and self._is_open):
             worker.kill("the sandbox was closed")
             raise WorkerStartError("the sandbox was closed while a worker started")
         self.all.add(worker)
+        worker.on_death = on_death
         return worker
 
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
@@ -296,6 +290,7 @@ class Workers:
             self._start_healing()
 
     def _replace(self, dead: WorkerProcess) -> None:
+        self.all.discard(dead)
         if (retiring := self._free.pop(dead, None)) is not None:
             retiring.cancel()
         if self._pooled > self.size and not self.turns:

@@ -5,7 +5,6 @@ each other.
 """
 
 import gc
-import json
 import os
 import signal
 import socket
@@ -269,12 +268,10 @@ rows += await asyncio.gather(*[rehearsal.one(i=i) for i in range(2)])
 print(len(rows))
 [row["content"] for row in rows]
 """
-_SETTINGS = {
-    "library": {"rehearsal": "\none async def one(*, i: int) -> dict\n"},
-    "argument_bytes": 1 << 16,
-    "result_bytes": 1 << 16,
-    "seed": "any",
-}
+_SETTINGS = b"""\
+{"library": {"rehearsal": "\\none async def one(*, i: int) -> dict\\n"},
+"argument_bytes": 65536, "result_bytes": 65536, "seed": "any"}
+"""
 
 
 def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
@@ -283,7 +280,7 @@ def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
     host.begin(RunStart(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16), None)
     instance = engine.instantiate()
     instance.call("prepare", _REHEARSAL, b"rehearsal", most=1 << 16)
-    instance.call("execute", json.dumps(_SETTINGS).encode(), most=1 << 16)
+    instance.call("execute", _SETTINGS, most=1 << 16)
     engine.memory.learn_hot_pages()
     instance.close()
     host.end()

@@ -155,13 +155,13 @@ class WorkerProcess(asyncio.Protocol):
     What a worker says is not believed either: a guest that broke out of the engine would speak through it.
     """
 
-    def __init__(self, on_death: Callable[["WorkerProcess"], None]) -> None:
+    def __init__(self) -> None:
         self.pid = 0
         self.protections: tuple[str, ...] = ()
         self.is_alive = True
         self.is_congested = False
         """Whether it does not read its answers: then no call is begun."""
-        self._on_death = on_death
+        self.on_death: Callable[[WorkerProcess], None] = lambda _: None
         self._reader = FrameReader(_IDLE_FRAME_BYTES)
         self._listener: Run | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -169,14 +169,12 @@ class WorkerProcess(asyncio.Protocol):
         self._kill: Callable[[], None] = lambda: None
 
     @classmethod
-    async def start(cls, launcher: Launcher, on_death: Callable[["WorkerProcess"], None]) -> "WorkerProcess":
+    async def start(cls, launcher: Launcher) -> "WorkerProcess":
         """Start a worker and wait until it is ready, at most 10 s. Raises WorkerStartError."""
         try:
             ours, theirs = socket.socketpair()
             with theirs:
-                _, worker = await asyncio.get_running_loop().create_connection(
-                    lambda: cls(on_death), sock=ours
-                )
+                _, worker = await asyncio.get_running_loop().create_connection(cls, sock=ours)
                 try:
                     worker._kill = await launcher.launch(theirs)
                     theirs.close()
@@ -217,7 +215,7 @@ class WorkerProcess(asyncio.Protocol):
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.lose(reason)
-        self._on_death(self)
+        self.on_death(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
