@@ -61,7 +61,7 @@ async def broker_of(portal: Portal, audit: RunAudit) -> Broker:
     snapshot = await portal.catalog.fresh()
     authorization = Authorization(portal.authority, set(), audit)
     parts = portal.manifest, authorization, snapshot, portal.fleet, Ledger(), Observations(None)
-    return Broker(*parts, "run_bench", audit=audit)
+    return Broker(*parts, audit=audit)
 
 
 async def in_turns(rounds: int, ways: dict[str, Callable[[int], Awaitable[None]]]) -> dict[str, list[float]]:

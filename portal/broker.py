@@ -66,7 +66,6 @@ class Broker:
     fleet: Fleet
     ledger: Ledger
     observations: Observations
-    run_id: str
     fetcher: Fetcher | None = None
     audit: RunAudit = UNHEARD
     channel: BackChannel = NO_CLIENT
@@ -104,7 +103,8 @@ class Broker:
         if permit is None:
             return await self._read(call, entry)
         if isinstance(permit, CallError):
-            return self._refused(call, entry, permit)
+            self.audit.refused(call.seq, self._known(call.function), permit)
+            return _ended(entry, "refused", permit)
         try:
             if function is None:
                 return await self._fetch(entry, permit)
@@ -143,10 +143,6 @@ class Broker:
         except ResourceError as error:
             return Outcome(error=error.told)
 
-    def _refused(self, call: ToolCall, entry: Entry, error: CallError) -> Outcome:
-        self.audit.refused(call.seq, self._known(call.function), error)
-        return _ended(entry, "refused", error)
-
     def _known(self, function: str) -> str | None:
         """A name that a script wrote, if it is that of a function that there is."""
         known = RESOURCE_FUNCTIONS, {FETCH}, self.snapshot.library.functions, self.snapshot.denied
@@ -167,7 +163,7 @@ class Broker:
                 function.tool,
                 permit.arguments,
                 seconds=spec.call_seconds,
-                key=f"{self.run_id}:{entry.seq}",
+                key=f"{self.ledger.run_id}:{entry.seq}",
                 progress=self.channel.progress_of(entry, upstream),
                 log_hearer=self.channel.log_hearer(upstream),
                 questioned=asked,

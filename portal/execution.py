@@ -3,7 +3,6 @@
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias
@@ -28,7 +27,6 @@ from portal.passthrough.notifications import NO_CLIENT, BackChannel
 from portal.sessions import LOCAL, Caller, SessionError, Sessions, SessionTools
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallPort
-from sandbox_runtime.grants.fetch import Fetcher
 from sandbox_runtime.grants.run_grants import OpenGrants
 from sandbox_runtime.result import Prepared, RunError, RunResult
 from sandbox_runtime.run import Run
@@ -122,12 +120,12 @@ class Execution:
         printed. `channel` hears what is waited for.
         """
         ledger = ledger if ledger is not None else Ledger()
-        ledger.run_id = run_id = f"run_{secrets.token_hex(8)}"
-        audit = self.audit.run(run_id, caller, self.authority.manifest.profile)
+        ledger.run_id = f"run_{secrets.token_hex(8)}"
+        audit = self.audit.run(ledger.run_id, caller, self.authority.manifest.profile)
         audit.began(request.code)
         status, code = "error", "internal_error"
         try:
-            answer = await self._run(request, caller, ledger, channel, run_id, audit)
+            answer = await self._run(request, caller, ledger, channel, audit)
             status, code = answer.status, answer.error.code if answer.error else ""
             return answer
         except anyio.get_cancelled_exc_class():
@@ -137,13 +135,7 @@ class Execution:
             audit.ended(status, code, ledger)
 
     async def _run(
-        self,
-        request: ExecuteCode,
-        caller: Caller,
-        ledger: Ledger,
-        channel: BackChannel,
-        run_id: str,
-        audit: RunAudit,
+        self, request: ExecuteCode, caller: Caller, ledger: Ledger, channel: BackChannel, audit: RunAudit
     ) -> Answer:
         limits, notices = self._limits(request.timeout_seconds)
         if not self.authority.manifest.portal.upstreams:
@@ -152,87 +144,65 @@ class Execution:
         sandbox = await self.sandbox()
         try:
             async with self.sessions.use(sandbox, request.session, caller) as session:
+                past = _SessionPast() if session is None else self._pasts.setdefault(session, _SessionPast())
                 async with self.grants.run(session, caller.tenant) as grants:
                     ledger.files = grants.files
-                    where = partial(self._where_of, limits)
-                    size = len(request.code)
-                    running = sandbox.run(limits, where, session, caller.share, grants, script_bytes=size)
-                    fetcher = grants.fetcher
-                    answer = await self._run_in(
-                        running, request.code, audit, channel, run_id, ledger, session, fetcher
+                    broker = Broker(
+                        self.authority.manifest,
+                        Authorization(self.authority, past.sources, audit),
+                        await self.catalog.fresh(),
+                        self.fleet,
+                        ledger,
+                        self.observations,
+                        grants.fetcher,
+                        audit,
+                        channel,
+                        past.tools,
                     )
+                    where, size = partial(self._where_of, limits), len(request.code)
+                    async with sandbox.run(
+                        limits, where, session, caller.share, grants, script_bytes=size
+                    ) as run:
+                        answer = await self._run_in(run, request.code, broker)
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
-            return _refused(run_id, RunError(error.code, str(error), hint=error.hint))
+            return _refused(ledger, RunError(error.code, str(error), hint=error.hint))
         if request.session is not None and identifier is None:
             notices.append("the session has ended with this run; its variables are gone")
         return replace(answer, notices=(*notices, *answer.notices), session=identifier)
 
-    async def _run_in(
-        self,
-        running: AbstractAsyncContextManager[Run],
-        code: str,
-        audit: RunAudit,
-        channel: BackChannel,
-        run_id: str,
-        ledger: Ledger,
-        session: Session | None,
-        fetcher: Fetcher | None,
-    ) -> Answer:
-        snapshot = await self.catalog.fresh()
-        async with running as run:
-            prepared = await run.prepare(code, snapshot.namespaces)
-            if prepared.error is not None:
-                return _refused(run_id, prepared.error, prepared.notices)
-            channel.stage("waiting for upstreams that are starting")
-            await self._await_upstreams(snapshot, prepared)
-            channel.stage("checking the script")
-            async with self.catalog.steady() as snapshot:
-                error, found = await self._check(prepared, snapshot)
-            if error is not None:
-                return _refused(run_id, error, prepared.notices)
-            past = _SessionPast() if session is None else self._pasts.setdefault(session, _SessionPast())
-            authorization = Authorization(self.authority, past.sources, audit)
-            past.tools.note(snapshot.library, prepared.names)
-            broker = Broker(
-                self.authority.manifest,
-                authorization,
-                snapshot,
-                self.fleet,
-                ledger,
-                self.observations,
-                run_id,
-                fetcher,
-                audit,
-                channel,
-                past.tools,
-            )
-            channel.stage("running the script")
-            answer = await self._execute(run, prepared, broker, run_id)
-        return replace(answer, notices=(*prepared.notices, *found, *answer.notices))
-
-    async def _execute(self, run: Run, prepared: Prepared, broker: Broker, run_id: str) -> Answer:
-        port = self.port(broker)
+    async def _run_in(self, run: Run, code: str, broker: Broker) -> Answer:
+        ledger, stage = broker.ledger, broker.channel.stage
+        prepared = await run.prepare(code, broker.snapshot.namespaces)
+        if prepared.error is not None:
+            return _refused(ledger, prepared.error, prepared.notices)
+        stage("waiting for upstreams that are starting")
+        await self._await_upstreams(broker.snapshot, prepared)
+        stage("checking the script")
+        async with self.catalog.steady() as snapshot:
+            error, found = await self._check(prepared, snapshot)
+        if error is not None:
+            return _refused(ledger, error, prepared.notices)
+        broker.snapshot = snapshot
+        broker.session_tools.note(snapshot.library, prepared.names)
+        stage("running the script")
         try:
-            result = await run.execute(broker.snapshot.table(prepared.names), port, broker)
+            result = await run.execute(snapshot.table(prepared.names), self.port(broker), broker)
         except anyio.get_cancelled_exc_class():
-            broker.ledger.stdout = run.stdout
+            ledger.stdout = run.stdout
             raise
-        log.info(
-            "script_ran",
-            run=run_id,
-            error=result.error and result.error.code,
-            calls=broker.ledger.calls,
-            ms=round(result.wall_ms, 1),
-        )
+        error = result.error
+        ms = round(result.wall_ms, 1)
+        log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
+        repairs = broker.repairs.notices()
         return Answer(
-            status="ok" if result.error is None else "error",
-            run_id=run_id,
+            status="ok" if error is None else "error",
+            run_id=ledger.run_id,
             result=result.value,
             stdout=result.stdout,
-            error=None if result.error is None else with_effects(result.error, broker.ledger),
-            calls=broker.ledger.rows(),
-            notices=(*broker.repairs.notices(), *result.notices, *self._stdout_notice(result)),
+            error=None if error is None else with_effects(error, ledger),
+            calls=ledger.rows(),
+            notices=(*prepared.notices, *found, *repairs, *result.notices, *self._stdout_notice(result)),
             emitted=result.emitted,
         )
 
@@ -297,8 +267,8 @@ class _SessionPast:
     tools: SessionTools = field(default_factory=SessionTools)
 
 
-def _refused(run_id: str, error: RunError, notices: Sequence[str] = ()) -> Answer:
-    return Answer("refused", run_id, error=error, notices=tuple(notices))
+def _refused(ledger: Ledger, error: RunError, notices: Sequence[str] = ()) -> Answer:
+    return Answer("refused", ledger.run_id, error=error, notices=tuple(notices))
 
 
 def _told(diagnostic: Diagnostic) -> str:

@@ -227,7 +227,7 @@ Raises MCPError or ValidationError if the client gives none that can be read.
 class Questions:
     """The questions of one request. `share` is who takes turns with it, `owner` whose calls upstreams may mix up."""
 
-    ask: Ask
+    put: Ask
     capabilities: ClientCapabilities | None
     owner: str
     share: str
@@ -258,7 +258,7 @@ class Questions:
 
     async def _put(self, question: Question) -> dict[str, Json]:
         try:
-            answer = await self.ask(question)
+            answer = await self.put(question)
             # Since 2026-07-28 a client may answer a form with a sample: nothing is refused before it is here.
             kind = ElicitResult if isinstance(question, ElicitRequest) else CreateMessageResultWithTools
             kind.model_validate(answer, by_name=False)

@@ -41,11 +41,9 @@ async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
 
 async def brokered(portal: Opened, authorization: Authorization | None = None) -> Broker:
     snapshot = await portal.portal.catalog.fresh()
-    portal_, run_id = portal.portal, "run_of_tests"
+    portal_ = portal.portal
     authorization = authorization or Authorization(portal_.authority, set())
-    return Broker(
-        portal_.manifest, authorization, snapshot, portal_.fleet, Ledger(), Observations(None), run_id
-    )
+    return Broker(portal_.manifest, authorization, snapshot, portal_.fleet, Ledger(), Observations(None))
 
 
 @pytest.mark.parametrize(

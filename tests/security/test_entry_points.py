@@ -228,7 +228,7 @@ def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> N
     assert sorted(calls) == [
         ("broker.py", "self.fetcher.fetch"),
         ("broker.py", "upstream.call"),
-        ("resources.py", "self._fleet[key].ask"),
-        ("resources.py", "self._fleet[key].offered"),
+        ("resources.py", "self.fleet[key].ask"),
+        ("resources.py", "self.fleet[key].offered"),
     ]
     assert permits == ["authority.py"]

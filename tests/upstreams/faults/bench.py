@@ -107,7 +107,6 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
                 fleet,
                 Ledger(),
                 Observations(None),
-                "run_of_tests",
             )
             yield Bench(broker, watched, healthy)
             tasks.cancel_scope.cancel()
