@@ -4,6 +4,7 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -107,6 +108,7 @@ class InboundLimits:
             self._buffered_bytes -= held_bytes
 
 
+@dataclass(frozen=True)
 class MessageReader:
     """Turns text into messages. Texts that are no messages are noted; a broken answer becomes its call's error.
 
@@ -114,12 +116,9 @@ class MessageReader:
     (`python -m benchmarks.large_answers`).
     """
 
-    def __init__(
-        self, limits: InboundLimits, diagnostics: Diagnostics, mask: Callable[[bytes], bytes]
-    ) -> None:
-        self._limits = limits
-        self._diagnostics = diagnostics
-        self._mask = mask
+    limits: InboundLimits
+    diagnostics: Diagnostics
+    mask: Callable[[bytes], bytes]
 
     def read(self, text: bytes) -> list[SessionMessage]:
         """The message that it is, or those of a batch.
@@ -128,20 +127,20 @@ class MessageReader:
             ValueError: It is no JSON, or has more values than the portal reads.
             UpstreamCutOffError: It is one too many that nobody asked for, or too long a request.
         """
-        value = parsed(self._mask(text))
+        value = parsed(self.mask(text))
         members = value if isinstance(value, list) else [value]
         read = [message for each in members if (message := self._message(each)) is not None]
         size_units = len(text) // BYTES_PER_UNIT
         if len(read) < len(members):
             self._note("no JSON-RPC message", text)
-            self._limits.take_unsolicited(len(members) - len(read) + size_units)
+            self.limits.take_unsolicited(len(members) - len(read) + size_units)
         for message in read:
             if isinstance(message, JSONRPCRequest):
                 if len(text) > MAX_REQUEST_BYTES:
                     raise UpstreamCutOffError(f"sent a request of more than {MAX_REQUEST_BYTES} bytes")
-                self._limits.take_unsolicited(REQUEST_UNITS + size_units)
+                self.limits.take_unsolicited(REQUEST_UNITS + size_units)
             elif isinstance(message, JSONRPCNotification):
-                self._limits.take_unsolicited(1 + size_units)
+                self.limits.take_unsolicited(1 + size_units)
         return [SessionMessage(message) for message in read]
 
     def read_leniently(self, text: bytes) -> list[SessionMessage]:
@@ -153,7 +152,7 @@ class MessageReader:
                 return self.read(part)
             except ValueError as error:
                 problem = str(error)
-        self._limits.take_unsolicited(1 + len(text) // BYTES_PER_UNIT)
+        self.limits.take_unsolicited(1 + len(text) // BYTES_PER_UNIT)
         if b'"jsonrpc"' in text:
             raise UpstreamCutOffError(f"sent a message that cannot be read: {problem}")
         if text.strip():
@@ -174,7 +173,7 @@ class MessageReader:
         return answer.model_copy(update={"id": request_id})
 
     def _note(self, what: str, text: bytes) -> None:
-        self._diagnostics.note(f"wrote what is {what}: {self._diagnostics.redact.excerpt(text[:4096])!r}")
+        self.diagnostics.note(f"wrote what is {what}: {self.diagnostics.redact.excerpt(text[:4096])!r}")
 
     def _message(self, value: Json) -> JSONRPCMessage | None:
         if not isinstance(value, dict):
@@ -191,7 +190,7 @@ class MessageReader:
         if "result" not in value or (request_id is None and value.get("jsonrpc") != "2.0"):
             return None
         if not isinstance(value["result"], dict):
-            told = self._diagnostics.redact.excerpt(_text(value["result"]).encode())
+            told = self.diagnostics.redact.excerpt(_text(value["result"]).encode())
             return failed_answer(request_id, UpstreamAnswerError(f"the answer is no object: {told}"))
         # The id of an answer in an HTTP body may be missing: `read_answer` fills it in.
         return JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=value["result"])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import anyio
 from mcp.client import ClientSession, IncomingMessage
@@ -158,18 +158,13 @@ class Notifications:
         It is also how a stateless HTTP upstream's end is noticed before the next call.
         """
         can = session.server_capabilities
-        tools = bool(can and can.tools and can.tools.list_changed)
-        resources = bool(can and can.resources and can.resources.list_changed)
-        prompts = bool(can and can.prompts and can.prompts.list_changed)
-        if not (tools or resources or prompts):
+        offered = {kind: getattr(can, kind, None) for kind in ("tools", "resources", "prompts")}
+        wanted: dict[str, Any] = {
+            f"{kind}_list_changed": True for kind, its in offered.items() if its and its.list_changed
+        }
+        if not wanted:
             return
-        opening = partial(
-            listen,
-            session,
-            tools_list_changed=tools,
-            resources_list_changed=resources,
-            prompts_list_changed=prompts,
-        )
+        opening = partial(listen, session, **wanted)
         delay = _RELISTEN_SECONDS
         while True:
             try:

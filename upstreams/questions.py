@@ -70,15 +70,8 @@ class QuestionDesk:
 
     def __init__(self, spec: UpstreamSection) -> None:
         self._roots = spec.roots
-        self._allowed = {
-            method
-            for method, is_allowed in (
-                (ELICIT, spec.elicitation),
-                (SAMPLE, spec.sampling is not None),
-                (LIST_ROOTS, bool(spec.roots)),
-            )
-            if is_allowed
-        }
+        may_ask = {ELICIT: spec.elicitation, SAMPLE: spec.sampling is not None, LIST_ROOTS: bool(spec.roots)}
+        self._allowed = {method for method, is_allowed in may_ask.items() if is_allowed}
         self._calls: dict[ServedCall, None] = {}
         self.abandoned = AbandonedRequests()
         """Calls of which it may still ask something that nobody answers."""

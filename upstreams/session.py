@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
@@ -156,6 +157,7 @@ async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
     return UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)
 
 
+@dataclass(eq=False)
 class Session:
     """Calls and listings on one connection; all of it raw JSON, each with a deadline.
 
@@ -166,50 +168,43 @@ class Session:
     basic/transports#protocol-version-header.
     """
 
-    def __init__(
-        self,
-        wire: Wire,
-        client: ClientSession,
-        diagnostics: Diagnostics,
-        notifications: Notifications,
-        questions: QuestionDesk,
-    ) -> None:
-        self.wire = wire
-        self._client = client
-        self._diagnostics = diagnostics
-        self._questions = questions
-        self._version = client.protocol_version or ""
-        self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
-        """Which arguments each tool wants repeated as headers (`x-mcp-header`)."""
-        self._calls = 0
-        self._last_call_ended = anyio.Event()
-        self._young_until = -inf
-        self._log_level: LoggingLevel | None = None
-        self.notifications = notifications
+    wire: Wire
+    client: ClientSession
+    diagnostics: Diagnostics
+    notifications: Notifications
+    questions: QuestionDesk
+    is_retired: bool = False
+    """Whether it is too old for another call, while those that are under way may still be answered."""
+    was_refused: bool = False
+    """Whether it was retired because the upstream did not take its credentials."""
+    tools: tuple[RecordedTool, ...] = ()
+    _header_maps: dict[str, dict[tuple[str, ...], str]] = field(default_factory=dict)
+    """Which arguments each tool wants repeated as headers (`x-mcp-header`)."""
+    _calls: int = 0
+    _last_call_ended: anyio.Event = field(default_factory=anyio.Event)
+    _young_until: float = -inf
+    _log_level: LoggingLevel | None = None
+
+    def __post_init__(self) -> None:
+        self._version = self.client.protocol_version or ""
         self.is_modern = self._version in MODERN_PROTOCOL_VERSIONS
         """Whether it speaks 2026-07-28 or later, without a handshake."""
-        self._meta: dict[str, Json] = {
-            PROTOCOL_VERSION_META_KEY: self._version,
-            CLIENT_INFO_META_KEY: client_info().model_dump(by_alias=True, mode="json", exclude_none=True),
-            CLIENT_CAPABILITIES_META_KEY: {},  # an upstream that asks anyway gets an error
-        }
-        if not self.is_modern:
-            self._meta.clear()
-        self.is_retired = False
-        """Whether it is too old for another call, while those that are under way may still be answered."""
-        self.was_refused = False
-        """Whether it was retired because the upstream did not take its credentials."""
-        self.tools: tuple[RecordedTool, ...] = ()
+        self._meta: dict[str, Json] = {}
+        if self.is_modern:
+            info = client_info().model_dump(by_alias=True, mode="json", exclude_none=True)
+            # An upstream that asks anyway gets an error.
+            self._meta = {CLIENT_INFO_META_KEY: info, CLIENT_CAPABILITIES_META_KEY: {}}
+            self._meta[PROTOCOL_VERSION_META_KEY] = self._version
 
     @property
     def server(self) -> str:
         """Name and version as the server gives them; empty when it does not."""
-        info = self._client.server_info
+        info = self.client.server_info
         return f"{info.name} {info.version}".strip() if info else ""
 
     @property
     def instructions(self) -> str | None:
-        return self._client.instructions
+        return self.client.instructions
 
     def replaces_refused(self) -> None:
         """The one before was retired because it was refused."""
@@ -248,7 +243,7 @@ class Session:
         Runs in the caller's task, so no failure of the connection can cancel it.
         """
         meta: dict[str, Json] = {} if key is None else {IDEMPOTENCY_KEY_META: key}
-        capabilities = self._questions.capabilities(questioned)
+        capabilities = self.questions.capabilities(questioned)
         if self.is_modern and capabilities:  # before 2026-07-28 the handshake said what may be asked
             meta[CLIENT_CAPABILITIES_META_KEY] = capabilities
         if self.is_modern and log_hearer is not None:
@@ -261,7 +256,7 @@ class Session:
         async with self._under_way(arguments, seconds, log_hearer, questioned) as served:
             if log_hearer is not None:
                 await self._lower_log_level(log_hearer.level)
-            raw = await self._questions.rounds(send, served)
+            raw = await self.questions.rounds(send, served)
         _require_complete(raw)
         return read_result(raw, null_is_a_value=self.is_modern)
 
@@ -290,7 +285,7 @@ class Session:
         try:
             with (
                 anyio.fail_after(seconds),
-                self._questions.serving(questioned, log_hearer) as served,
+                self.questions.serving(questioned, log_hearer) as served,
             ):
                 yield served
         except TimeoutError:
@@ -321,7 +316,7 @@ class Session:
         params = self._with_meta(params, meta)
         if self.wire.closes_requests:
             return await self.wire.send_raw_request(method, params, options, progress=progress)
-        with self._questions.abandoned.sending(owner) as request_id:
+        with self.questions.abandoned.sending(owner) as request_id:
             options["request_id"] = request_id
             return await self.wire.send_raw_request(method, params, options, progress=progress)
 
@@ -371,11 +366,11 @@ class Session:
     async def list_tools(self) -> None:
         """Read `tools` anew; a server without tools/list has none. Raises UpstreamError: they could not be had."""
         try:
-            tools = await read_listing(self._page, self._diagnostics)
+            tools = await read_listing(self._page, self.diagnostics)
         except UpstreamRefusedError as error:
             if error.rpc_code != METHOD_NOT_FOUND:
                 raise
-            self._diagnostics.note("offers no tools: it does not know tools/list")
+            self.diagnostics.note("offers no tools: it does not know tools/list")
             tools = ()
         self.tools = tuple(tool for tool in tools if not self.is_modern or self._has_usable_headers(tool))
         maps = (
@@ -393,12 +388,12 @@ class Session:
         """2026-07-28 wants tools excluded whose `x-mcp-header` cannot be obeyed."""
         problem = find_invalid_x_mcp_header(tool.input_schema)
         if problem is not None:
-            self._diagnostics.note(f"tool {tool.name!r} was left out: invalid x-mcp-header ({problem})")
+            self.diagnostics.note(f"tool {tool.name!r} was left out: invalid x-mcp-header ({problem})")
         return problem is None
 
     async def _lower_log_level(self, wanted: LoggingLevel) -> None:
         """Where the era has one level for all calls of a connection, have it be the least severe that was wanted."""
-        capabilities = self._client.server_capabilities
+        capabilities = self.client.server_capabilities
         is_low = self._log_level is not None and reaches(wanted, self._log_level)
         if self.is_modern or is_low or not (capabilities and capabilities.logging):
             return
@@ -407,12 +402,12 @@ class Session:
             with anyio.move_on_after(LOG_LEVEL_SECONDS):
                 await self._request("logging/setLevel", {"level": wanted})
         except MCPError as error:
-            self._diagnostics.note(f"does not set the level of what it logs: {error}")
+            self.diagnostics.note(f"does not set the level of what it logs: {error}")
 
     async def listen(self) -> None:
         """Ask the upstream to tell of changes, as long as this is not cancelled."""
         if self.is_modern:
-            await self.notifications.listen(self._client, self.wire)
+            await self.notifications.listen(self.client, self.wire)
 
 
 @cache

@@ -7,6 +7,7 @@ quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to cl
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -48,24 +49,24 @@ async def open_stdio_wire(
         )
 
 
+@dataclass(eq=False)
 class ChildOutput(ObjectReceiveStream[SessionMessage]):
     """The child's stdout as the SDK's read stream; it runs in the dispatcher's task, without one of its own.
 
     Iterating raises UpstreamCutOffError if the child sends more than `limits` allow.
     """
 
-    def __init__(self, stdout: ByteReceiveStream, reader: MessageReader, limits: InboundLimits) -> None:
-        self._stdout = stdout
-        self._reader = reader
-        self._limits = limits
-        self._messages: deque[SessionMessage] = deque()
-        self._partial = bytearray()
-        self._taken = 0
+    stdout: ByteReceiveStream
+    reader: MessageReader
+    limits: InboundLimits
+    _messages: deque[SessionMessage] = field(default_factory=deque)
+    _partial: bytearray = field(default_factory=bytearray)
+    _taken: int = 0
 
     async def receive(self) -> SessionMessage:
         while not self._messages:
             try:
-                chunk = await self._stdout.receive()
+                chunk = await self.stdout.receive()
             except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
                 raise anyio.EndOfStream from None
             self._read(chunk)
@@ -79,10 +80,10 @@ class ChildOutput(ObjectReceiveStream[SessionMessage]):
         for line in lines:
             if self._partial:
                 line, self._partial = bytes(self._partial + line), bytearray()
-            self._limits.check_message(len(line))
-            self._messages += self._reader.read_leniently(line)
+            self.limits.check_message(len(line))
+            self._messages += self.reader.read_leniently(line)
         self._partial += rest
-        self._limits.check_message(len(self._partial))
+        self.limits.check_message(len(self._partial))
 
     async def aclose(self) -> None:
         """The process owns the pipe."""

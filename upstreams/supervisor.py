@@ -4,7 +4,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import ceil, inf
 from typing import Any, Final, Literal
@@ -54,67 +54,55 @@ STARTED_AT_ONCE: Final = max(16, 8 * (os.cpu_count() or 1))
 START_TURN_SECONDS: Final = 2.0
 
 
-class StartTurns:
-    """Turns at connecting. Five hundred servers that start at once would be ready none the sooner.
+async def take_turn(turns: anyio.Semaphore, until: anyio.Event, *, task_status: TaskStatus[None]) -> None:
+    """Started when it is one's turn to connect: five hundred servers that start at once are ready none the sooner.
 
-    A turn ends after two seconds: an upstream that is not ready then waits for something itself.
+    Holds the turn in the background, `until` or for two seconds: an upstream that is not ready then waits for something
+    itself.
     """
-
-    def __init__(self) -> None:
-        self._free = anyio.Semaphore(STARTED_AT_ONCE)
-
-    async def take(self, until: anyio.Event, *, task_status: TaskStatus[None]) -> None:
-        """Started when it is one's turn; holds that in the background, `until` at most."""
-        async with self._free:
-            task_status.started()
-            with anyio.move_on_after(START_TURN_SECONDS):
-                await until.wait()
+    async with turns:
+        task_status.started()
+        with anyio.move_on_after(START_TURN_SECONDS):
+            await until.wait()
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Connects, notices the end, connects again; `run` does it in a task of its own, calls use what it has."""
 
-    def __init__(
-        self,
-        name: str,
-        spec: UpstreamSection,
-        open_wire: WireOpener,
-        redact: Redaction,
-        turns: StartTurns,
-        on_change: Callable[[Any], None],
-        listings: ListingStore | None = None,
-    ) -> None:
-        """`on_change` hears of this when its state or its tools changed."""
-        self.on_offering_change: Callable[[], None] = lambda: None
-        """Hears that its resources or prompts may have changed."""
-        self.name = name
-        self.connect_seconds = spec.connect_seconds
+    name: str
+    spec: UpstreamSection
+    open_wire: WireOpener
+    redact: Redaction
+    turns: anyio.Semaphore
+    on_change: Callable[[Any], None]
+    """Hears of this when its state or its tools changed."""
+    listings: ListingStore | None = None
+    on_offering_change: Callable[[], None] = lambda: None
+    """Hears that its resources or prompts may have changed."""
+    _down_since: datetime | None = None
+    _changed: anyio.Event = field(default_factory=anyio.Event)
+    _session: Session | None = None
+    _handshake_first: bool = False
+    _was_refused: bool = False
+    _has_served: bool = False
+    _wanted: anyio.Event = field(default_factory=anyio.Event)
+    _failures: int = 0
+    """Attempts to connect that failed since one succeeded."""
+    _attempt_began: float = field(default_factory=anyio.current_time)
+    _pause_began: float | None = None
+    _pause_seconds: float = 0.0
+    _users: int = 0
+    _last_used: float = field(default_factory=anyio.current_time)
+    _answers: int = 0
+    _doubted: anyio.Event = field(default_factory=anyio.Event)
+
+    def __post_init__(self) -> None:
         self._take(Offer((), "", None))
-        self._spec = spec
-        self._open_wire = open_wire
-        self._redact = redact
+        self._kept = self.listings if self.spec.start == "lazy" else None
         self._circuit = CircuitBreaker(anyio.current_time)
-        self._turns = turns
-        self._listings = listings if spec.start == "lazy" else None
-        self._on_change = on_change
         self.state = UpstreamState("starting", "", datetime.now(UTC))
-        self._down_since: datetime | None = None
-        self._changed = anyio.Event()
-        self._diagnostics = Diagnostics(redact)
-        self._session: Session | None = None
-        self._handshake_first = False
-        self._was_refused = False
-        self._has_served = False
-        self._wanted = anyio.Event()
-        self._failures = 0
-        """Attempts to connect that failed since one succeeded."""
-        self._attempt_began = anyio.current_time()
-        self._pause_began: float | None = None
-        self._pause_seconds = 0.0
-        self._users = 0
-        self._last_used = anyio.current_time()
-        self._answers = 0
-        self._doubted = anyio.Event()
+        self._diagnostics = Diagnostics(self.redact)
 
     @property
     def prospect(self) -> str:
@@ -213,14 +201,14 @@ class Supervisor:
     def tell_health(self) -> None:
         """Have the state say what the circuit says."""
         if self._session is not None and self._circuit.is_open:
-            self._become("failing", self._redact.start(self._circuit.reason))
+            self._become("failing", self.redact.start(self._circuit.reason))
         elif self.state.status == "failing":
             self._become("ready", "")
 
     async def run(self) -> None:
         """Connect, serve, and after every end connect again; until cancelled."""
         try:
-            known = await self._listings.load() if self._listings else None
+            known = await self._kept.load() if self._kept else None
             if known is not None:
                 self._take(known)
                 await self._rest()
@@ -241,17 +229,17 @@ class Supervisor:
     async def _connect(self, tasks: TaskGroup, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection; says how it ended when the next may be opened: if retired, before its calls end."""
         is_settled = anyio.Event()
-        await tasks.start(self._turns.take, is_settled)
+        await tasks.start(take_turn, self.turns, is_settled)
         self._attempt_began = began = anyio.current_time()
-        self._diagnostics = Diagnostics(self._redact)
+        self._diagnostics = Diagnostics(self.redact)
         ending = _Ending(None)
         was_retired = False
         try:
             async with open_session(
-                self._open_wire,
+                self.open_wire,
                 self._diagnostics,
-                QuestionDesk(self._spec),
-                seconds=self.connect_seconds,
+                QuestionDesk(self.spec),
+                seconds=self.spec.connect_seconds,
                 handshake_first=self._handshake_first,
             ) as session:
                 is_settled.set()
@@ -263,7 +251,7 @@ class Supervisor:
                     "upstream_connected", upstream=self.name, server=self.server, tools=len(self.tools), ms=ms
                 )
                 # It may have been connected only to be listed.
-                is_wanted = self._spec.start != "lazy" or self._has_served or self._wanted.is_set()
+                is_wanted = self.spec.start != "lazy" or self._has_served or self._wanted.is_set()
                 ending = _Ending(await self._serve(session) if is_wanted else None, began)
                 if was_retired := session.is_retired:
                     task_status.started(ending)
@@ -278,10 +266,10 @@ class Supervisor:
             task_status.started(ending)
 
     async def _learn(self, session: Session) -> None:
-        offer = Offer(session.tools, self._redact.start(session.server), session.instructions)
+        offer = Offer(session.tools, self.redact.start(session.server), session.instructions)
         self._take(offer)
-        if self._listings is not None:
-            await self._listings.save(offer)
+        if self._kept is not None:
+            await self._kept.save(offer)
 
     def _take(self, offer: Offer) -> None:
         self.tools, self.server, self.instructions = offer.tools, offer.server, offer.instructions
@@ -301,7 +289,7 @@ class Supervisor:
             self._failures = 0
         is_login = isinstance(ending.cause, UpstreamNeedsLoginError)
         await self._pause(
-            self._redact.start(ending.reason),
+            self.redact.start(ending.reason),
             was_ready=ending.began is not None,
             status="needs_login" if is_login else "down",
         )
@@ -311,9 +299,7 @@ class Supervisor:
         self._session, self._has_served, self._wanted = session, True, anyio.Event()
         if self._was_refused:
             session.replaces_refused()
-        self._become(
-            "failing" if self._circuit.is_open else "ready", self._redact.start(self._circuit.reason)
-        )
+        self._become("failing" if self._circuit.is_open else "ready", self.redact.start(self._circuit.reason))
         try:
             return await self._follow(session)
         finally:
@@ -339,7 +325,7 @@ class Supervisor:
             reason = await session.wire.explain_end()
             tasks.cancel_scope.cancel()
 
-        idle_seconds = self._spec.idle_stop_seconds if isinstance(self._spec, StdioUpstream) else None
+        idle_seconds = self.spec.idle_stop_seconds if isinstance(self.spec, StdioUpstream) else None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.listen)
             tasks.start_soon(self._follow_changes, session)
@@ -351,7 +337,7 @@ class Supervisor:
         return reason
 
     async def _probe_when_doubted(self, session: Session) -> None:
-        seconds = min(PROBE_SECONDS, self._spec.call_seconds)
+        seconds = min(PROBE_SECONDS, self.spec.call_seconds)
         while True:
             await self._doubted.wait()
             self._doubted = anyio.Event()
@@ -364,7 +350,7 @@ class Supervisor:
         while True:
             await session.notifications.tools_change()
             try:
-                with anyio.fail_after(self.connect_seconds):
+                with anyio.fail_after(self.spec.connect_seconds):
                     await session.list_tools()
             except (UpstreamError, TimeoutError) as error:
                 self._diagnostics.note(f"its changed tools could not be listed: {error}")
@@ -372,7 +358,7 @@ class Supervisor:
                 if session.tools != self.tools:
                     await self._learn(session)
                     log.info("upstream_tools_changed", upstream=self.name, tools=len(self.tools))
-                    self._on_change(self)
+                    self.on_change(self)
             await anyio.sleep(RELIST_PAUSE_SECONDS)
 
     async def _follow_offerings(self, session: Session) -> None:
@@ -417,7 +403,7 @@ class Supervisor:
             since = self._down_since = self._down_since or since
         self.state = UpstreamState(status, detail, since)
         self._wake_calls()
-        self._on_change(self)
+        self.on_change(self)
 
     def _wake_calls(self) -> None:
         self._changed.set()

@@ -57,17 +57,15 @@ class Upstream(Supervisor):
             UpstreamError: With a scrubbed message; the class says what may have happened.
         """
 
-        def send(session: Session, left_seconds: float) -> Awaitable[ToolResult]:
-            return session.call(
-                tool,
-                arguments,
-                seconds=left_seconds,
-                key=key,
-                progress=progress,
-                log_hearer=log_hearer,
-                questioned=questioned,
-            )
-
+        send = partial(
+            Session.call,
+            tool=tool,
+            arguments=arguments,
+            key=key,
+            progress=progress,
+            log_hearer=log_hearer,
+            questioned=questioned,
+        )
         return await self._deliver(send, seconds, on_sent, partial(self._is_safe, tool))
 
     async def offered(
@@ -95,15 +93,12 @@ class Upstream(Supervisor):
         on_sent: Callable[[bool], None],
     ) -> dict[str, Json]:
         """The raw result of any other request, sent again if it was not taken. Raises UpstreamError as `call`."""
-
-        def send(session: Session, left_seconds: float) -> Awaitable[dict[str, Json]]:
-            return session.ask(method, params, seconds=left_seconds)
-
+        send = partial(Session.ask, method=method, params=params)
         return await self._deliver(send, seconds, on_sent, lambda: False)
 
     async def _deliver(
         self,
-        send: Callable[[Session, float], Awaitable[T]],
+        send: Callable[..., Awaitable[T]],
         seconds: float,
         on_sent: Callable[[bool], None],
         is_safe: Callable[[], bool],
@@ -120,7 +115,7 @@ class Upstream(Supervisor):
                 with self._circuit.watching():
                     on_sent(was_seen)
                     try:
-                        return await send(session, max(0.0, deadline - anyio.current_time()))
+                        return await send(session, seconds=max(0.0, deadline - anyio.current_time()))
                     except UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"
                         may_have_acted = may_have_acted or error.outcome == "unknown"
@@ -130,25 +125,25 @@ class Upstream(Supervisor):
 
         try:
             return await with_retries(
-                attempt, attempts=self._spec.retries.attempts, is_safe=is_safe, deadline=deadline
+                attempt, attempts=self.spec.retries.attempts, is_safe=is_safe, deadline=deadline
             )
         except UpstreamError as error:
             # The same error, for the caller: scrubbed, and naming the upstream.
-            error.args = (f"upstream {self.name!r}: {self._redact.start(str(error))}",)
+            error.args = (f"upstream {self.name!r}: {self.redact.start(str(error))}",)
             raise
         finally:
             self.tell_health()
 
     def scrubbed(self, text: str, limit: int) -> str:
         """The first `limit` characters of a text of the upstream without the secrets that it was configured with."""
-        return self._redact.start(text, limit)
+        return self.redact.start(text, limit)
 
     def _is_safe(self, tool: str) -> bool:
         """Whether a second call of the tool does no more than the first, as it says now."""
         annotations = next((known.annotations for known in self.tools if known.name == tool), {})
         function = function_names([known.name for known in self.tools]).get(tool, identifier(tool))
         names = ToolNames(self.name, namespace_of(self.name), tool, function)
-        return may_repeat(self._spec.retries, names, annotations)
+        return may_repeat(self.spec.retries, names, annotations)
 
 
 _FIRST_WAIT_SECONDS: Final = 0.1

@@ -101,7 +101,7 @@ async def upstreams_tried(fleet: "Fleet", terminal: Terminal, names: Collection[
         return
     named = ", ".join(upstream.name for upstream in slow[:_MAX_NAMED])
     more = f" and {len(slow) - _MAX_NAMED} more" if len(slow) > _MAX_NAMED else ""
-    seconds = max(upstream.connect_seconds for upstream in slow)
+    seconds = max(upstream.spec.connect_seconds for upstream in slow)
     terminal.note(f"waiting for {named}{more} (up to {seconds:g} s)")
     await fleet.settled(inf, names)  # each has its own deadline
 

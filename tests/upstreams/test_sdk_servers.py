@@ -17,7 +17,6 @@ from upstreams.errors import UpstreamRefusedError
 from upstreams.health import Diagnostics
 from upstreams.messages import InboundLimits
 from upstreams.redaction import Redaction
-from upstreams.supervisor import StartTurns
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire
 
@@ -54,7 +53,7 @@ async def in_memory(server: Server[Any]) -> AsyncIterator[Upstream]:
 
     watched = WatchedFleet()
     upstream = Upstream(
-        "sdk", HttpUpstream(url="http://sdk"), open_wire, Redaction(()), StartTurns(), watched.note
+        "sdk", HttpUpstream(url="http://sdk"), open_wire, Redaction(()), anyio.Semaphore(1), watched.note
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(upstream.run)
