@@ -56,6 +56,9 @@ def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) ->
 
     Source: MCP 2026-07-28, server/tools#listing-tools.
     """
+    more = f" and {len(modules) - MAX_TOLD_MODULES} more" if len(modules) > MAX_TOLD_MODULES else ""
+    packages = ", ".join([*_COMMON_MODULES, *modules[:MAX_TOLD_MODULES]]) + more
+    described = _EXECUTE_CODE_DESCRIPTION.replace("{packages}", packages)
     return [
         Tool(
             name=DOCS_SEARCH,
@@ -75,7 +78,7 @@ def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) ->
         Tool(
             name=EXECUTE_CODE,
             title="Run a script",
-            description=_execute_code_description(capabilities, modules),
+            description=described.replace("{reach}", reach(capabilities)),
             input_schema={
                 "type": "object",
                 "properties": {
@@ -91,16 +94,6 @@ def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) ->
             annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
         ),
     ]
-
-
-def _execute_code_description(capabilities: Capabilities, modules: Sequence[str]) -> str:
-    described = _EXECUTE_CODE_DESCRIPTION.replace("{packages}", _packages(modules))
-    return described.replace("{reach}", reach(capabilities))
-
-
-def _packages(modules: Sequence[str]) -> str:
-    more = f" and {len(modules) - MAX_TOLD_MODULES} more" if len(modules) > MAX_TOLD_MODULES else ""
-    return ", ".join([*_COMMON_MODULES, *modules[:MAX_TOLD_MODULES]]) + more
 
 
 _STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)

@@ -2,8 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -117,7 +117,7 @@ def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
             "name": function.qualified,
             "upstream": function.upstream,
             "tool": function.tool,
-            "signature": brief_signature(function).text,
+            "signature": brief_signature(function)[0],
             "summary": function.summary,
         }
         for function in functions
@@ -132,33 +132,24 @@ def stub_code(functions: Sequence[Function], full: int) -> Iterator[str]:
     for function, stub in zip(functions, _stubs(functions[:full]), strict=False):
         yield f"# {function.qualified}\n{stub}\n"
     for function in functions[full:]:
-        signature = brief_signature(function)
-        more = " (more parameters)" if signature.is_cut else ""
+        signature, is_cut = brief_signature(function)
+        more = " (more parameters)" if is_cut else ""
         about = f": {function.summary.removesuffix('.')}" if function.summary else ""
-        yield f"{signature.text}: ... # {function.qualified}{more}{about}"
+        yield f"{signature}: ... # {function.qualified}{more}{about}"
 
 
-@dataclass(frozen=True)
-class BriefSignature:
-    """One line of Python; `is_cut` if not all of the parameters are in it."""
+def brief_signature(function: Function) -> tuple[str, bool]:
+    """The function as one line of its namespace, in few tokens; and whether parameters are left out.
 
-    text: str
-    is_cut: bool
-
-
-def brief_signature(function: Function) -> BriefSignature:
-    """The function as it stands in its namespace, in few tokens: without what says nothing or is plain to see.
-
-    That is the type of a parameter whose default shows it, `| None` before `= None`, and a result of any type. Of the
-    optional parameters as many are there as fit into `LONGEST_BRIEF` characters.
+    What says nothing or is plain to see is not there: the type of a parameter whose default shows it, `| None` before
+    `= None`, and a result of any type. Of the optional parameters as many are there as fit into `LONGEST_BRIEF`
+    characters.
     """
     shown = function.fitting([short_parameter(each) for each in function.parameters], LONGEST_BRIEF)
     others = [] if not function.others else ["**others"]
     keywords = ", ".join([*(["*", *shown] if shown else []), *others])
     returns = "" if function.returns == "Any" else f" -> {function.returns}"
-    return BriefSignature(
-        f"async def {function.name}({keywords}){returns}", len(shown) < len(function.parameters)
-    )
+    return f"async def {function.name}({keywords}){returns}", len(shown) < len(function.parameters)
 
 
 def _stubs(functions: Sequence[Function]) -> list[str]:
@@ -185,89 +176,82 @@ MAX_STATE_NOTICES = 10
 """Upstreams that are not ready, told with their reason; of as many more the name, the rest are counted."""
 
 
+@dataclass(frozen=True, eq=False)
 class DocsSearch:
     """Answers from the catalog's current snapshot, within `server.output_tokens`."""
 
-    def __init__(self, manifest: Manifest, catalog: Catalog, fleet: Fleet) -> None:
-        self._manifest = manifest
-        self._catalog = catalog
-        self._fleet = fleet
-        self._began = anyio.current_time()
+    manifest: Manifest
+    catalog: Catalog
+    fleet: Fleet
+    began: float = field(default_factory=anyio.current_time)
 
     async def answer(self, request: DocsSearchRequest) -> DocsSearchAnswer:
         """Search once the upstreams have started, or have had `server.start_seconds` to."""
         key = self._key(request.upstream)
-        await self._started(None if key is None else {key})
-        found = self.look(await self._catalog.fresh(), request)
+        # A slow upstream keeps only the first searches waiting.
+        left_seconds = self.began + self.manifest.portal.server.start_seconds - anyio.current_time()
+        await self.fleet.settled(max(0.0, left_seconds), None if key is None else {key})
+        found = self.look(await self.catalog.fresh(), request)
         rows = len(found.functions) + len(found.namespaces or ()) + _ROWS_OF_FULL * found.full
         if rows > _FEW_ROWS and not is_loaded():
             await anyio.to_thread.run_sync(o200k_base)  # their tokens may have to be counted
-        return found.answer(self._manifest.portal.server.output_tokens)
+        return found.answer(self.manifest.portal.server.output_tokens)
 
     def look(self, snapshot: Snapshot, request: DocsSearchRequest) -> Found:
         """What the snapshot has for a request, here and now."""
         query = request.query.strip()
         upstream = self._key(request.upstream)
         functions, total, exact = _found(snapshot, request, upstream)
-        notices = [
-            *self._state_notices(query),
-            *self._upstream_notices(upstream),
-            *(
-                _absence_notices(snapshot, query, functions, self._is_complete(upstream))
-                if len(self._fleet)
-                else ()
-            ),
-        ]
+        notices = [*self._state_notices(query), *self._upstream_notices(upstream)]
+        if len(self.fleet):
+            # An upstream that is starting may soon bring what was not found.
+            starting = [each for each in self.searched(upstream) if each.state.status == "starting"]
+            is_complete = all(each.tools for each in starting)
+            notices += _absence_notices(snapshot, query, functions, is_complete)
         if exact and not query.isalpha():
             # One plain word may be a function's name and still be a search: its others follow, briefly.
             functions, total = functions[:exact], exact
         full = len(functions) if request.detail == "full" else exact
         if not query or _is_about_portal(query):
-            notices += granted(self._manifest)
+            notices += granted(self.manifest)
         if _is_about_portal(query):
             notices += portal_functions(asked_name(query).removeprefix(f"{PORTAL}."))
         if query:
             return Found(functions, total, full, notices)
-        notices += [_oddities(u) for u in self._fleet if u.diagnostics][:MAX_STATE_NOTICES]
+        notices += [_oddities(u) for u in self.fleet if u.diagnostics][:MAX_STATE_NOTICES]
         return Found(functions, total, full, notices, self._namespaces(snapshot))
-
-    def _is_complete(self, upstream: str | None) -> bool:
-        """Whether no upstream, or not the one that is searched, may soon bring what was not found."""
-        return not any(u.state.status == "starting" and not u.tools for u in self.searched(upstream))
 
     def searched(self, upstream: str | None) -> list[Upstream]:
         """Those that a search is of: the one that has this name or namespace, or all."""
         key = self._key(upstream)
-        return [each for each in self._fleet if key in (None, each.name)]
-
-    async def _started(self, upstreams: Collection[str] | None) -> None:
-        """Wait for all upstreams, or those that are searched; a slow one keeps only the first searches waiting."""
-        left_seconds = self._began + self._manifest.portal.server.start_seconds - anyio.current_time()
-        await self._fleet.settled(max(0.0, left_seconds), upstreams)
+        return [each for each in self.fleet if key in (None, each.name)]
 
     def _state_notices(self, query: str) -> list[str]:
         """One line for each upstream that cannot be called now, first those that are asked for; of many, the names."""
         asked = set(_words(query))
-        silent = [upstream for upstream in self._fleet if not upstream.state.is_well]
+        silent = [upstream for upstream in self.fleet if not upstream.state.is_well]
         silent.sort(key=lambda upstream: asked.isdisjoint(_words(upstream.name)))
-        notices = [_standing_now(upstream) for upstream in silent[:MAX_STATE_NOTICES]]
+        notices = []
+        for each in silent[:MAX_STATE_NOTICES]:
+            prospect = f"; {each.prospect}" if each.prospect else ""
+            notices.append(f"{standing(each, MAX_DETAIL_CHARACTERS)}{prospect}")
         if others := silent[MAX_STATE_NOTICES:]:
             names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])
             more = ", ..." if len(others) > MAX_STATE_NOTICES else ""
             notices.append(f"{len(others)} more upstreams are not ready: {names}{more}")
-        if not self._manifest.portal.upstreams:
+        if not self.manifest.portal.upstreams:
             notices.append(NO_UPSTREAMS)
         return notices
 
     def _key(self, name: str | None) -> str | None:
         """The manifest's key for `name`, which may also be a namespace. An unknown name stays, and finds nothing."""
-        namespaces = self._manifest.namespaces
+        namespaces = self.manifest.namespaces
         if name is None or name in namespaces:
             return name
         return next((key for key, namespace in namespaces.items() if namespace == name), name)
 
     def _upstream_notices(self, key: str | None) -> list[str]:
-        namespaces = self._manifest.namespaces
+        namespaces = self.manifest.namespaces
         if key is None or key in namespaces:
             return []
         near = difflib.get_close_matches(key, namespaces) or sorted(namespaces)[:10]
@@ -275,8 +259,8 @@ class DocsSearch:
 
     def _namespaces(self, snapshot: Snapshot) -> list[dict[str, Json]]:
         rows: list[dict[str, Json]] = []
-        for upstream in self._fleet:
-            namespace = self._manifest.namespaces[upstream.name]
+        for upstream in self.fleet:
+            namespace = self.manifest.namespaces[upstream.name]
             known = snapshot.library.namespaces.get(namespace)
             rows.append(
                 {
@@ -290,11 +274,6 @@ class DocsSearch:
                 }
             )
         return rows
-
-
-def _standing_now(upstream: Upstream) -> str:
-    told = standing(upstream, MAX_DETAIL_CHARACTERS)
-    return f"{told}; {upstream.prospect}" if upstream.prospect else told
 
 
 _NOTHING = "nothing fits: try other words for one step of the task, or an empty query for the namespaces"
@@ -358,20 +337,20 @@ SEARCH: Final = "portal.search"
 DESCRIBE: Final = "portal.describe"
 
 
+@dataclass(frozen=True)
 class ScriptSearch:
     """The sandbox's call port of one run: answers these two functions, and has the broker answer all others.
 
     They count as calls and stand in the ledger like them.
     """
 
-    def __init__(self, docs_search: DocsSearch, broker: Broker) -> None:
-        self._broker = broker
-        self._docs_search = docs_search
+    docs_search: DocsSearch
+    broker: Broker
 
     async def __call__(self, call: ToolCall) -> Outcome:
         if call.function not in (SEARCH, DESCRIBE):
-            return await self._broker(call)
-        entry = self._broker.ledger[call.seq]
+            return await self.broker(call)
+        entry = self.broker.ledger[call.seq]
         tell = self._found if call.function == SEARCH else self._described
         told = tell(call.arguments)
         if isinstance(told, CallError):
@@ -386,17 +365,17 @@ class ScriptSearch:
             request = docs_search_request(arguments)
         except RequestError as error:
             return CallError(error.code, str(error))
-        return self._docs_search.look(self._broker.snapshot, request).structured()
+        return self.docs_search.look(self.broker.snapshot, request).structured()
 
     def _described(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
         name = arguments.get("function")
         if not isinstance(name, str) or len(arguments) > 1:
             return CallError("invalid_arguments", "portal.describe takes the name of one function")
-        named = _named(self._broker.snapshot, name)
+        named = _named(self.broker.snapshot, name)
         if len(named) == 1:
             (row,) = rows(named, full=1)
             return row
-        return self._broker.absence(next(iter(self._broker.snapshot.withheld(name)), name))
+        return self.broker.absence(next(iter(self.broker.snapshot.withheld(name)), name))
 
 
 def _named(snapshot: Snapshot, name: str) -> Sequence[Function]:

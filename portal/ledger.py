@@ -99,24 +99,18 @@ class Ledger:
 
     def _call_rows(self) -> list[dict[str, Json]]:
         now = time.monotonic()
-        rows = [_row(entry, now) for entry in self.entries.values()]
+        rows: list[dict[str, Json]] = []
+        for entry in self.entries.values():
+            ms = round(((entry.ended or now) - entry.began) * 1000, 1)
+            row = {"seq": entry.seq, "function": entry.function, "state": entry.state, "ms": ms}
+            if entry.error is not None:
+                row["error"] = {"code": entry.error.code, "message": entry.error.message[:300]}
+            rows.append(row)
         if dropped := self.calls - len(self.entries):
             rows.append(
                 {"seq": MAX_ENTRIES + 1, "function": "…", "state": "refused", "ms": 0, "count": dropped}
             )
         return summarised(rows, MAX_ROWS)
-
-
-def _row(entry: Entry, now: float) -> dict[str, Json]:
-    row: dict[str, Json] = {
-        "seq": entry.seq,
-        "function": entry.function,
-        "state": entry.state,
-        "ms": _milliseconds(entry, now),
-    }
-    if entry.error is not None:
-        row["error"] = {"code": entry.error.code, "message": entry.error.message[:300]}
-    return row
 
 
 def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
@@ -141,10 +135,6 @@ def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
         # Of calls that ran beside each other a sum would say more than the whole script took.
         group["ms"] = max(group["ms"], row.get("ms", 0.0))
     return [*kept, *groups.values()]
-
-
-def _milliseconds(entry: Entry, now: float) -> float:
-    return round(((entry.ended or now) - entry.began) * 1000, 1)
 
 
 MAX_NOTES: Final = 10
