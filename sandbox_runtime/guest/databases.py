@@ -17,9 +17,6 @@ _IN_MEMORY = ":memory:"
 _TEMPORARY = ("", b"")
 """Names of a database that is a temporary file."""
 
-_FACTORY = 4
-"""Which of the arguments of `connect` after the database is the class."""
-
 
 class Connection(sqlite3.Connection):
     """A connection that keeps in memory what SQLite puts into temporary files: an instance can have none.
@@ -41,8 +38,7 @@ def install_in_memory() -> None:
 
     @functools.wraps(original)
     def connect(database: Any, *arguments: Any, **named: Any) -> Any:
-        if len(arguments) <= _FACTORY:
-            named.setdefault("factory", Connection)
+        named.setdefault("factory", Connection)
         return original(database, *arguments, **named)
 
     for module in (sqlite3, sqlite3.dbapi2):
@@ -58,7 +54,7 @@ def install(workspace: Workspace) -> None:
         place = None if path in (_IN_MEMORY, *_TEMPORARY) or mode == "memory" else workspace.locate(path)
         if place is None:
             return original(database, *arguments, **named)
-        factory: Any = arguments[_FACTORY] if len(arguments) > _FACTORY else named.get("factory", Connection)
+        factory: Any = named.get("factory", Connection)
         connection = type(factory.__name__, (Stored, factory), {})(_IN_MEMORY, *arguments, **named)
         connection.load(workspace, path, place, mode)
         workspace.add(connection)
@@ -119,41 +115,18 @@ class Stored(Connection):
 
     def commit(self) -> None:
         super().commit()
-        self._write_committed()
+        self.flush(is_committed=True)
 
-    def flush(self) -> None:
+    def flush(self, *, is_committed: bool = False) -> None:
         """Write the database to its file, unless it is the same, or amid a transaction.
 
         Raises:
             sqlite3.OperationalError: The host does not take it.
         """
-        if self._workspace is not None and not self.in_transaction:
-            self._write(self._workspace)
-
-    def close(self) -> None:
-        if self._workspace is not None:
-            with contextlib.suppress(sqlite3.ProgrammingError):
-                if self.in_transaction:
-                    # No method: with `autocommit` one does nothing, or begins anew.
-                    sqlite3.Connection.execute(self, "ROLLBACK")
-                self.flush()
-            self._workspace = None
-        super().close()
-
-    def __exit__(self, *error: Any) -> Any:
-        result = super().__exit__(*error)
-        self._write_committed()
-        return result
-
-    def _write_committed(self) -> None:
-        """Write what was committed, or was left by a rollback, just now."""
-        if self._workspace is not None and getattr(self, "autocommit", None) is False:
-            self._write(self._workspace)  # the next transaction is open, and holds nothing yet
-        else:
-            self.flush()
-
-    def _write(self, workspace: Workspace) -> None:
-        if not workspace.is_writable:
+        workspace = self._workspace
+        # After a commit with `autocommit=False` the next transaction is open, and holds nothing yet.
+        is_committed = is_committed and getattr(self, "autocommit", None) is False
+        if workspace is None or not workspace.is_writable or (self.in_transaction and not is_committed):
             return
         image = self.serialize()
         if image == self._image:
@@ -167,6 +140,21 @@ class Stored(Connection):
         with _as_database_error(f"the database {str(self.name)!r} was not saved"):
             facts = workspace.give("write", self.name, self.place, base64=text, expected=self._version)
         self._image, self._version = image, facts[3]
+
+    def close(self) -> None:
+        if self._workspace is not None:
+            with contextlib.suppress(sqlite3.ProgrammingError):
+                if self.in_transaction:
+                    # No method: with `autocommit` one does nothing, or begins anew.
+                    sqlite3.Connection.execute(self, "ROLLBACK")
+                self.flush()
+            self._workspace = None
+        super().close()
+
+    def __exit__(self, *error: Any) -> Any:
+        result = super().__exit__(*error)
+        self.flush(is_committed=True)
+        return result
 
     def __del__(self) -> None:
         self.close()

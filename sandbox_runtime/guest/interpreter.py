@@ -47,7 +47,10 @@ class Interpreter:
         self._library.offer(frozenset(namespaces.split()))
         self._script = None
         try:
-            script = Script.parse(text, *self._library_names())
+            # The namespaces that are still what they were, and the names that earlier runs of the session gave.
+            own, names = self._main.__dict__, self._library.namespaces
+            unchanged = frozenset(name for name in names if self._library.is_itself(name, own))
+            script = Script.parse(text, unchanged, (names | own.keys()) - unchanged)
         except MemoryError as error:
             return json.dumps({"error": self._error(error)})
         except Exception as error:  # noqa: BLE001  # whatever parsing trips over is the script's mistake
@@ -90,12 +93,6 @@ class Interpreter:
         self._main.__dict__.clear()
         self._main.__dict__.update(__name__="__main__", __builtins__=builtins)
         self._library.offer(frozenset())
-
-    def _library_names(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The namespaces that are still what they were, and the names that earlier runs of the session gave."""
-        names, own = self._library.namespaces, self._main.__dict__
-        unchanged = frozenset(name for name in names if self._library.is_itself(name, own))
-        return unchanged, (names | own.keys()) - unchanged
 
     def _install(self) -> None:
         mend_json()

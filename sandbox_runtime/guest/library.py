@@ -58,7 +58,11 @@ class Library:
         """
         for name in {*names, *tables} & self.namespaces:
             namespace = self.namespace(name)
-            _tabulate(namespace, tables.get(name))
+            if namespace.__dict__[_TABLE] != tables.get(name):
+                made = [key for key, value in vars(namespace).items() if isinstance(value, LibraryFunction)]
+                for key in made:
+                    del namespace.__dict__[key]
+                namespace.__dict__[_TABLE] = tables.get(name)
             builtins.__dict__[name] = namespace
             self._shown.add(name)
 
@@ -110,7 +114,8 @@ class Namespace(types.ModuleType):
         if not is_shown:
             if name == "__all__" and table is not None:
                 return _names(table)
-            if _is_dunder(name) or not name.isidentifier():
+            # Python itself asks for such names. No function has one: `__init__` became `__init___`.
+            if (name.startswith(_DUNDER) and name.endswith(_DUNDER)) or not name.isidentifier():
                 raise AttributeError(f"{self.__name__} has no attribute {name!r}")
             if table is not None:
                 own, names = self.__name__, _names(table)
@@ -127,12 +132,7 @@ class Namespace(types.ModuleType):
         return _names(self.__dict__[_TABLE] or "")
 
     def __repr__(self) -> str:
-        table = self.__dict__[_TABLE]
-        return (
-            f"<namespace {self.__name__}>"
-            if table is None
-            else f"<namespace {self.__name__}: {len(_names(table))} functions>"
-        )
+        return f"<namespace {self.__name__}>"
 
 
 class LibraryFunction(Uncrossable):
@@ -189,20 +189,6 @@ class _Tools(types.ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted(self.__dict__["__library"].namespaces)
-
-
-def _tabulate(namespace: Namespace, table: str | None) -> None:
-    """Tell a namespace what the host says of its functions."""
-    if namespace.__dict__[_TABLE] == table:
-        return
-    namespace.__dict__[_TABLE] = table
-    for name in [name for name, value in vars(namespace).items() if isinstance(value, LibraryFunction)]:
-        del namespace.__dict__[name]
-
-
-def _is_dunder(name: str) -> bool:
-    """Whether Python itself may ask for it. A function is never called so: `__init__` became `__init___`."""
-    return len(name) > 4 and name.startswith(_DUNDER) and name.endswith(_DUNDER)
 
 
 def _names(table: str) -> list[str]:

@@ -81,12 +81,7 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         """There are no threads in here: it runs at once."""
-        future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001  # the script's own error, handed back through its future
-            future.set_exception(error)
-        return future
+        return asyncio.wrap_future(patches.InlineExecutor().submit(func, *args), loop=self)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Tell in one line what a task failed with that nobody awaits; one that ends with the script did not fail."""

@@ -4,7 +4,6 @@ import ast
 import inspect
 import linecache
 import re
-import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -16,6 +15,9 @@ from sandbox_runtime.guest.awaits import await_notices, forgotten_calls, with_aw
 from sandbox_runtime.guest.names import LIBRARY, Names
 from sandbox_runtime.guest.usage import Usage
 
+FILENAME = "script.py"
+_NEW_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_BLOCK_FIELDS = ("body", "orelse", "finalbody")
 _FENCE = re.compile(r"\s*(?:```|~~~)[\w ]*")
 _DYNAMIC = frozenset({LIBRARY, "importlib", "__import__", "eval", "exec", "globals", "locals", "vars"})
 """Names with which a script may find a namespace that it spells in a string."""
@@ -33,7 +35,7 @@ class Script:
     names: frozenset[str]
     notices: list[str]
     usage: Usage | None
-    _program: "Program"
+    _pieces: tuple[CodeType, ...]
 
     @classmethod
     def parse(cls, text: str, namespaces: frozenset[str], known: Iterable[str] = ()) -> "Script":
@@ -49,7 +51,7 @@ class Script:
             text, tree, notices = _read(text)
             mentioned = namespaces.intersection(re.findall(r"\w+", text))
             if not mentioned and LIBRARY not in text and "(" not in text:
-                return cls(text, mentioned, notices, None, Program.compile(tree))
+                return cls(text, mentioned, notices, None, _compiled(tree))
             names = Names(tree, namespaces, known)
             forgotten = forgotten_calls(names)
             usage = Usage(names, forgotten)
@@ -57,13 +59,13 @@ class Script:
             if inserted:
                 source = with_awaits(text, names, [call.node for call in inserted])
                 try:
-                    program = Program.compile(ast.parse(source, FILENAME))
+                    pieces = _compiled(ast.parse(source, FILENAME))
                 except SyntaxError:
                     pass  # either the script's own mistake, which is told at its own place, or ours, which nobody sees
                 else:
-                    return cls(source, _named(names), [*notices, *await_notices(inserted)], usage, program)
+                    return cls(source, _named(names), [*notices, *await_notices(inserted)], usage, pieces)
             named = _named(names)
-            return cls(text, named, notices, usage, Program.compile(tree))
+            return cls(text, named, notices, usage, _compiled(tree))
 
     def run(self, globals: dict[str, Any], drive: Callable[[Coroutine[Any, Any, Any]], Any]) -> Any:
         """Run the script in `globals` and return its value: its last expression, or what it returns.
@@ -73,7 +75,20 @@ class Script:
         """
         lines = [line + "\n" for line in self.source.split("\n")]
         linecache.cache[FILENAME] = (len(self.source), None, lines, FILENAME)
-        return self._program.run(globals, drive)
+        if any(_is_coroutine(piece) for piece in self._pieces):
+            return drive(self._awaited(globals))
+        value = None
+        for piece in self._pieces:
+            value = eval(piece, globals)
+        return value
+
+    async def _awaited(self, globals: dict[str, Any]) -> Any:
+        value = None
+        for piece in self._pieces:
+            value = eval(piece, globals)
+            if _is_coroutine(piece):
+                value = await value
+        return value
 
 
 def _read(text: str) -> tuple[str, ast.Module, list[str]]:
@@ -113,64 +128,27 @@ def _named(names: Names) -> frozenset[str]:
     return names.namespaces & found
 
 
-FILENAME = "script.py"
-_NEW_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_BLOCK_FIELDS = ("body", "orelse", "finalbody")
-_FUTURE_FLAGS = 0x1FF_0000  # CO_FUTURE_*: how a `from __future__` statement marks the code it is in
+def _compiled(tree: ast.Module) -> tuple[CodeType, ...]:
+    """Code that runs piece by piece in the same globals; the last one's result is the value. Changes `tree`.
 
-
-@dataclass(frozen=True)
-class Program:
-    """Pieces of code that run one after the other in the same globals; the last one's result is the value."""
-
-    pieces: tuple[CodeType, ...]
-
-    @classmethod
-    def compile(cls, tree: ast.Module) -> "Program":
-        """Compile `tree`, which is changed on the way: it belongs to the program from then on.
-
-        Raises:
-            SyntaxError: What Python itself says, at the place it says.
-        """
-        if any(isinstance(statement, ast.Return) for block in _blocks(tree) for statement in block):
-            return cls((_function_code(tree),))
-        if not (tree.body and isinstance(tree.body[-1], ast.Expr)):
-            return cls((_compiled(tree, "exec"),))
-        last = tree.body.pop()
-        assert isinstance(last, ast.Expr)
-        return cls((_compiled(tree, "exec"), _compiled(ast.Expression(last.value), "eval")))
-
-    @property
-    def needs_loop(self) -> bool:
-        """True if the script awaits at its top level."""
-        return any(_is_coroutine(piece) for piece in self.pieces)
-
-    def run(self, globals: dict[str, Any], drive: Callable[[Coroutine[Any, Any, Any]], Any]) -> Any:
-        """Run in `globals`; `drive` runs a coroutine to its end, and is not called where none is needed."""
-        if self.needs_loop:
-            return drive(self._awaited(globals))
-        value = None
-        for piece in self.pieces:
-            value = eval(piece, globals)
-        return value
-
-    async def _awaited(self, globals: dict[str, Any]) -> Any:
-        value = None
-        for piece in self.pieces:
-            value = eval(piece, globals)
-            if _is_coroutine(piece):
-                value = await value
-        return value
+    Raises:
+        SyntaxError: What Python itself says, at the place it says.
+    """
+    if any(isinstance(statement, ast.Return) for block in _blocks(tree) for statement in block):
+        return (_function_code(tree),)
+    if not (tree.body and isinstance(tree.body[-1], ast.Expr)):
+        return (_code(tree, "exec"),)
+    last = tree.body.pop()
+    assert isinstance(last, ast.Expr)
+    return _code(tree, "exec"), _code(ast.Expression(last.value), "eval")
 
 
 def _is_coroutine(code: CodeType) -> bool:
     return bool(code.co_flags & inspect.CO_COROUTINE)
 
 
-def _compiled(tree: ast.Module | ast.Expression, mode: str, flags: int = 0) -> CodeType:
-    code = compile(
-        tree, FILENAME, mode, flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True, optimize=0
-    )
+def _code(tree: ast.Module | ast.Expression, mode: str) -> CodeType:
+    code = compile(tree, FILENAME, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True, optimize=0)
     assert isinstance(code, CodeType)
     return code
 
@@ -188,30 +166,14 @@ def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
                 blocks += [field for field in fields if isinstance(field, list)]
 
 
-def _ordinary_code(tree: ast.Module) -> CodeType:
-    """The code of the module with every top-level `return X` read as `X`; it finds the ordinary mistakes."""
-    returns: list[tuple[list[ast.stmt], int, ast.Return]] = []
-    for block in _blocks(tree):
-        for index, statement in enumerate(block):
-            if isinstance(statement, ast.Return):
-                value = statement.value or ast.copy_location(ast.Constant(None), statement)
-                block[index] = ast.copy_location(ast.Expr(value), statement)
-                returns.append((block, index, statement))
-    try:
-        return _compiled(tree, "exec")
-    finally:
-        for block, index, statement in returns:
-            block[index] = statement
-
-
 def _function_code(tree: ast.Module) -> CodeType:
     """The script as the body of a function, the one place where Python lets a `return` stand.
 
     Every name the script binds is declared global there, and the function is then told to keep no locals of
     its own: `globals()`, `locals()`, `exec` and later runs of a session see what a module's would.
     """
-    ordinary_flags = _ordinary_code(tree).co_flags
     names = sorted(_bound_names(tree))
+    futures = [statement for statement in tree.body if _is_future(statement)]
     for block in list(_blocks(tree)):
         block[:] = [_inside_function(statement) for statement in block]
     body = tree.body
@@ -220,20 +182,24 @@ def _function_code(tree: ast.Module) -> CodeType:
         body[-1] = ast.copy_location(ast.Return(last.value), last)
     if names:
         body.insert(0, ast.Global(names))
-    outer = ast.Module([_function(body, is_async=bool(ordinary_flags & inspect.CO_COROUTINE))], [])
-    module = _compiled(ast.fix_missing_locations(outer), "exec", ordinary_flags & _FUTURE_FLAGS)
+    try:
+        module = _code(_function(ast.FunctionDef, futures, body), "exec")
+    except SyntaxError:  # it awaits, or no Python is like this
+        module = _code(_function(ast.AsyncFunctionDef, futures, body), "exec")
     code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
     return code.replace(co_flags=code.co_flags & ~(inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS))
 
 
-def _function(body: list[ast.stmt], *, is_async: bool) -> ast.stmt:
-    kind = ast.AsyncFunctionDef if is_async else ast.FunctionDef
+def _function(kind: Any, futures: list[ast.stmt], body: list[ast.stmt]) -> ast.Module:
     nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     # Tracebacks print this name: the frame is to look like the module it stands for.
     function = kind(name="<module>", args=nothing, body=body, decorator_list=[], lineno=1, col_offset=0)
-    if sys.version_info >= (3, 12):
-        function.type_params = []
-    return function
+    function.type_params = []
+    return ast.fix_missing_locations(ast.Module([*futures, function], []))
+
+
+def _is_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def _bound_names(tree: ast.Module) -> set[str]:
@@ -260,8 +226,6 @@ def _inside_function(statement: ast.stmt) -> ast.stmt:
         if statement.value is None:
             return ast.copy_location(ast.Pass(), statement)
         return ast.copy_location(ast.Assign([statement.target], statement.value), statement)
-    if isinstance(statement, ast.Global):
-        return ast.copy_location(ast.Pass(), statement)
-    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+    if isinstance(statement, ast.Global) or _is_future(statement):
         return ast.copy_location(ast.Pass(), statement)
     return statement
