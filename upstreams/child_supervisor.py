@@ -46,7 +46,8 @@ class Leash:
 
     def run(self, command: list[str], environment: dict[str, str]) -> int:
         self._listen()
-        _adopt_orphans()
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        _prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL)
         if self._is_portal_gone():
             return 128 + signal.SIGTERM
         self._server = _start(command, environment, self._open_files)
@@ -65,7 +66,9 @@ class Leash:
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._stop)
         for number in (signal.SIGCHLD, PARENT_SIGNAL):
-            signal.signal(number, _wake)
+            signal.signal(
+                number, lambda *_: None
+            )  # its arrival alone wakes the loop, through the wakeup pipe
         # Ctrl-C and a closing terminal are for the portal, which then stops its servers in order.
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -110,29 +113,20 @@ class Leash:
     def _has_descendants(self) -> bool:
         has_children = self._reap()
         # Whoever loses its parent becomes a child of ours, so without children there are no descendants either.
-        return has_children if ON_LINUX else _is_there(-self._server)
+        return has_children if ON_LINUX else _send(-self._server, 0)
 
     def _descendants(self) -> set[int]:
         """Pids, or the negated server's group where there is no /proc to find the others."""
         own = os.getpid()
-        is_listed = os.path.exists(
-            f"/proc/{own}/task/{own}/children"
-        )  # most kernels do (CONFIG_PROC_CHILDREN)
+        # Most kernels list them (CONFIG_PROC_CHILDREN).
+        is_listed = os.path.exists(f"/proc/{own}/task/{own}/children")
         return _descendants_of(own) if is_listed else {-self._server}
 
 
-def _wake(_number: int, _frame: object) -> None:
-    """Its arrival alone wakes the loop, through the wakeup pipe."""
-
-
-def _send(pid: int, number: int) -> None:
-    with contextlib.suppress(OSError):
-        os.kill(pid, number)
-
-
-def _is_there(pid: int) -> bool:
+def _send(pid: int, number: int) -> bool:
+    """Whether there is anybody to send it to."""
     try:
-        os.kill(pid, 0)
+        os.kill(pid, number)
     except OSError:
         return False
     return True
@@ -143,11 +137,6 @@ def _prctl(option: int, value: int) -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-def _adopt_orphans() -> None:
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    _prctl(PR_SET_PDEATHSIG, PARENT_SIGNAL)
 
 
 def _start(command: list[str], environment: dict[str, str], open_files: int) -> int:

@@ -23,10 +23,10 @@ from upstreams.tools import RecordedTool
 
 log = structlog.get_logger()
 
-MAX_TOOLS: Final = 10_000
+MAX_LISTED: Final = 10_000
 MAX_PAGES: Final = 1_000
 MAX_LISTING_BYTES: Final = 64 * 1024 * 1024
-"""What one upstream may list. Beyond any of the three the rest is left out and noted."""
+"""What one upstream may list, tools or anything else. Beyond any of the three the rest is left out."""
 
 MAX_NAME_LENGTH: Final = 200
 MAX_EXAMPLES: Final = 5
@@ -44,9 +44,7 @@ PageReader = Callable[[str | None], Awaitable[dict[str, Json]]]
 """Asks for the page at a cursor; None is the first. Answers the raw result."""
 
 
-async def pages(
-    read_page: PageReader, max_bytes: int, note: Callable[[str], None]
-) -> AsyncIterator[dict[str, Json]]:
+async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIterator[dict[str, Json]]:
     """The pages of a listing; `note` hears why it ended before its end.
 
     Raises:
@@ -68,12 +66,8 @@ async def pages(
         if cursor is None:
             return
         bytes_read += len(to_json(page, inf_nan_mode="constants"))
-        if (
-            not isinstance(cursor, str)
-            or cursor in seen
-            or len(seen) + 1 >= MAX_PAGES
-            or bytes_read > max_bytes
-        ):
+        is_endless = not isinstance(cursor, str) or cursor in seen or len(seen) + 1 >= MAX_PAGES
+        if is_endless or bytes_read > MAX_LISTING_BYTES:
             note(f"cut after {len(seen) + 1} pages and {bytes_read} bytes: pagination does not end")
             return
         seen.add(cursor)
@@ -86,7 +80,7 @@ async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple
     def note(text: str) -> None:
         diagnostics.note(f"tools/list: {text}")
 
-    async for page in pages(read_page, MAX_LISTING_BYTES, note):
+    async for page in pages(read_page, note):
         if not listing.add_page(page):
             break
     return listing.tools
@@ -110,8 +104,8 @@ class Listing:
             self._note("tools/list: `tools` is no list")
             tools = []
         for raw in tools:
-            if len(self._tools) >= MAX_TOOLS:
-                self._note(f"tools/list: only the first {MAX_TOOLS} tools are used")
+            if len(self._tools) >= MAX_LISTED:
+                self._note(f"tools/list: only the first {MAX_LISTED} tools are used")
                 return False
             tool = self._read(raw)
             if tool is not None and self._tools.setdefault(tool.name, tool) is not tool:
@@ -176,9 +170,7 @@ class ListingStore:
         working_folder: Path,
         written: Json = None,
     ) -> None:
-        identity = (
-            [spec.command, list(spec.args), spec.cwd] if isinstance(spec, StdioUpstream) else [spec.url]
-        )
+        identity = [spec.url] if isinstance(spec, HttpUpstream) else [spec.command, list(spec.args), spec.cwd]
         text = json.dumps([name, str(working_folder.resolve()), written or identity], sort_keys=True)
         fingerprint = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self._name = name
@@ -244,10 +236,6 @@ LISTING_METHODS: Final[dict[Listed, str]] = {
     "prompts": "prompts/list",
 }
 
-MAX_ROWS: Final = 10_000
-MAX_BYTES: Final = 16 * 1024 * 1024
-"""Of one listing. Beyond either the rest is left out."""
-
 MAX_IDENTIFIER_CHARACTERS: Final = 8_192
 """Of a URI or a name; what has a longer one is left out."""
 
@@ -268,11 +256,11 @@ async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, 
     """
     rows: dict[str, dict[str, Json]] = {}
     try:
-        async for page in pages(read_page, MAX_BYTES, lambda text: None):
+        async for page in pages(read_page, lambda text: None):
             found = page.get(listed)
-            for raw in found[:MAX_ROWS] if isinstance(found, list) else []:
+            for raw in found[:MAX_LISTED] if isinstance(found, list) else []:
                 identifier, row = _row(listed, raw)
-                if identifier and len(rows) < MAX_ROWS:
+                if identifier and len(rows) < MAX_LISTED:
                     rows.setdefault(identifier, row)
     except UpstreamRefusedError as error:
         if error.rpc_code != METHOD_NOT_FOUND:

@@ -7,7 +7,7 @@ import pytest
 from manifests.tool_rules import Hints
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server
 from upstreams.health import Diagnostics
-from upstreams.listings import MAX_PAGES, MAX_TOOLS, Listing
+from upstreams.listings import MAX_LISTED, MAX_PAGES, Listing
 from upstreams.redaction import Redaction
 from upstreams.tools import RecordedTool
 
@@ -79,9 +79,9 @@ async def test_pagination_without_end_is_cut() -> None:
 def test_more_tools_than_the_cap_are_cut() -> None:
     diagnostics = Diagnostics(Redaction(()))
     listing = Listing(diagnostics)
-    page = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(MAX_TOOLS + 1)]
+    page = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(MAX_LISTED + 1)]
     assert not listing.add_page({"tools": page, "nextCursor": "more"})
-    assert len(listing.tools) == MAX_TOOLS
+    assert len(listing.tools) == MAX_LISTED
     assert len(diagnostics.remarks) == 1
 
 
