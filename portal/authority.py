@@ -4,12 +4,11 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Final
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
-from manifests.grants import FileGrant
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.portal_manifest import Capabilities
@@ -52,7 +51,9 @@ def reachable(manifest: Manifest) -> Capabilities:
 def reach(capabilities: Capabilities) -> str:
     """The same in a few words, for the definition of a tool."""
     network = "no network" if capabilities.network is None else "network by `await portal.fetch(url)`"
-    return f"{_files_in_short(capabilities.files)}, {network}"
+    modes = {"none": "no files", "read": "files to read in /workspace", "write": "files in /workspace"}
+    files = modes["none" if capabilities.files is None else capabilities.files.mode]
+    return f"{files}, {network}"
 
 
 def _lines(capabilities: Capabilities) -> Iterator[str]:
@@ -74,12 +75,6 @@ def _lines(capabilities: Capabilities) -> Iterator[str]:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
-
-
-def _files_in_short(files: FileGrant | None) -> str:
-    if files is None:
-        return "no files"
-    return "files in /workspace" if files.mode == "write" else "files to read in /workspace"
 
 
 WINDOW_SECONDS: Final = 60.0
@@ -184,15 +179,14 @@ class Permit:
         self.sources.add(self.destination)
 
 
+@dataclass(eq=False)
 class Authorization:
     """What the calls of one run may do. `sources` is what calls of the run, and before it of its session, went to."""
 
-    def __init__(self, authority: Authority, sources: set[str], audit: RunAudit = UNHEARD) -> None:
-        self.sources = sources
-        self._audit = audit
-        self._authority = authority
-        self._manifest = authority.manifest
-        self._made: Counter[KeyPath] = Counter()
+    authority: Authority
+    sources: set[str]
+    audit: RunAudit = UNHEARD
+    _made: Counter[KeyPath] = field(default_factory=Counter)
 
     def of_function(
         self,
@@ -202,18 +196,18 @@ class Authorization:
         seq: int = 0,
     ) -> CallRequest:
         """A call of a function whose upstream lists these tools now: what they declare now counts."""
-        hints = self._authority.hints_now(function.upstream, listed, function.tool)
+        hints = self.authority.hints_now(function.upstream, listed, function.tool)
         hints = hints or Hints.of(function.recorded.annotations)
-        tool = self._authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
+        tool = self.authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
         return CallRequest(function.qualified, function.upstream, tool, arguments, seq, hints.readonly)
 
     def about(self, upstream: str, method: str, hints: Hints) -> Decision:
         """Whether an upstream may be asked so at all, whatever the arguments."""
-        return self._authority.about(upstream, method, method, hints)
+        return self.authority.about(upstream, method, method, hints)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """A request of `portal.fetch`; which hosts it may reach is for the fetcher to see, at every redirect."""
-        return CallRequest(function, NETWORK, decide_fetch(self._manifest), arguments, seq)
+        return CallRequest(function, NETWORK, decide_fetch(self.authority.manifest), arguments, seq)
 
     def authorize(self, request: CallRequest) -> "Permit | CallError":
         """Decide about one call, write it down, count it, and permit it; or say why not and what to write for another
@@ -225,15 +219,15 @@ class Authorization:
         arguments: dict[str, Json] = {}
         if decision.granted:
             arguments = request.arguments()
-            decision = decide_arguments(self._manifest, request.tool, arguments)
-        if decision.granted and self._manifest.rules.flows:
-            flow = decide_flow(self._manifest, self.sources, request.destination)
+            decision = decide_arguments(self.authority.manifest, request.tool, arguments)
+        if decision.granted and self.authority.manifest.rules.flows:
+            flow = decide_flow(self.authority.manifest, self.sources, request.destination)
             decision = decision if flow.granted else flow
         if decision.granted and request.tool.budgets:
             decision, code = self._within_budgets(request.tool)
         if not decision.granted:
             return refused(request.function, decision, code)
-        is_recorded = self._audit.allowed(request.seq, request.function, decision, arguments)
+        is_recorded = self.audit.allowed(request.seq, request.function, decision, arguments)
         if not is_recorded and not request.is_readonly:
             return unrecorded(request.function)
         self._count(request.tool)
@@ -248,7 +242,7 @@ class Authorization:
         """
         decision, code = request.tool, request.tool.code
         if decision.granted and decision.conditions != permit.conditions:
-            decision = decide_arguments(self._manifest, request.tool, permit.arguments)
+            decision = decide_arguments(self.authority.manifest, request.tool, permit.arguments)
         if decision.granted and is_repeat:
             decision, code = self._within_budgets(request.tool)
         if not decision.granted:
@@ -279,29 +273,26 @@ class Authorization:
 
     def note_refusal(self, request: CallRequest, error: CallError) -> None:
         """Write down a refusal that whoever asked goes on without."""
-        self._audit.refused(request.seq, request.function, error)
+        self.audit.refused(request.seq, request.function, error)
 
     def _within_budgets(self, tool: Decision) -> tuple[Decision, str]:
         for budget in tool.budgets:
             if budget.calls is not None and self._made[budget.keys] >= budget.calls:
-                told = f"{_dotted(budget)}: a run may make {budget.calls:,} calls of {budget.pattern}, and made them"
+                code = "tool_budget"
+                told = f"a run may make {budget.calls:,} calls of {budget.pattern}, and made them"
                 grant = "Do the work in fewer calls, or in several scripts."
-                return self._out_of(tool, budget, told, grant), "tool_budget"
-            if seconds := self._authority.rates.wait_seconds(budget):
-                a_minute = f"{budget.per_minute:,} calls of {budget.pattern} a minute"
-                told = f"{_dotted(budget)}: all runs of this portal may make {a_minute}"
+            elif seconds := self.authority.rates.wait_seconds(budget):
+                code = "rate_limited"
+                told = f"all runs of this portal may make {budget.per_minute:,} calls of {budget.pattern} a minute"
                 grant = f"Nothing was sent. Try again in {math.ceil(seconds)} s." if budget.per_minute else ""
-                return self._out_of(tool, budget, told, grant), "rate_limited"
+            else:
+                continue
+            rule = f"{'.'.join(map(str, budget.keys[:-1]))}: {told}"
+            where = self.authority.manifest.where(*budget.keys)
+            return replace(tool, verdict="deny", rule=rule, where=where, grant=grant), code
         return tool, ""
-
-    def _out_of(self, tool: Decision, budget: Budget, told: str, grant: str) -> Decision:
-        return replace(tool, verdict="deny", rule=told, where=self._manifest.where(*budget.keys), grant=grant)
 
     def _count(self, tool: Decision) -> None:
         for budget in tool.budgets:
             self._made[budget.keys] += 1
-            self._authority.rates.count(budget)
-
-
-def _dotted(budget: Budget) -> str:
-    return ".".join(map(str, budget.keys[:-1]))
+            self.authority.rates.count(budget)

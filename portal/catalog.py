@@ -81,16 +81,12 @@ def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, 
             refusals[tool.name] = f"{decision.rule}. {decision.grant}"
     if not shown:
         return Offer(tools, summary, observed, None, denied)
-    known = {tool.name: observed[tool.name] for tool in shown if _is_known(tool, observed)}
+    digests = {tool.name: tool.digest for tool in shown}
+    known = {name: each for name, each in observed.items() if digests.get(name) == each.definition}
     schemas = {name: schema_of(each.shape) for name, each in known.items() if each.shape}
     mismatches = {name: each.mismatch for name, each in known.items() if each.mismatch}
     source = LibrarySource(upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches)
     return Offer(tools, summary, observed, source, denied)
-
-
-def _is_known(tool: RecordedTool, observed: Mapping[str, Observed]) -> bool:
-    known = observed.get(tool.name)
-    return known is not None and known.definition == tool.digest
 
 
 log = structlog.get_logger()
@@ -193,23 +189,21 @@ class Catalog:
         silent: dict[str, str] = {}
         sources: list[LibrarySource] = []
         for upstream in upstreams:
-            offer = self._offer(upstream, observed[upstream.name])
+            known, offer = observed[upstream.name], self._offers.get(upstream.name)
+            if offer is None or not offer.is_of(self._authority, upstream, known):
+                offer = self._offers[upstream.name] = make_offer(self._authority, upstream, known)
             denied.update(offer.denied)
             if offer.source is not None:
                 sources.append(offer.source)
             elif not offer.tools:
-                silent[self._authority.manifest.namespaces[upstream.name]] = _silence(upstream)
+                is_well, name = upstream.state.is_well, self._authority.manifest.namespaces[upstream.name]
+                told = f"upstream {upstream.name!r} lists no tools"
+                silent[name] = told if is_well else standing(upstream)
         library = Library.compile(sources, former.library)
         index = former.index or SearchIndex({}, {})
         index = index.updated({name: each.in_order for name, each in library.namespaces.items()})
         rules = MappingProxyType(denied), MappingProxyType(silent)
         return Snapshot(former.version + 1, library, index, *rules)
-
-    def _offer(self, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
-        offer = self._offers.get(upstream.name)
-        if offer is None or not offer.is_of(self._authority, upstream, observed):
-            offer = self._offers[upstream.name] = make_offer(self._authority, upstream, observed)
-        return offer
 
     def _written(self, library: Library) -> frozenset[Path] | None:
         """The stub files that changed; None if they could not be written."""
@@ -218,12 +212,6 @@ class Catalog:
         except OSError as error:
             log.error("stubs_not_written", reason=error.strerror)
             return None
-
-
-def _silence(upstream: Upstream) -> str:
-    if upstream.state.is_well:
-        return f"upstream {upstream.name!r} lists no tools"
-    return standing(upstream)
 
 
 def standing(upstream: Upstream, max_detail_characters: int | None = None) -> str:
