@@ -3,6 +3,7 @@
 import asyncio
 import asyncio.base_events
 import asyncio.events
+import contextlib
 import math
 import sys
 import time
@@ -95,15 +96,11 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
 
     def _end_leftovers(self) -> None:
         self._calls.end()
-        leftovers = asyncio.all_tasks(self)
-        if not leftovers:
-            return
-        for task in leftovers:
-            task.cancel()
-        try:
-            self.run_until_complete(asyncio.gather(*leftovers, return_exceptions=True))
-        except DeadlockError:
-            return
+        if leftovers := asyncio.all_tasks(self):
+            for task in leftovers:
+                task.cancel()
+            with contextlib.suppress(DeadlockError):
+                self.run_until_complete(asyncio.gather(*leftovers, return_exceptions=True))
 
     def _end_deadlock(self) -> None:
         """Wake the main task with a cancellation, so that the error shows the line where it waits."""

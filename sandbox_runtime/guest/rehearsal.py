@@ -63,14 +63,9 @@ def rehearse(interpreter: Interpreter) -> None:
     """Play everything, while the component is built."""
     for _ in range(_ROUNDS):
         for script in _SCRIPTS:
-            _play(interpreter, script)
+            if "error" not in json.loads(interpreter.prepare(script, "rehearsal git files")):
+                interpreter.execute(json.dumps(_SETTINGS))
     interpreter.forget()
-
-
-def _play(interpreter: Interpreter, script: str) -> None:
-    prepared = json.loads(interpreter.prepare(script, "rehearsal git files"))
-    if "error" not in prepared:
-        interpreter.execute(json.dumps(_SETTINGS))
 
 
 def fill_holes() -> list[object]:

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from sandbox_runtime.guest.errors import ToolError
+from sandbox_runtime.guest.script import FILENAME
 
-SCRIPT_NAME = "script.py"
 _MAX_MESSAGE_CHARS = 2000
 _MAX_TRACEBACK_CHARS = 4000
 _MAX_FRAMES = 100
@@ -56,7 +56,7 @@ def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any
     report = traceback.TracebackException.from_exception(error, limit=-_MAX_FRAMES)
     for part in _parts(report):
         part.stack = traceback.StackSummary.from_list(
-            [frame for frame in part.stack if frame.filename == SCRIPT_NAME]
+            [frame for frame in part.stack if frame.filename == FILENAME]
         )
     line = report.stack[-1].line if report.stack else ""
     return {
@@ -97,13 +97,11 @@ def _message(error: BaseException, report: traceback.TracebackException) -> str:
 def innermost_line(error: BaseException) -> int | None:
     """The last line of the script that an exception passed through."""
     lines = [
-        line
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_filename == SCRIPT_NAME
+        line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == FILENAME
     ]
     if lines:
         return lines[-1]
-    if isinstance(error, SyntaxError) and error.filename == SCRIPT_NAME:
+    if isinstance(error, SyntaxError) and error.filename == FILENAME:
         return error.lineno
     return None
 
