@@ -31,16 +31,12 @@ from upstreams.upstream import Upstream
 
 def listed_tools(upstream: Upstream) -> list[ListedTool]:
     """Those that it lists now, whatever is granted, and the ways to read what else it offers."""
-    names = function_names([tool.name for tool in upstream.tools])
-    return [
-        ListedTool(tool.name, names[tool.name], Hints.of(tool.annotations), _arguments(tool))
-        for tool in upstream.tools
-    ] + LISTED
-
-
-def _arguments(tool: RecordedTool) -> frozenset[str] | None:
-    properties = tool.input_schema.get("properties")
-    return frozenset(properties) if isinstance(properties, dict) and properties else None
+    names, found = function_names([tool.name for tool in upstream.tools]), [*LISTED]
+    for tool in upstream.tools:
+        properties = tool.input_schema.get("properties")
+        arguments = frozenset(properties) if isinstance(properties, dict) and properties else None
+        found.append(ListedTool(tool.name, names[tool.name], Hints.of(tool.annotations), arguments))
+    return found
 
 
 @dataclass(frozen=True)

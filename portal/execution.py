@@ -226,7 +226,9 @@ class Execution:
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
         if refusing and self.authority.manifest.portal.server.check == "strict":
             return _check_error(refusing), []
-        return None, [_told(diagnostic) for diagnostic in diagnostics]
+        hints = [f". {each.hint}" if each.hint else "" for each in diagnostics]
+        told = zip(diagnostics, hints, strict=True)
+        return None, [f"line {each.line}: {each.message}{hint}" for each, hint in told]
 
     def _limits(self, timeout_seconds: float | None) -> tuple[Limits, list[str]]:
         limits = self.authority.manifest.portal.capabilities.limits
@@ -271,28 +273,15 @@ def _refused(ledger: Ledger, error: RunError, notices: Sequence[str] = ()) -> An
     return Answer("refused", ledger.run_id, error=error, notices=tuple(notices))
 
 
-def _told(diagnostic: Diagnostic) -> str:
-    hint = f". {diagnostic.hint}" if diagnostic.hint else ""
-    return f"line {diagnostic.line}: {diagnostic.message}{hint}"
-
-
 def _check_error(diagnostics: list[Diagnostic]) -> RunError:
     lines = [f"line {d.line}: {d.message}" for d in diagnostics[:MAX_DIAGNOSTICS]]
     if len(diagnostics) > MAX_DIAGNOSTICS:
         lines.append(f"and {len(diagnostics) - MAX_DIAGNOSTICS} more")
     hints = dict.fromkeys(d.hint for d in diagnostics[:MAX_DIAGNOSTICS] if d.hint)
     codes = {d.code for d in diagnostics}
-    code = (
-        codes.pop()
-        if len(codes) == 1 and codes <= {"not_granted", "quarantined", "upstream_unavailable"}
-        else "check_failed"
-    )
-    return RunError(
-        code,
-        "Nothing ran. " + "; ".join(lines),
-        line=diagnostics[0].line,
-        hint="\n".join(hints),
-    )
+    is_one = len(codes) == 1 and codes <= {"not_granted", "quarantined", "upstream_unavailable"}
+    code = codes.pop() if is_one else "check_failed"
+    return RunError(code, f"Nothing ran. {'; '.join(lines)}", diagnostics[0].line, "\n".join(hints))
 
 
 def with_effects(error: RunError, ledger: Ledger) -> RunError:

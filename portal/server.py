@@ -163,7 +163,9 @@ def _handled(
         channel = BackChannel()
         async with _notified(portal, context, channel, Ledger()):
             channel.stage("waiting for upstreams")
-            return await _guarded(partial(work, context, params), _internal_error)
+            return await _guarded(
+                partial(work, context, params), lambda _, message: MCPError(INTERNAL_ERROR, message)
+            )
 
     async def handle(context: Context, params: Any) -> Any:
         answer = await _until_disconnected(context, partial(answered, context, params))
@@ -260,10 +262,6 @@ async def _guarded(work: Callable[[], Awaitable[Result]], failed: Callable[[str,
         number = secrets.token_hex(4)
         log.exception("request_failed", number=number, error=type(error).__name__)
         return failed("internal_error", f"the portal failed at this request; its log has it under {number}")
-
-
-def _internal_error(_code: str, message: str) -> Any:
-    return MCPError(INTERNAL_ERROR, message)
 
 
 async def _docs_search(portal: Portal, request: ToolRequest) -> CallToolResult:

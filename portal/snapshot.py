@@ -108,9 +108,9 @@ class Snapshot:
             nearest = "Annotate with dict, or import it under `if TYPE_CHECKING:`."
         else:
             nearest = self._nearest(qualified) if with_nearest else ""
-        return CallError(
-            "unknown_function", message, f'{nearest} Look it up: docs_search(query="{_words(query)}")'.strip()
-        )
+        words = " ".join(re.findall(r"[^\W_]+", query))[:60]
+        hint = f'{nearest} Look it up: docs_search(query="{words}")'.strip()
+        return CallError("unknown_function", message, hint)
 
     def _is_type(self, namespace: str, name: str) -> bool:
         if namespace not in self.library.namespaces or not name.isidentifier():
@@ -129,8 +129,3 @@ class Snapshot:
             return f"Nearest: {', '.join(namespaces)}." if namespaces else ""
         others = f" Or: {', '.join(near[1:])}." if near[1:] else ""
         return f"Nearest: {self.library.functions[near[0]].signature}.{others}"
-
-
-def _words(name: str) -> str:
-    """A search for what a name says."""
-    return " ".join(re.findall(r"[^\W_]+", name))[:60]

@@ -55,7 +55,8 @@ def refusal(response: httpx2.Response, body: bytes, redact: Redaction) -> Upstre
     message = status_line(response)
     if body and kind_of(response) in ("text/plain", "application/json"):
         message += f": {redact.excerpt(body)}"
-    after_seconds = _asked_wait(response)
+    text = response.headers.get("retry-after", "").strip()
+    after_seconds = min(float(text), _DAY_SECONDS) if re.fullmatch(r"\d{1,9}", text) else None
     if after_seconds is not None:
         message += f"; it asks to wait {after_seconds:.0f} s"
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
@@ -96,12 +97,6 @@ def _json_rpc_error(response: httpx2.Response, body: bytes) -> dict[str, Json] |
     error = answer.get("error") if isinstance(answer, dict) else None
     is_whole = isinstance(error, dict) and isinstance(error.get("code"), int) and "message" in error
     return answer if is_whole else None
-
-
-def _asked_wait(response: httpx2.Response) -> float | None:
-    """Seconds, from a Retry-After that is a number; at most a day."""
-    text = response.headers.get("retry-after", "").strip()
-    return min(float(text), _DAY_SECONDS) if re.fullmatch(r"\d{1,9}", text) else None
 
 
 def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None, body: bytes) -> bool:

@@ -9,6 +9,7 @@ them: of a refusal only its code, and the rule in the manifest's own words, are 
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
@@ -63,7 +64,7 @@ class Audit:
             self._sink.append(_stamped(event, **fields))
         except (OSError, ValueError, AuditError) as error:
             if not self._lost:
-                log.error("audit_failed", reason=_reason(error))
+                log.error("audit_failed", reason=getattr(error, "strerror", None) or str(error))
             self._lost += 1
             return False
         return True
@@ -93,47 +94,49 @@ def open_audit(manifest: Manifest) -> Audit:
     return audit
 
 
+@dataclass(eq=False)
 class RunAudit:
     """What is written of one run."""
 
-    def __init__(self, audit: Audit, run_id: str, caller: Caller, profile: str | None) -> None:
-        self._audit = audit
-        self._run_id = run_id
-        self._caller = caller
-        self._profile = profile
-        self._refused = 0
+    audit: Audit
+    run_id: str
+    caller: Caller
+    profile: str | None
+    _refused: int = 0
 
     def began(self, code: str) -> None:
         """A script was handed in; whether it runs is in the line that ends the run."""
-        if self._audit.is_kept:
+        if self.audit.is_kept:
             script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
-            self._audit.note("run_began", run=self._run_id, **self._who(), script=script)
+            self.audit.note("run_began", run=self.run_id, **self._who(), script=script)
 
     def reading(self, function: str) -> None:
         """A client asked for what upstreams offer besides tools; the lines of the request's calls follow."""
-        self._audit.note("read_began", run=self._run_id, **self._who(), function=_cut(function))
+        self.audit.note("read_began", run=self.run_id, **self._who(), function=_cut(function))
 
     def _who(self) -> dict[str, Json]:
-        return {"who": _named(self._caller), "profile": self._profile}
+        return {"who": _named(self.caller), "profile": self.profile}
 
     def ended(self, status: str, code: str, ledger: Ledger) -> None:
         more = {"more_refused": self._refused - MAX_REFUSALS} if self._refused > MAX_REFUSALS else {}
         if not_started := ledger.count("not_started"):
             more["not_started"] = not_started
-        self._audit.note("run_ended", run=self._run_id, status=status, code=code, calls=ledger.calls, **more)
+        self.audit.note("run_ended", run=self.run_id, status=status, code=code, calls=ledger.calls, **more)
 
     def allowed(self, seq: int, function: str, decision: Decision, arguments: Mapping[str, Json]) -> bool:
         """A call is to be sent; whether that is written, or need not be."""
-        if not self._audit.is_kept:
+        if not self.audit.is_kept:
             return True
-        digest = self._digest(arguments)
+        # With the run in it, so that equal arguments of two runs, or of a list of guesses made before, are not.
+        text = json.dumps([self.run_id, arguments], sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256(text.encode()).hexdigest()
         rule = {"decision": "allow", "rule": _cut(decision.rule), "where": _cut(decision.where)}
         return self._call("call_decided", seq, function, arguments=digest, **rule)
 
     def refused(self, seq: int, function: str | None, error: CallError) -> None:
         """A call is not sent. `function` is None where there is no such: its name is what the script wrote."""
         self._refused += 1
-        if self._audit.is_kept and self._refused <= MAX_REFUSALS:
+        if self.audit.is_kept and self._refused <= MAX_REFUSALS:
             self._refusal(seq, function, error)
 
     def outcome(self, entry: Entry) -> None:
@@ -142,7 +145,7 @@ class RunAudit:
         One that was refused after all has the line of a refused call, whatever number of those there is already:
         without it, it would look like one that may have happened.
         """
-        if not self._audit.is_kept:
+        if not self.audit.is_kept:
             return
         if entry.state == "refused" and entry.error is not None:
             self._refusal(entry.seq, entry.request or entry.function, entry.error)
@@ -161,12 +164,7 @@ class RunAudit:
 
     def _call(self, event: str, seq: int, function: str | None, **fields: Json) -> bool:
         named = None if function is None else _cut(function)
-        return self._audit.note(event, run=self._run_id, call=seq, function=named, **fields)
-
-    def _digest(self, arguments: Mapping[str, Json]) -> str:
-        """With the run in it, so that equal arguments of two runs, or of a list of guesses made before, are not."""
-        text = json.dumps([self._run_id, arguments], sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return self.audit.note(event, run=self.run_id, call=seq, function=named, **fields)
 
 
 NO_AUDIT: Final = Audit(None)
@@ -197,10 +195,6 @@ def _named(caller: Caller) -> str:
 
 def _cut(text: str) -> str:
     return text[:MAX_CHARACTERS]
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _file_digest(manifest: Manifest) -> str | None:

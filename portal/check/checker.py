@@ -113,17 +113,16 @@ class Checker:
             found = [*syntax_diagnostics(prepared, snapshot, repairs=self._repairs)]
         is_whole = typed is not None and not any(each.code in _OF_THE_WHOLE_LIBRARY for each in found)
         if typed is None:
-            found += self._unchecked()
+            if not (
+                self._is_outage_told and self._types.is_out
+            ):  # of an outage only the first script is told
+                found.append(_UNCHECKED)
+            self._is_outage_told = self._types.is_out
         else:
             wrong = {(each.line, each.code) for each in found}
             added = TypeFindings(prepared, snapshot, repairs=self._repairs).diagnostics(typed)
             found += (each for each in added if (each.line, each.code) not in wrong)
         return sorted(dict.fromkeys(found), key=lambda each: each.line), is_whole
-
-    def _unchecked(self) -> list[Diagnostic]:
-        """What a script is told whose types were not checked; of an outage only the first one is."""
-        is_told, self._is_outage_told = self._is_outage_told, self._types.is_out
-        return [] if is_told and self._types.is_out else [_UNCHECKED]
 
 
 def _key(prepared: Prepared, library: Library) -> bytes:

@@ -42,7 +42,9 @@ async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the stubs of one namespace or all, or write them as a package; waits for the upstreams they are of."""
-    names = _upstreams(manifest, options)
+    # A package holds all, whatever else is asked.
+    is_of_all = options.namespace is None or options.out is not None
+    names = {name for name, space in manifest.namespaces.items() if is_of_all or space == options.namespace}
     if not manifest.portal.upstreams:
         terminal.note(f"notice: {NO_UPSTREAMS}")
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
@@ -63,13 +65,6 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
         terminal.error(f"{options.out}: {error}")
         return 1
     return 1 if missing else 0
-
-
-def _upstreams(manifest: Manifest, options: Namespace) -> set[str]:
-    """The upstreams whose stubs are asked for. A package holds all, whatever else is asked."""
-    if options.namespace is None or options.out is not None:
-        return set(manifest.namespaces)
-    return {name for name, namespace in manifest.namespaces.items() if namespace == options.namespace}
 
 
 def _put(library: Library, options: Namespace, absent: Set[str], terminal: Terminal) -> None:

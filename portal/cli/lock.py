@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from manifests.json_value import Json
 from manifests.lock import Lock, lock_path
 from manifests.manifest import Manifest
 from manifests.tool_rules import Hints
@@ -45,7 +44,12 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         _show(found, odd, terminal, is_whole=options.verbose)
     chosen = [] if options.diff else _accepted(path, manifest.lock, found, options.accept, terminal)
     if options.json:
-        report = {"file": path.name, "differences": [*map(_fact, found)], "hash": hash_of(found)}
+        told = [
+            {"kind": each.kind, "upstream": each.pin.upstream, "tool": each.pin.tool, "hash": each.hash}
+            | {"changes": [*each.changes()]}
+            for each in found
+        ]
+        report = {"file": path.name, "differences": told, "hash": hash_of(found)}
         accepted = [f"{each.pin.name}@{each.hash}" for each in chosen or ()]
         terminal.json({**report, "suspicious": [*map(str, odd)], "unreachable": silent, "accepted": accepted})
     elif options.diff and found:
@@ -114,8 +118,3 @@ def _accepted(
         f"{path.name} was written by somebody else meanwhile; nothing was accepted. Run lock again"
     )
     return None
-
-
-def _fact(each: Difference) -> Json:
-    where = {"kind": each.kind, "upstream": each.pin.upstream, "tool": each.pin.tool, "hash": each.hash}
-    return {**where, "changes": [*each.changes()]}

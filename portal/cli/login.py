@@ -51,7 +51,11 @@ async def _in(name: str, spec: HttpUpstream, options: Namespace, terminal: Termi
         # Before anybody types a password: an upstream may name whatever authorization server it likes.
         terminal.note(f"To sign in to {name!r} at {issuer}, open this in a browser on this machine:")
         terminal.result(url)
-        if options.browser and _has_browser():
+        # A browser in the terminal would take it away from us.
+        has_browser = (
+            sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        )
+        if options.browser and has_browser:
             webbrowser.open(url)
 
     login = await log_in(spec, show)
@@ -93,8 +97,3 @@ async def _out(name: str, spec: HttpUpstream, terminal: Terminal) -> int:
     )
     terminal.note(f"signed out of {name!r}: the tokens are deleted {told}")
     return 0
-
-
-def _has_browser() -> bool:
-    """Whether one can show itself: a browser in the terminal would take it away from us."""
-    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -3,6 +3,7 @@
 import sys
 from argparse import Namespace
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -25,7 +26,10 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     Exits with 1 if it failed or was refused, 2 if it cannot be read.
     """
     try:
-        code = await anyio.to_thread.run_sync(_code, options.script, abandon_on_cancel=True)
+        read = (
+            sys.stdin.read if options.script == "-" else partial(Path(options.script).read_text, "utf-8-sig")
+        )
+        code = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
     except (OSError, UnicodeDecodeError) as error:
         terminal.error(f"cannot read {options.script}: {error}")
         return 2
@@ -57,10 +61,6 @@ def _interrupted(ledger: Ledger) -> Answer:
         hint = "A call that the ledger calls unknown may have happened: check before running it again."
     error = RunError("cancelled", "the run was interrupted", hint=hint)
     return Answer("error", ledger.run_id, stdout=ledger.stdout, error=error, calls=ledger.rows())
-
-
-def _code(script: str) -> str:
-    return sys.stdin.read() if script == "-" else Path(script).read_text("utf-8-sig")
 
 
 def _tell(answer: Answer, options: Namespace, terminal: Terminal) -> None:

@@ -14,7 +14,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.names import namespace_of
 from manifests.own_files import write_whole
-from manifests.references import SecretReference, VariableReference, env_path, env_text, pieces, read_env
+from manifests.references import VariableReference, env_path, env_text, pieces, read_env
 from manifests.yaml_source import YamlSource, read_yaml
 from portal.importing.servers import LeftOut, Origin, Server, UnfitError, Value, variable_name
 from portal.library.plain_text import is_hidden
@@ -104,7 +104,9 @@ class Target:
                 path = Path(folder) / self.path.name
                 path.write_text(text, "utf-8", newline="")
                 try:
-                    load_manifest(path, {**dict.fromkeys(needed(text), unknown), **values}, _pretended)
+                    # To import is not to run the commands of a manifest that is there.
+                    known = {**dict.fromkeys(needed(text), unknown), **values}
+                    load_manifest(path, known, lambda references, _: dict.fromkeys(references, "unknown"))
                     return
                 except ManifestError as error:
                     problem = error
@@ -247,11 +249,6 @@ def _read(text: str, file: str) -> YamlSource:
     if source.problems:
         raise ManifestError(source.problems, file)
     return source
-
-
-def _pretended(references: Collection[SecretReference], folder: Path) -> Mapping[SecretReference, str]:
-    """To import is not to run the commands of a manifest that is there."""
-    return dict.fromkeys(references, "unknown")
 
 
 def _lines(spec: Mapping[str, Json], indent: str) -> Iterator[str]:

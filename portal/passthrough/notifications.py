@@ -63,11 +63,6 @@ Notification: TypeAlias = Callable[[], Awaitable[None]]
 """Sends one notification."""
 
 
-async def _send_log(context: Context, level: LoggingLevel, logger: str, data: Json) -> None:
-    params = LoggingMessageNotificationParams(level=level, logger=logger, data=data)
-    await context.session.send_notification(LoggingMessageNotification(params=params), context.request_id)
-
-
 class NotificationQueue:
     """Sends notifications in their order: at most `burst` at once, and then so many `per_second` (a token bucket).
 
@@ -166,15 +161,10 @@ def _number(value: float) -> str:
 class LogRelay:
     """Passes on what upstreams log, from `level` on: capped, without their secrets and under the upstream's name."""
 
-    def __init__(
-        self,
-        send: Callable[[LoggingLevel, str, Json], Awaitable[None]],
-        level: LoggingLevel,
-        tasks: TaskGroup,
-    ) -> None:
+    def __init__(self, context: Context, level: LoggingLevel, tasks: TaskGroup) -> None:
         self.level = level
         self._queue = NotificationQueue(tasks, burst=50, per_second=20)
-        self._send = send
+        self._context = context
         self._sent = 0
         self._left_out = 0
 
@@ -182,6 +172,11 @@ class LogRelay:
         """Have what waits sent, and how much is missing."""
         told = f"{self._left_out} log messages of upstreams were left out"
         self._queue.close(partial(self._send, "warning", OWN_LOGGER, told) if self._left_out else None)
+
+    async def _send(self, level: LoggingLevel, logger: str, data: Json) -> None:
+        told = LoggingMessageNotificationParams(level=level, logger=logger, data=data)
+        notification = LoggingMessageNotification(params=told)
+        await self._context.session.send_notification(notification, self._context.request_id)
 
     def note(self, upstream: Upstream, message: LogMessage) -> None:
         # Whether it is sent at all is asked first: what is dropped should cost next to nothing.
@@ -257,7 +252,7 @@ class BackChannel:
             if progress_token_from_params(context.params) is not None:
                 progress = Progress(context.session.report_progress, ledger, tasks, keep_alive_seconds)
             if log_level is not None and self._questions is not None:
-                logs = LogRelay(partial(_send_log, context), log_level, tasks)
+                logs = LogRelay(context, log_level, tasks)
             self._progress, self._logs = progress, logs
             try:
                 yield

@@ -89,8 +89,5 @@ class Pins:
             rule = "its definition nests too deep to be accepted"
         else:
             rule = f"its definition is no longer the one that {lock.file} accepts"
-        return _quarantine(lock, upstream, tool.name, rule)
-
-
-def _quarantine(lock: Lock, upstream: str, tool: str, rule: str) -> Decision:
-    return Decision("deny", rule, lock.where(upstream, tool), _GRANT, is_shown=False, code=QUARANTINED)
+        where = lock.where(upstream, tool.name)
+        return Decision("deny", rule, where, _GRANT, is_shown=False, code=QUARANTINED)

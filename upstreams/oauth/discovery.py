@@ -73,7 +73,9 @@ async def discover(
         OAuthRefusedError: There is none, or one that is not what it should be.
         OAuthUnreachableError: One of them does not answer.
     """
-    challenge = await _challenge(url, headers, http)
+    answer = await http.ask(httpx2.Request("POST", url, json=_PING, headers={**headers, **_ACCEPT}))
+    # Its 401 says where its metadata is.
+    challenge = answer if answer.status_code == HTTPStatus.UNAUTHORIZED else None
     resource = resource_url_from_server_url(url)
     metadata = await _resource_metadata(
         extract_resource_metadata_from_www_auth(challenge) if challenge else None, url, http
@@ -84,13 +86,11 @@ async def discover(
         resource = str(metadata.resource)
     server = await _server(_issuer(metadata, settings), url, http)
     asked = extract_scope_from_www_auth(challenge) if challenge else None
-    return Discovered(server, resource, settings.scope or _scope(asked, metadata, server))
-
-
-async def _challenge(url: str, headers: Mapping[str, str], http: GuardedHttp) -> httpx2.Response | None:
-    """The upstream's 401, which says where its metadata is; None if it asks for nothing."""
-    answer = await http.ask(httpx2.Request("POST", url, json=_PING, headers={**headers, **_ACCEPT}))
-    return answer if answer.status_code == HTTPStatus.UNAUTHORIZED else None
+    scope = settings.scope
+    if not scope and (asked is not None or (metadata is not None and metadata.scopes_supported is not None)):
+        # What the upstream wants, never all that the authorization server has to give.
+        scope = get_client_metadata_scopes(asked, metadata, server, _GRANTS)
+    return Discovered(server, resource, scope)
 
 
 async def _resource_metadata(
@@ -135,14 +135,6 @@ async def _server(issuer: str | None, url: str, http: GuardedHttp) -> OAuthMetad
             raise OAuthRefusedError("the authorization server describes itself as another one")
         return metadata
     raise OAuthRefusedError("the upstream names no authorization server, or one that says nothing of itself")
-
-
-def _scope(
-    asked: str | None, metadata: ProtectedResourceMetadata | None, server: OAuthMetadata
-) -> str | None:
-    """What the upstream wants, never all that the authorization server has to give."""
-    says = asked is not None or (metadata is not None and metadata.scopes_supported is not None)
-    return get_client_metadata_scopes(asked, metadata, server, _GRANTS) if says else None
 
 
 def configured_client(settings: OAuthSettings, server: OAuthMetadata) -> Client:
