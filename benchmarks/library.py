@@ -20,9 +20,8 @@ from typing import Any
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
 from manifests.json_value import Json
-from portal.library.library import Library, LibrarySource
-from portal.library.stubs import write_stubs
-from portal.observed.shape import merged, shape_of
+from portal.library.library import Library, LibrarySource, write_stubs
+from portal.observed import merged, shape_of
 from portal.search.index import SearchIndex
 
 SIZES = (3_231, 6_263, 11_000)

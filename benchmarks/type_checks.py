@@ -16,8 +16,7 @@ from pathlib import Path
 
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
-from portal.library.library import Library
-from portal.library.stubs import write_stubs
+from portal.library.library import Library, write_stubs
 
 SECONDS = 1_800
 

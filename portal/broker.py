@@ -23,7 +23,7 @@ from portal.authority import Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
 from portal.library.arguments import ArgumentError, Repairs, fitted
 from portal.library.function import Function, script_value
-from portal.observed.observations import Observations
+from portal.observed import Observations
 from portal.passthrough.notifications import NO_CLIENT, BackChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.passthrough.resources import ResourceError, Resources, recorded

@@ -18,10 +18,8 @@ from manifests.rule_slips import ListedTool
 from manifests.tool_rules import Hints
 from portal.authority import Authority
 from portal.check.checker import Checker
-from portal.library.library import Library, LibrarySource
-from portal.library.stubs import write_stubs
-from portal.observed.observations import Observations, Observed
-from portal.observed.shape import schema_of
+from portal.library.library import Library, LibrarySource, write_stubs
+from portal.observed import Observations, Observed, schema_of
 from portal.passthrough.resources import LISTED
 from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet

@@ -19,7 +19,7 @@ from portal.catalog import Catalog
 from portal.check.checker import Checker, open_checker
 from portal.docs_search import DocsSearch, ScriptSearch
 from portal.execution import AwaitUpstreams, Execution
-from portal.observed.observations import Observations, ShapeStore, open_observations
+from portal.observed import Observations, ShapeStore, open_observations
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.notifications import LogLevels
 from portal.passthrough.questions import SamplingDepths

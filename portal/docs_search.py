@@ -18,8 +18,8 @@ from portal.catalog import Catalog, standing
 from portal.definitions import DocsSearchRequest, RequestError, docs_search_request
 from portal.errors import NO_UPSTREAMS
 from portal.library.function import Function, short_parameter
+from portal.library.library import portal_functions
 from portal.library.plain_text import escaped
-from portal.library.stubs import portal_functions
 from portal.search.query import asked_name
 from portal.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall

@@ -17,12 +17,11 @@ from portal.audit.audit import NO_AUDIT, Audit, RunAudit
 from portal.authority import Authority, Authorization
 from portal.broker import Broker
 from portal.catalog import Catalog
-from portal.check.checker import Checker
-from portal.check.findings import Diagnostic
+from portal.check.checker import Checker, Diagnostic
 from portal.definitions import ExecuteCode
 from portal.errors import NO_UPSTREAMS
 from portal.ledger import Ledger
-from portal.observed.observations import Observations
+from portal.observed import Observations
 from portal.passthrough.notifications import NO_CLIENT, BackChannel
 from portal.sessions import LOCAL, Caller, SessionError, Sessions, SessionTools
 from portal.snapshot import Snapshot

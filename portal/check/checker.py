@@ -1,20 +1,279 @@
-"""Checks scripts against the library before they run."""
+"""Checks scripts against the library before they run: what is wrong with a use of it, as its syntax and ty show.
 
+ty dislikes much that runs well. Only findings about library calls and their results are passed on.
+"""
+
+import ast
 import hashlib
+import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.lowlevel
 
-from portal.check.findings import Diagnostic, TypeFindings, syntax_diagnostics
+from manifests.json_value import Json
+from manifests.names import STANDARD_LIBRARY
+from manifests.schema_validation import UNKNOWN
 from portal.check.ty_server import Finding, TypeChecker
+from portal.library.arguments import ArgumentError, fitted
+from portal.library.function import Function
 from portal.library.library import Library
 from portal.snapshot import Snapshot
-from sandbox_runtime.result import Prepared
+from sandbox_runtime.calls import CallError
+from sandbox_runtime.result import SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
+
+_MAX_NEAREST: Final = 8
+"""Absent functions of one script for which the nearest are looked for, which takes up to 0.1 s each."""
+
+_CALLERS: Final = frozenset(
+    {"call", "call_tool", "callTool", "call_mcp_tool", "execute_tool", "invoke_tool", "run_tool", "use_tool"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding in the model's terms. If it `refuses`, nothing of the script runs."""
+
+    line: int
+    message: str
+    hint: str
+    refuses: bool
+    code: str
+
+
+def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool) -> Iterator[Diagnostic]:
+    """Absent and refused functions, arguments that cannot fit, and calls that cannot be awaited.
+
+    `repairs` says whether calls are repaired where it is certain what was meant.
+    """
+    for problem in prepared.problems:
+        refuses = problem.line in prepared.certain
+        yield Diagnostic(problem.line, problem.message, problem.hint, refuses, problem.code)
+    told: dict[str, Diagnostic] = {}
+    for use in prepared.uses:
+        absence = _absence(use, snapshot, with_nearest=len(told) < _MAX_NEAREST)
+        if absence is None:
+            yield from _argument_diagnostics(use, prepared, snapshot, repairs=repairs)
+            continue
+        refuses = use.line in prepared.certain
+        former = told.get(absence.message)
+        if former is None or (refuses and not former.refuses):
+            told[absence.message] = Diagnostic(use.line, absence.message, absence.hint, refuses, absence.code)
+    yield from told.values()
+
+
+def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> CallError | None:
+    """Why a function is not there, or may not be called."""
+    is_caller = use.function in _CALLERS and use.namespace not in snapshot.namespaces
+    if not use.namespace or is_caller:
+        return _bare_name(use, snapshot)
+    qualified = f"{use.namespace}.{use.function}"
+    if qualified in snapshot.library.functions and qualified not in snapshot.denied:
+        return None
+    if use.namespace in STANDARD_LIBRARY and use.namespace not in snapshot.namespaces:
+        return CallError(
+            "unknown_function", f"{use.namespace} is not imported", f"Write `import {use.namespace}`."
+        )
+    return snapshot.absence(qualified, with_nearest=with_nearest)
+
+
+def _bare_name(use: LibraryUse, snapshot: Snapshot) -> CallError | None:
+    """A function that is called without its namespace, or by way of a function that there is none of."""
+    message = f"there is no function {use.function!r}"
+    if use.function in _CALLERS:
+        given = (use.arguments or {}).get("*0")
+        name = given if isinstance(given, str) and given in snapshot.library.functions else ""
+        example = snapshot.library.functions[name].signature if name else "await tickets.get_issue(id=3)"
+        return CallError("unknown_function", message, f"Call functions by their names: {example}")
+    meant = [each for each in snapshot.library.functions.values() if each.name == use.function]
+    if not meant:
+        return None  # some other name: Python itself says so
+    return CallError("unknown_function", message, f"Write its namespace: {meant[0].signature}")
+
+
+def _argument_diagnostics(
+    use: LibraryUse, prepared: Prepared, snapshot: Snapshot, *, repairs: bool
+) -> Iterator[Diagnostic]:
+    function = snapshot.library.functions.get(f"{use.namespace}.{use.function}")
+    if function is None or use.arguments is None:
+        return
+    error = argument_error(function, use.arguments, repairs=repairs)
+    if error is not None:
+        refuses = use.line in prepared.certain
+        yield Diagnostic(use.line, str(error), error.hint, refuses, "invalid_arguments")
+
+
+def argument_error(
+    function: Function, arguments: Mapping[str, Json], *, repairs: bool
+) -> ArgumentError | None:
+    """Why a call would be refused, whatever the unknown values among its arguments are."""
+    given = {name: _known(value) for name, value in arguments.items() if name != SPREAD}
+    if SPREAD in arguments:
+        given = {each.name: UNKNOWN for each in function.parameters if each.required} | given
+    try:
+        fitted(function, given, repairs=repairs)
+    except ArgumentError as error:
+        return error
+    return None
+
+
+def _known(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_known(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _known(item) for key, item in value.items()}
+    return UNKNOWN if value == UNKNOWN_VALUE else value
+
+
+_ARGUMENT: Final = re.compile(
+    r"^Argument to function `(\w+)` is incorrect: Expected `(.*)`, found `(.*)`$", re.MULTILINE
+)
+_UNKNOWN_KEY: Final = re.compile(
+    r'^Unknown key "([^"]*)" for TypedDict `(\w+)`(?: - did you mean "([^"]*)"\?)?'
+)
+_NO_ATTRIBUTE: Final = re.compile(r"^Object of type `(?:list\[)?(\w+)\]?` has no attribute `(\w+)`")
+_COROUTINE: Final = re.compile(r"^(?:Cannot subscript object|Object) of type `CoroutineType\[")
+_KEYWORD: Final = re.compile(r"(\w+)\s*=")
+_ASSIGNED: Final = re.compile(r"\s*\]\s*[-+*/|&]?=(?!=)")
+_TYPED_DICT: Final = re.compile(r"^(?:class (\w+)\(\w+.*\):|(\w+) = \w+\(\"\w+\", \{)$", re.MULTILINE)
+_KINDS: Final = {
+    "str": "str",
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "list": "list",
+    "dict": "dict",
+}
+_FITTING: Final[Mapping[str, Set[str]]] = {
+    "str": {"str", "int"},
+    "int": {"int", "float", "str"},
+    "float": {"int", "float", "str"},
+    "bool": {"bool", "str"},
+    "list": {"str", "int", "float", "bool", "list", "dict"},
+    "dict": {"dict", "str"},
+    "None": {"None"},
+}
+"""What may be sent where a kind is wanted, also after a repair."""
+_AWAIT: Final = (
+    "Write `await` before the call. Where none may stand, call it in an `async def` or a list comprehension."
+)
+
+
+class TypeFindings:
+    """Reads what ty found in one script."""
+
+    def __init__(self, prepared: Prepared, snapshot: Snapshot, *, repairs: bool) -> None:
+        self._prepared = prepared
+        self._snapshot = snapshot
+        self._repairs = repairs
+        self._lines = prepared.source.split("\n")
+        library = snapshot.library
+        modules = (library.module(name) for name in prepared.names & library.namespaces.keys())
+        self._typed_dicts = {
+            first or second for module in modules for first, second in _TYPED_DICT.findall(module)
+        }
+
+    def diagnostics(self, findings: Iterable[Finding]) -> Iterator[Diagnostic]:
+        readers = {
+            "invalid-argument-type": self._argument,
+            "invalid-typed-dict-key": self._key,
+            "missing-attribute": self._attribute,
+        }
+        for finding in findings:
+            if _COROUTINE.match(finding.message):
+                yield self._told(
+                    finding, "a call is used as its value without being awaited", _AWAIT, "not_awaited"
+                )
+            elif finding.rule in readers:
+                yield from readers[finding.rule](finding)
+
+    def _told(self, finding: Finding, message: str, hint: str, code: str) -> Diagnostic:
+        return Diagnostic(finding.line, message, hint, finding.line in self._prepared.certain, code)
+
+    def _key(self, finding: Finding) -> Iterator[Diagnostic]:
+        """A field that a result does not declare: a notice, because results may hold more than they declare."""
+        matched = _UNKNOWN_KEY.match(finding.message)
+        behind = self._lines[finding.end_line - 1][finding.end_column :]
+        if matched is not None and matched[2] in self._typed_dicts and not _ASSIGNED.match(behind):
+            near = f"Did you mean {matched[3]!r}?" if matched[3] else ""
+            message = f"{matched[1]!r} is not among the known fields of {matched[2]}"
+            yield Diagnostic(finding.line, message, near, False, "unknown_field")
+
+    def _attribute(self, finding: Finding) -> Iterator[Diagnostic]:
+        matched = _NO_ATTRIBUTE.match(finding.message)
+        if matched is not None and matched[1] in self._typed_dicts:
+            hint = "Write len(...)." if matched[2] == "length" else f'Write ["{matched[2]}"].'
+            message = f"{matched[1]} is plain data: it has no attribute {matched[2]!r}"
+            yield self._told(finding, message, hint, "unknown_field")
+
+    def _argument(self, finding: Finding) -> Iterator[Diagnostic]:
+        """An argument whose type cannot fit. What is written out was held against the schema without ty."""
+        matched = _ARGUMENT.match(finding.message)
+        keyword = _KEYWORD.match(self._lines[finding.line - 1], finding.column)
+        use = self._use(matched[1], finding, keyword[1]) if matched and keyword else None
+        if matched is None or keyword is None or use is None or use.arguments is None:
+            return
+        function = self._snapshot.library.functions[f"{use.namespace}.{use.function}"]
+        if matched[3].startswith("Literal["):
+            errors = [
+                argument_error(function, {**use.arguments, keyword[1]: value}, repairs=self._repairs)
+                for value in _literals(matched[3])
+            ]
+            if errors and errors[0] is not None and None not in errors:
+                yield self._told(finding, str(errors[0]), errors[0].hint, "invalid_arguments")
+            return
+        wanted, found = self._kinds(matched[2]), self._kinds(matched[3])
+        if wanted and found and found.isdisjoint(kind for each in wanted for kind in _FITTING[each]):
+            message = f"{function.qualified}: {keyword[1]} is {matched[3].rstrip('*')}, not {matched[2]}"
+            yield self._told(finding, message, function.signature, "invalid_arguments")
+
+    def _use(self, function: str, finding: Finding, keyword: str) -> LibraryUse | None:
+        """The call that an argument belongs to."""
+        functions = self._snapshot.library.functions
+        for use in self._prepared.uses:
+            is_there = use.function == function and use.line <= finding.line <= use.end_line
+            if is_there and keyword in (use.arguments or {}) and f"{use.namespace}.{function}" in functions:
+                return use
+        return None
+
+    def _kinds(self, written: str) -> Set[str]:
+        """The kinds of JSON that a type as ty writes it can be; none if it has another among them."""
+        kinds = set()
+        for part in _parts(written):
+            name = part.partition("[")[0].rstrip("*")
+            kind = "dict" if name in self._typed_dicts else _KINDS.get(name)
+            if name == "Literal":
+                kind = "str" if part.startswith('Literal["') else None
+            if kind is None and name != "None":
+                return set()
+            kinds.add(kind or "None")
+        return kinds
+
+
+def _literals(written: str) -> list[Json]:
+    """The values of `Literal["a", 1]`; none if they cannot be read."""
+    try:
+        values: list[Json] = ast.literal_eval(written.removeprefix("Literal"))
+    except (ValueError, SyntaxError):
+        return []
+    return values
+
+
+def _parts(written: str) -> Iterator[str]:
+    """The members of a union: `str` and `list[int | None]` of `str | list[int | None]`."""
+    start = depth = 0
+    for at, each in enumerate(written):
+        depth += (each in "[(") - (each in "])")
+        if each == "|" and depth == 0:
+            yield written[start:at].strip()
+            start = at + 1
+    yield written[start:].strip()
+
 
 MAX_SOURCE_CHARACTERS: Final = 100_000
 """Of a longer script the types are not checked."""

@@ -21,8 +21,7 @@ from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
 from portal.errors import NO_UPSTREAMS
 from portal.library.plain_text import MARK
-from portal.pinning.pins import QUARANTINED, pins_of
-from portal.pinning.review import suspicions
+from portal.pinning import QUARANTINED, pins_of, suspicions
 from upstreams.upstream import Upstream
 
 WARNED: Final = 3

@@ -8,8 +8,7 @@ from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import open_portal
 from portal.definitions import RequestError, docs_search_request
 from portal.errors import NO_UPSTREAMS
-from portal.library.library import Library
-from portal.library.stubs import ForeignFileError, write_stubs
+from portal.library.library import ForeignFileError, Library, write_stubs
 
 
 async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:

@@ -12,8 +12,16 @@ from portal.cli.check import declared
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import open_portal
 from portal.library.plain_text import first_sentence
-from portal.pinning.pins import pins_of
-from portal.pinning.review import Difference, Suspicion, accept, differences, hash_of, meant, suspicions
+from portal.pinning import (
+    Difference,
+    Suspicion,
+    accept,
+    differences,
+    hash_of,
+    meant,
+    pins_of,
+    suspicions,
+)
 
 DIFFERENT: Final = 1
 """The exit status of `lock --diff` when something differs."""

@@ -4,7 +4,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.lock import Pin
-from portal.pinning.review import differences, suspicions
+from portal.pinning import differences, suspicions
 
 
 def shown(before: Pin, now: Pin) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.lock import Pin
-from portal.pinning.review import Difference, differences, hash_of, meant
+from portal.pinning import Difference, differences, hash_of, meant
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import raw, raw_tools, write_manifest
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from manifests.decision import Decision
 from manifests.grants import Limits
 from manifests.json_value import Json
-from portal.library.library import Library, LibrarySource
-from portal.library.stubs import write_stubs
+from portal.library.library import Library, LibrarySource, write_stubs
 from portal.snapshot import Snapshot
 from sandbox_runtime.guest.names import Names
 from sandbox_runtime.guest.script import Script

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.check.checker import Checker, open_checker
-from portal.check.findings import Diagnostic
+from portal.check.checker import Checker, Diagnostic, open_checker
 from portal.library.library import Library, LibrarySource
 from tests.portal.check.small_library import prepared, snapshot, stubs
 from tests.portal.library.test_recorded_registries import RECORDED, registry

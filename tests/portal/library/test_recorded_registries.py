@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from manifests.names import namespace_of
-from portal.library.library import Library, LibrarySource
-from portal.library.stubs import write_stubs
+from portal.library.library import Library, LibrarySource, write_stubs
 from tests.portal.library.test_stub_package import type_errors
 from upstreams.tools import RecordedTool
 

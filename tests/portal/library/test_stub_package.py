@@ -2,8 +2,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from portal.library.library import Library
-from portal.library.stubs import write_stubs
+from portal.library.library import Library, write_stubs
 from tests.portal.library.sample_tools import arguments, library, tool
 
 TEXT = {"type": "string"}

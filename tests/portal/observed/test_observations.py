@@ -7,8 +7,14 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.observed.observations import Observations, Observed, ShapeStore, mismatch, open_observations
-from portal.observed.shape import shape_of
+from portal.observed import (
+    Observations,
+    Observed,
+    ShapeStore,
+    mismatch,
+    open_observations,
+    shape_of,
+)
 from tests.portal.library.sample_tools import function
 
 FORMER, CURRENT = function(description="Former."), function(description="Current.")

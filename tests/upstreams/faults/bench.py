@@ -15,7 +15,7 @@ from portal.authority import Authority, Authorization, CallRates
 from portal.broker import Broker
 from portal.catalog import Catalog
 from portal.ledger import Ledger
-from portal.observed.observations import Observations
+from portal.observed import Observations
 from sandbox_runtime.calls import ToolCall
 from tests.portal.peers import write_manifest
 from tests.upstreams.faults.http_server import FaultyHttpServer
