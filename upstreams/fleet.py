@@ -135,7 +135,7 @@ def _wire_opener(
             return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
 
         return start
-    credentials = HttpCredentials(spec.headers, configured, redact, renew)
+    credentials = HttpCredentials(spec, configured, redact, renew)
     if spec.oauth is not None:
         # Here, because no other upstream has need of what it imports.
         from upstreams.oauth.tokens import OAuthTokens

@@ -11,7 +11,7 @@ import ssl
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from http import HTTPStatus
 from typing import ClassVar, Final
 from urllib.parse import urljoin
@@ -36,7 +36,7 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.health import Diagnostics
-from upstreams.http_credentials import Admission, HttpCredentials
+from upstreams.http_credentials import HttpCredentials
 from upstreams.http_errors import SESSION_HEADER, described_http, error_of, kind_of, refusal, status_line
 from upstreams.messages import InboundLimits, MessageReader
 from upstreams.wire import Wire
@@ -135,9 +135,9 @@ class HttpTransport(AsyncResource):
         self._client = client
         self._tasks = tasks
         self._diagnostics = diagnostics
-        self._admission = Admission(spec.url, credentials)
+        self._credentials = credentials
         self._limits = InboundLimits(spec.message_bytes)
-        self._reader = MessageReader(self._limits, diagnostics, self._admission.masked)
+        self._reader = MessageReader(self._limits, diagnostics, self._credentials.masked)
         self._inbox, received = anyio.create_memory_object_stream[SessionMessage]()
         self.wire = Wire(received, self, self._limits, closes_requests=self.closes_requests)
         self._session = ""
@@ -178,8 +178,7 @@ class HttpTransport(AsyncResource):
 
     async def _request(self, method: str, headers: Mapping[str, str], body: bytes = b"") -> httpx2.Response:
         request = self._client.build_request(method, self._url, headers=headers, content=body or None)
-        send = partial(self._client.send, stream=True, follow_redirects=False)
-        return await self._admission.send(request, send)
+        return await self._credentials.send(request, self._client)
 
     async def _tell(self, item: SessionMessage) -> None:
         """Send what has no answer: a notification or a reply."""
@@ -297,7 +296,7 @@ class StreamableHttp(HttpTransport):
                     add(len(piece))
                     body += piece
             return bytes(body)
-        start, redact = self._admission.masked(await _beginning(response)), self._diagnostics.redact
+        start, redact = self._credentials.masked(await _beginning(response)), self._diagnostics.redact
         if not response.is_error:
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'of no type'} instead of JSON: {redact.excerpt(start)!r}"
@@ -391,7 +390,7 @@ class HttpWithSse(HttpTransport):
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamSessionError("no longer knows this session")
         if response.is_error:
-            raise refusal(response, self._admission.masked(body), self._diagnostics.redact)
+            raise refusal(response, self._credentials.masked(body), self._diagnostics.redact)
 
 
 class _EventLines(httpx2.AsyncByteStream):

@@ -1,7 +1,7 @@
 """What a request to an upstream carries so that it is let in, and what can be done when it is not."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, TypeAlias
@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import anyio
 import httpx2
 
+from manifests.upstream_sections import HttpUpstream
 from upstreams.errors import UpstreamRefusedError
 from upstreams.redaction import Redaction
 
@@ -28,33 +29,55 @@ RENEWAL_PAUSE_SECONDS: Final = 60.0
 """An upstream that answers 401 has the operator's commands run again at most this often."""
 
 
-Sender: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
-
 _MAX_REDIRECTS: Final = 5
 
 
 class HttpCredentials:
     """The credentials of one upstream, for all of its connections: the manifest's `headers`.
 
-    `renew` gets those anew that hold a secret of a command or the keyring. `secrets` are what references in this
-    upstream's entry stood for, in `headers` and elsewhere.
+    They are sent to its own origin, and nowhere else. `renew` gets those anew that hold a secret of a command or the
+    keyring. `secrets` are what references in this upstream's entry stood for, in `headers` and elsewhere.
     """
 
     def __init__(
         self,
-        headers: Mapping[str, str],
+        spec: HttpUpstream,
         secrets: Collection[str],
         redact: Redaction,
         renew: HeaderRenewal | None = None,
     ) -> None:
-        self._headers = dict(headers)
-        self._secrets = secrets
-        self._sent = deque([frozenset(secrets)], maxlen=2)
-        """Those of now and the ones before, which a slow answer may still repeat."""
+        self._url = httpx2.URL(spec.url)
+        self._headers: Mapping[str, str] = spec.headers
+        self._secrets = frozenset(secrets)
+        self._sent = deque[Collection[str]](maxlen=2)
+        """What was learnt last, and before, which a slow answer may still repeat."""
+        self._mask = Redaction(secrets)
         self._redact = redact
         self._renew_headers = renew
         self._renewed_at = -RENEWAL_PAUSE_SECONDS
         self._lock = anyio.Lock()
+
+    async def send(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
+        """Send a request, and follow redirects that keep its method; the body is not read yet.
+
+        After a 401, which says that nothing was done, it is sent once more if there are other credentials.
+
+        Raises:
+            UpstreamError: There are no credentials, or it leads to another server.
+            httpx2.RequestError: It was not sent, or not answered.
+        """
+        response = await self._admitted(request, client)
+        for _ in range(_MAX_REDIRECTS):
+            following = response.next_request
+            if following is None or following.method != request.method:
+                break
+            await response.aclose()
+            response = await self._admitted(following, client)
+        return response
+
+    def masked(self, text: bytes) -> bytes:
+        """JSON that the server sent, without the secrets that it was sent."""
+        return self._mask.in_json(text)
 
     async def headers(self) -> Mapping[str, str]:
         """What to send now in place of configured headers of the same name. Raises UpstreamError: there is none."""
@@ -73,67 +96,33 @@ class HttpCredentials:
             self._renewed_at = anyio.current_time()
             if renewed is None or renewed.headers.items() <= self._headers.items():
                 return False
-            self._redact.add(renewed.secrets)
+            self._learn(renewed.secrets)
             self._headers = {**self._headers, **renewed.headers}
-            self._sent.append(frozenset((*self._secrets, *renewed.secrets)))
             return True
 
     def accepted(self, sent: Mapping[str, str]) -> None:
         """An answer came that was no 401."""
 
-    def tokens(self) -> Iterable[str]:
-        """What was sent lately, and no answer may bring to a script."""
-        return frozenset().union(*self._sent)
+    def _learn(self, secrets: Collection[str]) -> None:
+        """Mask what will be sent from now on."""
+        self._redact.add(secrets)
+        self._sent.append(secrets)
+        self._mask = Redaction(self._secrets.union(*self._sent))
 
-
-class Admission:
-    """Sends requests with the credentials of one upstream: to its own origin, and nowhere else."""
-
-    def __init__(self, url: str, credentials: HttpCredentials) -> None:
-        self._url = httpx2.URL(url)
-        self._credentials = credentials
-        self._tokens: frozenset[str] = frozenset()
-        self._redact = Redaction(())
-
-    async def send(self, request: httpx2.Request, send: Sender) -> httpx2.Response:
-        """Send a request, and follow redirects that keep its method.
-
-        After a 401, which says that nothing was done, it is sent once more if there are other credentials.
-
-        Raises:
-            UpstreamError: There are no credentials, or it leads to another server.
-            httpx2.RequestError: As of `send`.
-        """
-        response = await self._admitted(request, send)
-        for _ in range(_MAX_REDIRECTS):
-            following = response.next_request
-            if following is None or following.method != request.method:
-                break
-            await response.aclose()
-            response = await self._admitted(following, send)
-        return response
-
-    async def _admitted(self, request: httpx2.Request, send: Sender) -> httpx2.Response:
+    async def _admitted(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
         if not _is_within(self._url, request.url):
             raise UpstreamRefusedError("leads to another server, which gets neither requests nor credentials")
-        sent = await self._credentials.headers()
-        request.headers.update(sent)
-        response = await send(request)
-        if response.status_code == HTTPStatus.UNAUTHORIZED and await self._credentials.renewed(sent):
-            await response.aclose()
-            sent = await self._credentials.headers()
+        for is_last in (False, True):
+            sent = await self.headers()
             request.headers.update(sent)
-            response = await send(request)
-        if response.status_code != HTTPStatus.UNAUTHORIZED:
-            self._credentials.accepted(sent)
+            response = await client.send(request, stream=True, follow_redirects=False)
+            if response.status_code != HTTPStatus.UNAUTHORIZED:
+                self.accepted(sent)
+                break
+            if is_last or not await self.renewed(sent):
+                break
+            await response.aclose()
         return response
-
-    def masked(self, text: bytes) -> bytes:
-        """JSON that a server sent, without the tokens that it was sent."""
-        tokens = frozenset(self._credentials.tokens())
-        if tokens != self._tokens:
-            self._tokens, self._redact = tokens, Redaction(tokens)
-        return self._redact.in_json(text)
 
 
 def _is_within(own: httpx2.URL, url: httpx2.URL) -> bool:

@@ -28,19 +28,16 @@ from mcp.shared.auth import OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from manifests.upstream_sections import OAuthSettings
+from manifests.upstream_sections import HttpUpstream, OAuthSettings
 from upstreams.oauth.http import GuardedHttp, OAuthRefusedError, OAuthUnreachableError
+
+CODE: Final = re.compile(r"[a-z_]{1,64}")
+"""A word of OAuth for an error. Of what a stranger says nothing else is shown."""
 
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
 _GRANTS: Final = ["authorization_code", "refresh_token"]
-_CODE: Final = re.compile(r"[a-z_]{1,64}")
-_MALFORMED: Final = "invalid_request"
 _LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
-"""Words of OAuth that say no for now."""
-_BUSY: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
-_STATUSES_OF_NO: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED)
-"""A no has one of these (RFC 6749, 5.2); others without a word of OAuth come of a gateway, or of a deployment."""
 
 AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
 
@@ -64,32 +61,29 @@ class Discovered:
     scope: str | None
 
 
-async def discover(
-    url: str, headers: Mapping[str, str], settings: OAuthSettings, http: GuardedHttp
-) -> Discovered:
+async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
     """Ask the upstream, then the authorization server that it names; only the manifest's, if that names one.
 
     Raises:
         OAuthRefusedError: There is none, or one that is not what it should be.
         OAuthUnreachableError: One of them does not answer.
     """
-    answer = await http.ask(httpx2.Request("POST", url, json=_PING, headers={**headers, **_ACCEPT}))
-    # Its 401 says where its metadata is.
-    challenge = answer if answer.status_code == HTTPStatus.UNAUTHORIZED else None
+    url, settings = spec.url, spec.oauth or OAuthSettings()
+    answer = await http.ask(httpx2.Request("POST", url, json=_PING, headers={**spec.headers, **_ACCEPT}))
+    told, wanted = None, None
+    if answer.status_code == HTTPStatus.UNAUTHORIZED:
+        told, wanted = extract_resource_metadata_from_www_auth(answer), extract_scope_from_www_auth(answer)
     resource = resource_url_from_server_url(url)
-    metadata = await _resource_metadata(
-        extract_resource_metadata_from_www_auth(challenge) if challenge else None, url, http
-    )
+    metadata = await _resource_metadata(told, url, http)
     if metadata is not None:
         if not check_resource_allowed(resource, str(metadata.resource)):
             raise OAuthRefusedError("what the upstream says of itself is about another server")
         resource = str(metadata.resource)
     server = await _server(_issuer(metadata, settings), url, http)
-    asked = extract_scope_from_www_auth(challenge) if challenge else None
     scope = settings.scope
-    if not scope and (asked is not None or (metadata is not None and metadata.scopes_supported is not None)):
+    if not scope and (wanted is not None or (metadata is not None and metadata.scopes_supported is not None)):
         # What the upstream wants, never all that the authorization server has to give.
-        scope = get_client_metadata_scopes(asked, metadata, server, _GRANTS)
+        scope = get_client_metadata_scopes(wanted, metadata, server, _GRANTS)
     return Discovered(server, resource, scope)
 
 
@@ -150,46 +144,18 @@ def configured_client(settings: OAuthSettings, server: OAuthMetadata) -> Client:
 async def request_token(
     http: GuardedHttp, endpoint: str, client: Client, form: Mapping[str, str | None]
 ) -> OAuthToken:
-    """Ask for a token by any grant; what is None in the form is left out.
-
-    Raises:
-        OAuthRefusedError: The server says no; `code` is its reason.
-        OAuthUnreachableError: There is no usable answer.
-    """
-    answer = await http.ask(_request(endpoint, client, form))
-    if answer.is_success:
-        try:
-            return OAuthToken.model_validate_json(answer.content)
-        except ValidationError:
-            if _error_code(answer.content):  # some tell it with HTTP 200
-                raise refusal(answer) from None
-            raise OAuthUnreachableError("the authorization server answered with no token") from None
-    raise refusal(answer)
-
-
-async def revoke_token(http: GuardedHttp, endpoint: str, client: Client, token: str, kind: str) -> None:
-    """Have a token forgotten where it came from; `kind` is access_token or refresh_token. Raises OAuthError."""
-    form = {"token": token, "token_type_hint": kind}
-    answer = await http.ask(_request(endpoint, client, form))
-    is_malformed = not answer.is_success and _error_code(answer.content) == _MALFORMED
-    if is_malformed and client.auth_method != "client_secret_post":
-        # Servers on the Python SDK (2.3) want the field of clients, too, that have no secret or send it elsewhere.
-        answer = await http.ask(_request(endpoint, client, {**form, "client_secret": ""}))
-    if not answer.is_success:
+    """Ask for a token by any grant; what is None in the form is left out. Raises OAuthError."""
+    answer = await http.ask(form_request(endpoint, client, form))
+    if not answer.is_success or error_code(answer):  # some tell it with HTTP 200
         raise refusal(answer)
+    try:
+        return OAuthToken.model_validate_json(answer.content)
+    except ValidationError:
+        raise OAuthUnreachableError("the authorization server answered with no token") from None
 
 
-def refusal(answer: httpx2.Response) -> OAuthRefusedError | OAuthUnreachableError:
-    """What an answer means that does not hold what was asked for. Of its text only OAuth's own word is shown."""
-    code = _error_code(answer.content)
-    said = f"the authorization server says {code or f'HTTP {answer.status_code}'}"
-    has_said_no = bool(code) or answer.status_code in _STATUSES_OF_NO
-    if answer.is_server_error or answer.status_code in _BUSY or code in _LATER or not has_said_no:
-        return OAuthUnreachableError(said)
-    return OAuthRefusedError(said, code=code)
-
-
-def _request(endpoint: str, client: Client, form: Mapping[str, str | None]) -> httpx2.Request:
+def form_request(endpoint: str, client: Client, form: Mapping[str, str | None]) -> httpx2.Request:
+    """A form that the client sends to an endpoint of its authorization server."""
     data = {name: value for name, value in form.items() if value is not None}
     data["client_id"] = client.client_id
     headers = {"Accept": "application/json"}
@@ -202,13 +168,27 @@ def _request(endpoint: str, client: Client, form: Mapping[str, str | None]) -> h
     return httpx2.Request("POST", endpoint, data=data, headers=headers)
 
 
+def refusal(answer: httpx2.Response) -> OAuthRefusedError | OAuthUnreachableError:
+    """What an answer means that does not hold what was asked for.
+
+    A no is a word of OAuth, or has HTTP 400 or 401 (RFC 6749, 5.2); other statuses come of a gateway or a deployment.
+    """
+    code, status = error_code(answer), answer.status_code
+    said = f"the authorization server says {code or f'HTTP {status}'}"
+    is_later = code in _LATER or answer.is_server_error or status in (408, 429)
+    if is_later or not (code or status in (400, 401)):
+        return OAuthUnreachableError(said)
+    return OAuthRefusedError(said, code=code)
+
+
 class _Refusal(BaseModel):
     error: str
 
 
-def _error_code(body: bytes) -> str:
+def error_code(answer: httpx2.Response) -> str:
+    """OAuth's word for what went wrong; "" if nothing did, or it gives none."""
     try:
-        code = _Refusal.model_validate_json(body).error
+        code = _Refusal.model_validate_json(answer.content).error
     except ValidationError:
         return ""
-    return code if _CODE.fullmatch(code) else ""
+    return code if CODE.fullmatch(code) else ""

@@ -8,7 +8,8 @@ followed, no answer read without end. Errors hold no token, code or secret, and 
 
 import socket
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Final
 from urllib.parse import urlsplit
@@ -24,8 +25,6 @@ from upstreams.http import trusted_authorities
 
 class OAuthError(Exception):
     """There is no token to be had."""
-
-    hint = ""
 
 
 class OAuthRefusedError(OAuthError):
@@ -77,14 +76,19 @@ async def open_guarded_http(
         verify=trusted_authorities(),
     )
     # Not as an argument: given a transport HTTPX asks no proxy of the environment any more.
-    client._transport = _GuardedTransport(network)
+    client._transport = transport = httpx2.AsyncHTTPTransport(verify=trusted_authorities())
+    # HTTPX cannot be given a network.
+    transport._pool = httpcore2.AsyncConnectionPool(
+        ssl_context=trusted_authorities(), http2=False, network_backend=network
+    )
     async with client:
         try:
-            yield GuardedHttp(client, upstream_url, network)
+            yield GuardedHttp(client, network, urlsplit(upstream_url).scheme == "http")
         except (httpx2.InvalidURL, ValueError):
             raise OAuthRefusedError("the upstream leads to a URL that makes no sense") from None
 
 
+@dataclass(frozen=True)
 class GuardedHttp:
     """The HTTP client of OAuth for one upstream.
 
@@ -92,10 +96,9 @@ class GuardedHttp:
     itself is there. Redirects are answers like any other.
     """
 
-    def __init__(self, client: httpx2.AsyncClient, upstream_url: str, network: "GuardedNetwork") -> None:
-        self._client = client
-        self._network = network
-        self._may_be_local = urlsplit(upstream_url).scheme == "http"
+    client: httpx2.AsyncClient
+    network: "GuardedNetwork"
+    may_be_local: bool
 
     async def ask(self, request: httpx2.Request) -> httpx2.Response:
         """The answer, read whole.
@@ -109,16 +112,14 @@ class GuardedHttp:
         try:
             with anyio.fail_after(REQUEST_SECONDS):
                 if is_address(host):  # which a proxy would be asked for without a look
-                    await self._network.addresses(host, request.url.port or 443)
-                response = await self._client.send(request, stream=True)
-                try:
+                    await self.network.addresses(host, request.url.port or 443)
+                response = await self.client.send(request, stream=True)
+                async with aclosing(response):
                     async for chunk in response.aiter_raw():
                         body += chunk
                         if len(body) > MAX_ANSWER_BYTES:
                             told = f"the answer of {host} is longer than {MAX_ANSWER_BYTES} bytes"
                             raise OAuthUnreachableError(told)
-                finally:
-                    await response.aclose()
         except TimeoutError:
             raise OAuthUnreachableError(f"{host} gave no answer within {REQUEST_SECONDS:g} s") from None
         except (httpx2.RequestError, OSError) as error:
@@ -127,29 +128,17 @@ class GuardedHttp:
         return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
 
     def checked(self, url: str) -> str:
-        """The host of a URL that may be asked, or shown to a browser. Raises OAuthRefusedError: it may not."""
+        """The host of a URL that may be asked, or shown to a browser.
+
+        Raises:
+            OAuthRefusedError: It may not.
+            ValueError: It is no URL, or its port is impossible.
+        """
         parts = urlsplit(url)
-        host = parts.hostname or ""
-        is_safe = is_safe_for_tokens(url) and (parts.scheme == "https" or self._may_be_local)
-        if not is_safe or not host or parts.username is not None:
+        is_safe = is_safe_for_tokens(url) and (parts.scheme == "https" or self.may_be_local)
+        if not is_safe or not parts.hostname or parts.username is not None or parts.port == 0:
             raise OAuthRefusedError("the upstream leads to a URL that is not https:// and will not be asked")
-        try:
-            _ = parts.port
-        except ValueError:
-            raise OAuthRefusedError("the upstream leads to a URL with an impossible port") from None
-        return host[:100]
-
-
-class _GuardedTransport(httpx2.AsyncHTTPTransport):
-    def __init__(self, network: "GuardedNetwork") -> None:
-        # Not the constructor of HTTPX, which cannot be given a network.
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=trusted_authorities(), http2=False, network_backend=network
-        )
-
-
-def _is_public(address: Address) -> bool:
-    return reach_of(address) is Reach.PUBLIC or address in _MADE_UP
+        return parts.hostname[:100]
 
 
 class GuardedNetwork(httpcore2.AnyIOBackend):
@@ -177,9 +166,8 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
         if host in self._own:
             return found
         is_near = any([await self._is_near(own) for own in self._own])
-        allowed = [
-            each for each in found if _is_public(each) or (is_near and reach_of(each) is Reach.PRIVATE)
-        ]
+        reaches = {Reach.PUBLIC, Reach.PRIVATE} if is_near else {Reach.PUBLIC}
+        allowed = [each for each in found if reach_of(each) in reaches or each in _MADE_UP]
         if not allowed:
             raise OAuthRefusedError(
                 f"the upstream leads to {host[:100]}, which is at an address that is not public and will not be asked; "
@@ -221,8 +209,5 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
 
     async def _looked_up(self, host: str, port: int) -> Sequence[Address]:
         if host not in self._found:
-            found = tuple(dict.fromkeys(await self._resolve(host, port)))
-            if not found:
-                raise OSError("no addresses")
-            self._found[host] = found
+            self._found[host] = tuple(dict.fromkeys(await self._resolve(host, port)))
         return self._found[host]

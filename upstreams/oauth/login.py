@@ -4,33 +4,33 @@ Source: RFC 6749, RFC 7636 (PKCE), RFC 7591 (registration), RFC 8252 (native app
 MCP 2026-07-28, basic/authorization.
 """
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeAlias
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import anyio
-from anyio.abc import SocketAttribute, SocketStream
 from mcp.client.auth import OAuthFlowError, PKCEParameters
 from mcp.client.auth.utils import (
     create_client_registration_request,
     handle_registration_response,
-    should_use_client_metadata_url,
     validate_authorization_response_iss,
 )
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
 from pydantic import AnyUrl, ValidationError
 
 from manifests.upstream_sections import HttpUpstream, OAuthSettings
 from upstreams.oauth.discovery import (
+    CODE,
     Client,
     Discovered,
     configured_client,
     discover,
+    error_code,
+    form_request,
     refusal,
     request_token,
-    revoke_token,
 )
 from upstreams.oauth.http import (
     GuardedHttp,
@@ -59,50 +59,70 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
         open_redirection(settings.redirect_port or 0) as redirection,
         open_guarded_http(spec.url, settings.issuer) as http,
     ):
-        found = await discover(spec.url, spec.headers, settings, http)
-        if "S256" not in (found.server.code_challenge_methods_supported or ()):
+        found = await discover(spec, http)
+        server = found.server
+        if "S256" not in (server.code_challenge_methods_supported or ()):
             raise OAuthRefusedError(
                 "the authorization server does not offer PKCE with S256, without which no login is safe"
             )
         client = await _client(settings, found, redirection.uri, http)
         proof = PKCEParameters.generate()
+        endpoint = str(server.authorization_endpoint)
+        http.checked(endpoint)
+        asked = {
+            "response_type": "code",
+            "client_id": client.client_id,
+            "redirect_uri": redirection.uri,
+            "state": redirection.state,
+            "code_challenge": proof.code_challenge,
+            "code_challenge_method": "S256",
+            "resource": found.resource,
+        }
+        if found.scope:
+            asked["scope"] = found.scope
+            if "offline_access" in found.scope.split():
+                asked["prompt"] = "consent"  # OpenID Connect Core, 11
+        show(str(server.issuer), f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}")
         form = {
             "grant_type": "authorization_code",
-            "code": await _code(found, client, proof, redirection, http, show),
+            "code": await redirection.code(server),
             "redirect_uri": redirection.uri,
             "code_verifier": proof.code_verifier,
             "resource": found.resource,
         }
-        token = await request_token(http, str(found.server.token_endpoint), client, form)
+        token = await request_token(http, str(server.token_endpoint), client, form)
         return Login.first(spec.url, found, client, token)
 
 
 async def revoke(login: Login, http: GuardedHttp) -> bool:
     """Have the tokens forgotten where they came from (RFC 7009); False if the server cannot. Raises OAuthError."""
-    if login.revocation_endpoint is None:
+    endpoint, client = login.revocation_endpoint, login.client
+    if endpoint is None:
         return False
     for token, kind in ((login.refresh_token, "refresh_token"), (login.access_token, "access_token")):
-        if token is not None:
-            await revoke_token(http, login.revocation_endpoint, login.client, token, kind)
+        if token is None:
+            continue
+        form = {"token": token, "token_type_hint": kind}
+        answer = await http.ask(form_request(endpoint, client, form))
+        if error_code(answer) == "invalid_request":
+            # Servers on the Python SDK (2.3) want the field of clients, too, that have no secret or send it elsewhere.
+            answer = await http.ask(form_request(endpoint, client, {"client_secret": "", **form}))
+        if not answer.is_success:
+            raise refusal(answer)
     return True
 
 
 async def _client(settings: OAuthSettings, found: Discovered, redirect_uri: str, http: GuardedHttp) -> Client:
+    """The client of the manifest, or one for this login alone: few servers take another port for the same client."""
     if settings.client_id is not None:
         return configured_client(settings, found.server)
-    url = settings.client_metadata_url
-    if url is not None and should_use_client_metadata_url(found.server, url):
-        return Client(client_id=url)
+    if settings.client_metadata_url and found.server.client_id_metadata_document_supported:
+        return Client(client_id=settings.client_metadata_url)
     if found.server.registration_endpoint is None:
         raise OAuthRefusedError(
             "the authorization server registers no clients by itself: register one there, with the redirect URI "
             f"{redirect_uri}, and write its client_id and redirect_port into the manifest"
         )
-    return await _registered(found, redirect_uri, http)
-
-
-async def _registered(found: Discovered, redirect_uri: str, http: GuardedHttp) -> Client:
-    """A client for this login alone: few servers take another port for the same client, as they should."""
     wish = OAuthClientMetadata(
         redirect_uris=[AnyUrl(redirect_uri)],
         client_name="mcp-code-portal",
@@ -113,147 +133,94 @@ async def _registered(found: Discovered, redirect_uri: str, http: GuardedHttp) -
     if not answer.is_success:
         raise refusal(answer)
     try:
-        client = await handle_registration_response(answer)
-        return Client.model_validate(
-            {
-                "client_id": client.client_id,
-                "client_secret": client.client_secret,
-                "auth_method": client.token_endpoint_auth_method
-                or ("client_secret_basic" if client.client_secret else "none"),
-            }
-        )
+        said = await handle_registration_response(answer)
+        method = said.token_endpoint_auth_method or ("client_secret_basic" if said.client_secret else "none")
+        return Client.model_validate({**said.model_dump(), "auth_method": method})
     except (OAuthFlowError, ValidationError):
         raise OAuthUnreachableError(
             "the authorization server registered no client that can be used"
         ) from None
 
 
-async def _code(
-    found: Discovered,
-    client: Client,
-    proof: PKCEParameters,
-    redirection: "Redirection",
-    http: GuardedHttp,
-    show: Show,
-) -> str:
-    endpoint = str(found.server.authorization_endpoint)
-    http.checked(endpoint)
-    asked = {
-        "response_type": "code",
-        "client_id": client.client_id,
-        "redirect_uri": redirection.uri,
-        "state": redirection.state,
-        "code_challenge": proof.code_challenge,
-        "code_challenge_method": "S256",
-        "resource": found.resource,
-    }
-    if found.scope:
-        asked["scope"] = found.scope
-        if "offline_access" in found.scope.split():
-            asked["prompt"] = "consent"  # OpenID Connect Core, 11
-    show(str(found.server.issuer), f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}")
-    try:
-        with anyio.fail_after(LOGIN_SECONDS):
-            result = await redirection.result()
-    except TimeoutError:
-        raise OAuthUnreachableError(f"nobody signed in within {LOGIN_SECONDS / 60:g} minutes") from None
-    try:
-        validate_authorization_response_iss(result.iss, found.server)
-    except OAuthFlowError:
-        raise OAuthRefusedError("the answer came from another authorization server than was asked") from None
-    return result.code
-
-
 class Redirection:
     """What came back for one login. Whatever has not its `state` is turned away, and the login goes on waiting."""
 
-    def __init__(self, port: int) -> None:
-        self.uri = f"http://127.0.0.1:{port}{_PATH}"
+    def __init__(self) -> None:
         self.state = secrets.token_urlsafe(32)
-        self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
-        self._came = anyio.Event()
-        self._result: AuthorizationCodeResult | OAuthRefusedError | None = None
+        self.port = 0
+        self._came: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
-    async def result(self) -> AuthorizationCodeResult:
-        """What the authorization server sent. Raises OAuthRefusedError: that is a no."""
-        await self._came.wait()
-        if isinstance(self._result, AuthorizationCodeResult):
-            return self._result
-        raise self._result or OAuthRefusedError("nothing came back")
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}{_PATH}"
 
-    async def answer(self, stream: SocketStream) -> None:
-        """Serve one connection of a browser, or of whoever found the port."""
-        async with stream:
-            with anyio.move_on_after(_HEAD_SECONDS):
+    async def code(self, server: OAuthMetadata) -> str:
+        """The code that a token is given for. Raises OAuthError: the answer is no, or another server's, or none."""
+        try:
+            async with asyncio.timeout(LOGIN_SECONDS):
+                query = await self._came
+        except TimeoutError:
+            raise OAuthUnreachableError(f"nobody signed in within {LOGIN_SECONDS / 60:g} minutes") from None
+        error = query.get("error", "")
+        if error or "code" not in query:
+            said = error if CODE.fullmatch(error) else "no"
+            raise OAuthRefusedError(f"the authorization server says {said}", code=said)
+        try:
+            validate_authorization_response_iss(query.get("iss"), server)
+        except OAuthFlowError:
+            raise OAuthRefusedError(
+                "the answer came from another authorization server than was asked"
+            ) from None
+        return query["code"]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request of a browser, or of whoever found the port."""
+        with suppress(TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(_HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
                 try:
-                    await stream.send(_response(*self._taken(await _head(stream))))
+                    status, told = self._taken(head.decode("latin-1"))
                 except ValueError:  # a URL that is none, or with too many fields
-                    await stream.send(_response("400 Bad Request", "This makes no sense."))
-                except (anyio.BrokenResourceError, anyio.EndOfStream):
-                    return
+                    status, told = "400 Bad Request", "This makes no sense."
+                body = _PAGE.format(told)
+                writer.write(
+                    f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+                    "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nConnection: close\r\n"
+                    f"Content-Security-Policy: default-src 'none'\r\n\r\n{body}".encode()
+                )
+                await writer.drain()
+        writer.close()
 
-    def _taken(self, head: bytes) -> tuple[str, str]:
-        lines = head.decode("latin-1").split("\r\n")
-        words = lines[0].split(" ")
-        host = next((line[5:].strip() for line in lines if line.lower().startswith("host:")), "")
-        if len(words) != 3 or words[0] != "GET" or host not in self._hosts:
+    def _taken(self, head: str) -> tuple[str, str]:
+        """The status and the text for a request. Raises ValueError: it makes no sense."""
+        line, *fields = head.split("\r\n")
+        method, target, _ = line.split(" ")
+        host = next((field[5:].strip() for field in fields if field.lower().startswith("host:")), "")
+        if method != "GET" or host not in (f"127.0.0.1:{self.port}", f"localhost:{self.port}"):
             return "400 Bad Request", "This is not for you."
-        parts = urlsplit(words[1])
+        parts = urlsplit(target)
         if parts.path != _PATH:
             return "404 Not Found", "Nothing is here."
-        query = parse_qs(parts.query, max_num_fields=50)
-        if not secrets.compare_digest(_one(query, "state").encode(), self.state.encode()):
+        pairs = parse_qsl(parts.query, max_num_fields=50)
+        query = dict(pairs)
+        is_ours = secrets.compare_digest(query.get("state", "").encode(), self.state.encode())
+        if not is_ours or len(query) < len(pairs):
             return "400 Bad Request", "This is not the login that was begun."
-        if not self._came.is_set():
-            self._result = _result(query)
-            self._came.set()
-        return "200 OK", "Signed in." if _one(query, "code") else "Not signed in."
+        if not self._came.done():
+            self._came.set_result(query)
+        return "200 OK", "Not signed in." if "error" in query else "Signed in."
 
 
 @asynccontextmanager
 async def open_redirection(port: int) -> AsyncIterator[Redirection]:
     """Listen on 127.0.0.1 until the login is over; port 0 takes a free one. Raises OAuthError: the port is taken."""
+    redirection = Redirection()
     try:
-        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
+        server = await asyncio.start_server(redirection.serve, "127.0.0.1", port, limit=_MAX_HEAD_BYTES)
     except OSError as error:
         raise OAuthError(f"cannot listen on 127.0.0.1:{port}: {error.strerror or error}") from None
-    redirection = Redirection(listener.extra(SocketAttribute.local_port))
-    failure: OAuthError | None = None
-    async with listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, redirection.answer)
-        try:
-            yield redirection
-        except OAuthError as error:  # raised here it would become a group of errors
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-
-
-async def _head(stream: SocketStream) -> bytes:
-    head = b""
-    while b"\r\n\r\n" not in head and len(head) < _MAX_HEAD_BYTES:
-        head += await stream.receive(4096)
-    return head.partition(b"\r\n\r\n")[0]
-
-
-def _response(status: str, text: str) -> bytes:
-    body = _PAGE.format(text).encode()
-    return (
-        f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
-        "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nContent-Security-Policy: default-src 'none'\r\n"
-        "Connection: close\r\n\r\n"
-    ).encode() + body
-
-
-def _one(query: dict[str, list[str]], name: str) -> str:
-    values = query.get(name, [])
-    return values[0] if len(values) == 1 else ""
-
-
-def _result(query: dict[str, list[str]]) -> AuthorizationCodeResult | OAuthRefusedError:
-    code, error = _one(query, "code"), _one(query, "error")
-    if code and not error:
-        return AuthorizationCodeResult(code=code, state=_one(query, "state"), iss=_one(query, "iss") or None)
-    said = error if error.isascii() and error.replace("_", "").isalpha() and len(error) <= 64 else "no"
-    return OAuthRefusedError(f"the authorization server says {said}", code=said)
+    try:
+        redirection.port = server.sockets[0].getsockname()[1]
+        yield redirection
+    finally:
+        server.close()

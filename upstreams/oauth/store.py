@@ -5,8 +5,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -54,35 +54,26 @@ class Login(BaseModel):
     @classmethod
     def first(cls, url: str, found: Discovered, client: Client, token: OAuthToken) -> "Login":
         """The login that begins with a token. Raises OAuthUnreachableError: HTTP cannot carry it."""
-        revocation = found.server.revocation_endpoint
-        said: dict[str, object] = {
-            "url": url,
-            "issuer": str(found.server.issuer),
-            "token_endpoint": str(found.server.token_endpoint),
-            "revocation_endpoint": None if revocation is None else str(revocation),
-            "resource": found.resource,
-            "scope": found.scope,
-            "client": client,
-        }
-        return cls._with(said, token)
-
-    def with_tokens(self, token: OAuthToken) -> "Login":
-        """What comes of a refresh; what the server does not say stays. Raises OAuthUnreachableError: as `first`."""
-        return self._with(self.model_dump(), token)
+        server = found.server.model_dump(mode="json")
+        kept = {key: server[key] for key in ("issuer", "token_endpoint", "revocation_endpoint")}
+        return cls.of(
+            token, {**kept, "url": url, "resource": found.resource, "scope": found.scope, "client": client}
+        )
 
     @classmethod
-    def _with(cls, said: dict[str, object], token: OAuthToken) -> "Login":
+    def of(cls, token: OAuthToken, kept: Mapping[str, object]) -> "Login":
+        """The login that a token makes of what was `kept` before. Raises OAuthUnreachableError: as `first`."""
         now = time.time()
         life = None if token.expires_in is None else min(max(token.expires_in, 0), _MOST_SECONDS)
         new = {
             "access_token": token.access_token,
-            "refresh_token": token.refresh_token or said.get("refresh_token"),
-            "scope": token.scope or said["scope"],
+            "refresh_token": token.refresh_token or kept.get("refresh_token"),
+            "scope": token.scope or kept["scope"],
             "obtained_at": now,
             "expires_at": None if life is None else now + life,
         }
         try:
-            return cls.model_validate({**said, **new})
+            return cls.model_validate({**kept, **new})
         except ValidationError:
             raise OAuthUnreachableError("the authorization server gave a token that cannot be sent") from None
 
@@ -129,7 +120,12 @@ class LoginStore:
     async def load(self) -> Login | None:
         """The login; None if there is none that is of use. Raises OAuthError: others can read it, or we cannot."""
         # A keyring that is locked waits for its owner: nobody else has to.
-        return await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+        content = await anyio.to_thread.run_sync(self._content, abandon_on_cancel=True)
+        try:
+            login = Login.model_validate_json(content)
+        except ValidationError:
+            return None
+        return login if login.url == self._url else None
 
     async def save(self, login: Login) -> None:
         """Keep it in place of the one before: whole, or not at all. Raises OAuthError: it cannot be kept."""
@@ -148,27 +144,23 @@ class LoginStore:
                 self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
             )
         try:
-            await _lock(descriptor)
+            deadline = anyio.current_time() + LOCK_SECONDS
+            while not _has_locked(descriptor):
+                if anyio.current_time() >= deadline:
+                    raise OAuthUnreachableError("another portal is renewing its tokens and does not end")
+                await anyio.sleep(_LOCK_PAUSE_SECONDS)
             yield
         finally:
             os.close(descriptor)
 
-    def _load(self) -> Login | None:
-        content = self._content()
-        try:
-            login = None if content is None else Login.model_validate_json(content)
-        except ValidationError:
-            return None
-        return login if login and login.url == self._url else None
-
-    def _content(self) -> str | bytes | None:
+    def _content(self) -> str | bytes:
         with _explained():
             if not self._is_file:
-                return keyring_password(_SERVICE, self._key)
+                return keyring_password(_SERVICE, self._key) or ""
             try:
                 descriptor = os.open(self._file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
             except FileNotFoundError:
-                return None
+                return ""
             with os.fdopen(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 if status.st_uid != os.geteuid() or status.st_mode & 0o077:
@@ -187,20 +179,15 @@ class LoginStore:
         with _explained():
             if not self._is_file:
                 drop_from_keyring(_SERVICE, self._key)
-            with suppress(FileNotFoundError):
-                self._file.unlink()
+            self._file.unlink(missing_ok=True)
 
 
-async def _lock(descriptor: int) -> None:
-    deadline = anyio.current_time() + LOCK_SECONDS
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if anyio.current_time() >= deadline:
-                told = "another portal is renewing its tokens and does not end"
-                raise OAuthUnreachableError(told) from None
-        await anyio.sleep(_LOCK_PAUSE_SECONDS)
+def _has_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

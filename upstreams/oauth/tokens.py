@@ -2,8 +2,7 @@
 
 import asyncio
 import shlex
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
 import anyio
@@ -52,11 +51,12 @@ class OAuthTokens(HttpCredentials):
         redaction: Redaction,
         start: StartTask,
     ) -> None:
-        super().__init__({}, credentials, redaction)
+        super().__init__(spec, credentials, redaction)
         self._name = name
         self._start = start
         self._spec = spec
         self._settings = spec.oauth or OAuthSettings()
+        self._is_own = self._settings.grant == "client_credentials"
         self._store = store
         self._login: Login | None = None
         self._renewal: asyncio.Future[Login | UpstreamError] | None = None
@@ -65,8 +65,6 @@ class OAuthTokens(HttpCredentials):
         self._spent = ""
         """A refresh token that was refused: it is not tried twice."""
         self._found: Discovered | None = None
-        self._tokens: deque[str] = deque(maxlen=2)
-        """The token of now and the one before, which a slow answer may still repeat."""
 
     async def headers(self) -> Mapping[str, str]:
         login = self._login
@@ -91,9 +89,6 @@ class OAuthTokens(HttpCredentials):
         if self._login is not None and _bearer(self._login) == sent:
             self._unproven = ""
 
-    def tokens(self) -> Iterable[str]:
-        return (*self._tokens, *self._secrets)
-
     async def _fresh(self, stale: Login | None, *, is_refused: bool) -> Login:
         """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
         if self._login is not None and self._login is not stale:
@@ -111,11 +106,22 @@ class OAuthTokens(HttpCredentials):
         self, renewal: "asyncio.Future[Login | UpstreamError]", stale: Login | None, is_refused: bool
     ) -> None:
         outcome: Login | UpstreamError = UpstreamUnavailableError("got no token")
+        renew = self._signed_in if self._is_own else self._kept_or_refreshed
         try:
-            outcome = self._login = await self._renew(stale, is_refused)
-            self._tokens.append(outcome.access_token)
-        except UpstreamError as error:
-            outcome = error
+            with anyio.fail_after(RENEWAL_SECONDS):
+                outcome = await renew(stale, is_refused)
+            self._learn(outcome.secrets)
+            self._login = outcome
+        except TimeoutError:
+            outcome = UpstreamUnavailableError("got no token in time")
+        except OAuthUnreachableError as error:
+            outcome = UpstreamUnavailableError(f"got no token: {error}")
+        except OAuthError as error:
+            if self._is_own:
+                outcome = UpstreamDownError(f"got no token: {error}; check `oauth` in the manifest")
+            else:
+                to_run = f"mcp-code-portal login {shlex.quote(self._name)}"
+                outcome = UpstreamNeedsLoginError(f"{error}; run: {to_run}")
         # Whatever strangers made of it: it is this upstream's failure, and not the end of the others.
         except Exception as error:
             log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)
@@ -123,39 +129,20 @@ class OAuthTokens(HttpCredentials):
             self._renewal = None
             renewal.set_result(outcome)
 
-    async def _renew(self, stale: Login | None, is_refused: bool) -> Login:
-        is_own = self._settings.grant == "client_credentials"
-        try:
-            with anyio.fail_after(RENEWAL_SECONDS):
-                renew = self._signed_in(is_refused) if is_own else self._kept_or_refreshed(stale, is_refused)
-                login = await renew
-        except TimeoutError:
-            raise UpstreamUnavailableError("got no token in time") from None
-        except OAuthUnreachableError as error:
-            raise UpstreamUnavailableError(f"got no token: {error}") from None
-        except OAuthError as error:
-            if is_own:
-                raise UpstreamDownError(f"got no token: {error}; check `oauth` in the manifest") from None
-            raise self._needs_login(str(error)) from None
-        self._redact.add(login.secrets)
-        return login
-
     async def _kept_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
+        """What another portal or a person got meanwhile; else the token is refreshed. Raises OAuthError."""
         async with self._store.locked():
             found = await self._store.load()
-            kept = found and found.as_configured(self._settings)
-            if kept is None and found is not None:
-                raise self._needs_login(
-                    "the login is of another authorization server than the manifest names"
-                )
+            if found is None:
+                raise OAuthError("nobody is signed in" if stale is None else "somebody logged out")
+            kept = found.as_configured(self._settings)
             if kept is None:
-                raise self._needs_login("nobody is signed in" if stale is None else "somebody logged out")
+                raise OAuthError("the login is of another authorization server than the manifest names")
             self._redact.add(kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
-            if is_new and not kept.wants_renewal():  # another portal renewed it, or somebody signed in
+            if is_new and not kept.wants_renewal():
                 return kept
-            if is_refused and kept.access_token == self._unproven:
-                raise self._needs_login("even a token that is new is refused")
+            self._check_worth(kept, is_refused)
             with anyio.fail_after(REFRESH_SECONDS, shield=True):
                 login = await self._refreshed(kept)
                 try:
@@ -166,9 +153,9 @@ class OAuthTokens(HttpCredentials):
 
     async def _refreshed(self, login: Login) -> Login:
         if login.refresh_token is None:
-            raise self._needs_login("its token has expired or is refused, and cannot be renewed")
+            raise OAuthError("its token has expired or is refused, and cannot be renewed")
         if login.refresh_token == self._spent:
-            raise self._needs_login("its tokens cannot be renewed any more")
+            raise OAuthError("its tokens cannot be renewed any more")
         form = {
             "grant_type": "refresh_token",
             "refresh_token": login.refresh_token,
@@ -180,25 +167,25 @@ class OAuthTokens(HttpCredentials):
             except OAuthRefusedError as error:
                 if error.code in _SPENT:
                     self._spent = login.refresh_token
-                raise self._needs_login(f"its tokens cannot be renewed: {error}") from None
+                raise OAuthError(f"its tokens cannot be renewed: {error}") from None
         self._unproven = token.access_token
-        return login.with_tokens(token)
+        return Login.of(token, login.model_dump())
 
-    async def _signed_in(self, is_refused: bool) -> Login:
-        """By the client's own credentials; kept nowhere, because they can be used again."""
-        if is_refused and self._login is not None and self._login.access_token == self._unproven:
-            raise UpstreamDownError("refuses even a token that is new; check `oauth` in the manifest")
-        spec = self._spec
-        async with open_guarded_http(spec.url, self._settings.issuer) as http:
-            found = self._found = self._found or await discover(spec.url, spec.headers, self._settings, http)
+    async def _signed_in(self, stale: Login | None, is_refused: bool) -> Login:
+        """By the client's own credentials; kept nowhere, because they can be used again. Raises OAuthError."""
+        self._check_worth(stale, is_refused)
+        async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
+            found = self._found = self._found or await discover(self._spec, http)
             client = configured_client(self._settings, found.server)
             form = {"grant_type": "client_credentials", "scope": found.scope, "resource": found.resource}
             token = await request_token(http, str(found.server.token_endpoint), client, form)
         self._unproven = token.access_token
-        return Login.first(spec.url, found, client, token)
+        return Login.first(self._spec.url, found, client, token)
 
-    def _needs_login(self, reason: str) -> UpstreamNeedsLoginError:
-        return UpstreamNeedsLoginError(f"{reason}; run: mcp-code-portal login {shlex.quote(self._name)}")
+    def _check_worth(self, login: Login | None, is_refused: bool) -> None:
+        """Raises OAuthError if the upstream refuses a token that nothing is newer than."""
+        if is_refused and login is not None and login.access_token == self._unproven:
+            raise OAuthError("even a token that is new is refused")
 
 
 def _bearer(login: Login) -> dict[str, str]:
