@@ -4,6 +4,8 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +44,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         return _undo([file for file in known if file.name in options.undo], terminal)
     chosen = [f for f in known if not options.client or {f.name, f.client.name} & {*options.client}]
     path = (find_manifest(options.config, os.environ) or DEFAULT_FILE).absolute()
-    return _Import(chosen, Target(path), options, terminal).run()
+    return _Import(chosen, Target(path), options, terminal, Path.home()).run()
 
 
 def _undo(files: Sequence[ClientFile], terminal: Terminal) -> int:
@@ -56,57 +58,58 @@ def _undo(files: Sequence[ClientFile], terminal: Terminal) -> int:
     return status
 
 
+@dataclass(eq=False)
 class _Import:
-    """One import: what the files hold is read when it is made."""
+    files: Sequence[ClientFile]
+    target: Target
+    options: Namespace
+    terminal: Terminal
+    home: Path
+    status: int = 0
 
-    def __init__(
-        self, files: Sequence[ClientFile], target: Target, options: Namespace, terminal: Terminal
-    ) -> None:
-        self._home = Path.home()
-        self._target = target
-        self._options = options
-        self._terminal = terminal
-        self._merging = Merging(target, os.environ)
-        self._files = files
-        self._status = 0
+    @cached_property
+    def merging(self) -> Merging:
+        return Merging(self.target, os.environ)
 
     def run(self) -> int:
         """Read, show, write and install; the exit status."""
-        for file in self._files:
+        for file in self.files:
             self._read(file)
-        if self._options.json:
-            self._terminal.json(self._facts())
+        if self.options.json:
+            self.terminal.json(self._facts())
         else:
             self._show()
-        if self._merging.taken:
-            self._write([each for each in self._merging.taken if each.spec is not None])
+        if self.merging.taken:
+            self._write([each for each in self.merging.taken if each.spec is not None])
         else:
-            self._status = PARTLY
-            self._tell_nothing()
-        return self._status
+            self.status = PARTLY
+            start = () if self.target.is_there else (f"write portal.yaml yourself: {SMALLEST_MANIFEST}",)
+            told = "no servers were found that could be taken over; docs/import.md says where they are looked for"
+            self.terminal.error(told, *start)
+        return self.status
 
     def _read(self, file: ClientFile) -> None:
         try:
             content = file.content()
-            found = [] if content is None else servers_of(file, file.parsed(content), self._home)
+            found = [] if content is None else servers_of(file, file.parsed(content), self.home)
         except ClientFileError as error:
-            self._terminal.error(str(error))
-            self._status = PARTLY
+            self.terminal.error(str(error))
+            self.status = PARTLY
             return
-        if content is not None and not self._options.json:
-            told = f"{file.name:22} {short(file.path, self._home)}: {counted(len(found), 'server')}"
-            self._terminal.line(told)
+        if content is not None and not self.options.json:
+            told = f"{file.name:22} {short(file.path, self.home)}: {counted(len(found), 'server')}"
+            self.terminal.line(told)
         for each in found:
-            self._merging.add(each)
+            self.merging.add(each)
 
     def _show(self) -> None:
-        line = self._terminal.line
-        for each in self._merging.taken:
+        line = self.terminal.line
+        for each in self.merging.taken:
             line(f"{'+' if each.spec else '='} {each.name}: {_told(each)}")
             line(f"    from {'; '.join(map(self._origin, each.origins))}")
             for note in each.server.notes:
                 line(f"    {note}")
-        for out in self._merging.left_out:
+        for out in self.merging.left_out:
             line(f"- {out.origin.name} ({self._origin(out.origin)}): left out, {out.reason}")
 
     def _facts(self) -> dict[str, Json]:
@@ -120,16 +123,16 @@ class _Import:
                     "from": [*map(_fact, each.origins)],
                     "notes": list(each.server.notes),
                 }
-                for each in self._merging.taken
+                for each in self.merging.taken
             ],
-            "left_out": [{**_fact(each.origin), "reason": each.reason} for each in self._merging.left_out],
-            "variables": list(self._merging.variables),
+            "left_out": [{**_fact(each.origin), "reason": each.reason} for each in self.merging.left_out],
+            "variables": list(self.merging.variables),
         }
 
     def _write(self, new: Sequence[Taken]) -> None:
-        target, note, is_dry = self._target, self._terminal.note, self._options.dry_run
-        lines = {each.name: self._merging.lines(each, self._home) for each in new}
-        if lines and target.is_there and not self._options.add:
+        target, note, is_dry = self.target, self.terminal.note, self.options.dry_run
+        lines = {each.name: self.merging.lines(each, self.home) for each in new}
+        if lines and target.is_there and not self.options.add:
             self._refuse("is there already: --add adds them to it, or write", lines)
             return
         try:
@@ -137,10 +140,9 @@ class _Import:
         except CannotAddError as error:
             self._refuse(f"was left as it is, because {error}: write there", lines)
             return
-        variables = self._merging.variables
+        variables = self.merging.variables
         values = {name: value for name, value in variables.items() if value is not None}
-        target.require_loading(text, values)
-        saves = self._options.save_secrets
+        saves = self.options.save_secrets
         if saves and not is_dry and (saved := target.keep(variables)):
             note(
                 f"{target.env_path} has {counted(len(saved), 'value')} more, for its owner alone: do not commit it"
@@ -155,17 +157,17 @@ class _Import:
         self._install(needed(text) - target.kept.keys() - (values.keys() if saves else set()) - _INHERITED)
 
     def _refuse(self, why: str, lines: Mapping[str, Sequence[str]]) -> None:
-        self._status = REFUSED
-        self._terminal.error(f"{self._target.path.name} {why}")
-        if not self._options.json:
+        self.status = REFUSED
+        self.terminal.error(f"{self.target.path.name} {why}")
+        if not self.options.json:
             told = [line for each in lines.values() for line in each]
-            self._terminal.result("\n".join(["upstreams:", *told]))
+            self.terminal.result("\n".join(["upstreams:", *told]))
 
     def _tell_written(self, new: Sequence[Taken]) -> None:
-        target, note = self._target, self._terminal.note
+        target, note = self.target, self.terminal.note
         more = f"has {counted(len(new), 'server')} more"
         note(f"{target.path} {more if target.is_there else 'is written'}")
-        variables = self._merging.variables
+        variables = self.merging.variables
         unset = sorted(variables.keys() - os.environ.keys() - target.kept.keys())
         if unset:
             note(f"set {', '.join(unset)}, in the environment or in {target.env_path.name}")
@@ -175,28 +177,23 @@ class _Import:
             note(f"{', '.join(theirs)}: from files of the project; look at them before check starts them")
         note("now: mcp-code-portal check")
 
-    def _tell_nothing(self) -> None:
-        told = "no servers were found that could be taken over; docs/import.md says where they are looked for"
-        start = () if self._target.is_there else (f"write portal.yaml yourself: {SMALLEST_MANIFEST}",)
-        self._terminal.error(told, *start)
-
     def _install(self, lacking: set[str]) -> None:
         """Put the portal into the files that were asked for; `lacking` are variables that its manifest needs."""
-        options, note = self._options, self._terminal.note
-        for file in (each for each in self._files if each.name in (options.install or ())):
-            origins = [o for each in self._merging.taken for o in each.origins if o.file == file]
+        options, note = self.options, self.terminal.note
+        for file in (each for each in self.files if each.name in (options.install or ())):
+            origins = [o for each in self.merging.taken for o in each.origins if o.file == file]
             try:
                 if lacking:
                     raise ClientFileError(
                         file.path,
                         f"was left as it is: a portal that {file.client.title} starts would lack "
-                        f"{', '.join(sorted(lacking))}. Write them to {self._target.env_path.name} (--save-secrets "
+                        f"{', '.join(sorted(lacking))}. Write them to {self.target.env_path.name} (--save-secrets "
                         "writes what files hold)",
                     )
-                entry = install(file, origins, self._target.path, is_dry=options.dry_run)
+                entry = install(file, origins, self.target.path, is_dry=options.dry_run)
             except ClientFileError as error:
-                self._terminal.error(str(error))
-                self._status = PARTLY
+                self.terminal.error(str(error))
+                self.status = PARTLY
                 continue
             out = ", ".join(origin.name for origin in origins) or "nothing"
             note(f"{file.path} {'would get' if options.dry_run else 'has'} {entry!r} in place of {out}")
@@ -204,7 +201,7 @@ class _Import:
                 note(f"what it was is in {original(file).path}; import --undo {file.name} puts it back")
 
     def _origin(self, origin: Origin) -> str:
-        return f"{origin.file.client.title}, {short(origin.file.path, self._home)}"
+        return f"{origin.file.client.title}, {short(origin.file.path, self.home)}"
 
 
 def _told(taken: Taken) -> str:

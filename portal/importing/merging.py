@@ -1,36 +1,34 @@
 """What is taken over from all files together, and the portal.yaml and portal.env that say it."""
 
-import json
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from manifests.errors import ManifestError
 from manifests.json_value import Json
-from manifests.loader import load_manifest
+from manifests.loader import DEFAULT_FILE, load_manifest
 from manifests.names import namespace_of
 from manifests.own_files import write_whole
 from manifests.references import VariableReference, env_path, env_text, pieces, read_env
 from manifests.yaml_source import YamlSource, read_yaml
 from portal.importing.servers import LeftOut, Origin, Server, UnfitError, Value, variable_name
-from portal.library.plain_text import is_hidden
+from portal.library.plain_text import escaped, is_hidden
 
 HEADING: Final = """\
 # What clients had as their servers, taken over by `mcp-code-portal import`. `mcp-code-portal check` tries it out.
 # What scripts may do with them, capabilities says: docs/permissions.md.
 
 """
-_UNKNOWN: Final = ("unknown", "https://unknown.example")
-"""In the place of what is not known here: as one of these a URL that begins with a variable is one."""
+_UNKNOWN: Final = "https://unknown.example"
+"""In the place of what is not known here: a URL may begin with a variable."""
 
 _COMPARED: Final = ("command", "args", "env", "url", "headers")
-_PLAIN_KEY: Final = re.compile(
-    r"(?!(?:null|true|false|yes|no|on|off|y|n)$)[A-Za-z_][A-Za-z0-9_./-]*", re.IGNORECASE
-)
 
 
 class CannotAddError(ValueError):
@@ -61,7 +59,7 @@ class Target:
         self.is_there = path.exists() or path.is_symlink()
         # newline="": what is added ends its lines as the others do.
         self.text = path.open(encoding="utf-8", newline="").read() if self.is_there else ""
-        self.source = _read(self.text.removeprefix("\ufeff"), path.name)
+        self.source = self._read(self.text)
 
     @property
     def upstreams(self) -> dict[str, Json]:
@@ -87,41 +85,20 @@ class Target:
         index = len(rows) if section is None else section.line
         text = "".join([*rows[:index], *(f"{line}{end}" if line else end for line in block), *rows[index:]])
         try:
-            data = _read(text.removeprefix("\ufeff"), self.path.name).data
+            data = self._read(text).data
         except ManifestError:
             data = None
         if data is None or [*data["upstreams"]] != [*new, *self.upstreams]:
             raise CannotAddError("its upstreams are not a block that is indented by two")
         return text
 
-    def require_loading(self, text: str, values: Mapping[str, str]) -> None:
-        """
-        Raises:
-            ManifestError: With every variable set, a portal would not take the text.
-        """
-        for unknown in _UNKNOWN:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / self.path.name
-                path.write_text(text, "utf-8", newline="")
-                try:
-                    # To import is not to run the commands of a manifest that is there.
-                    known = {**dict.fromkeys(needed(text), unknown), **values}
-                    load_manifest(path, known, lambda references, _: dict.fromkeys(references, "unknown"))
-                    return
-                except ManifestError as error:
-                    problem = error
-        raise problem
-
     def write(self, text: str) -> None:
         """
         Raises:
             OSError: It cannot be written, or is there although it was not.
         """
-        if not self.is_there:
-            with self.path.open("x", encoding="utf-8") as file:
-                file.write(text)
-            return
-        self.path.write_text(text, "utf-8", newline="")
+        with self.path.open("w" if self.is_there else "x", encoding="utf-8", newline="") as file:
+            file.write(text)
 
     def keep(self, variables: Mapping[str, str | None]) -> list[str]:
         """Write values to portal.env, for its owner alone; the names of those that were not there.
@@ -136,6 +113,15 @@ class Target:
             write_whole(self.env_path, env_text(new, before).encode())
             self.kept |= new
         return list(new)
+
+    def _read(self, text: str) -> YamlSource:
+        try:
+            source = read_yaml(text.removeprefix("\ufeff"))
+        except ManifestError as error:
+            raise ManifestError(error.problems, self.path.name) from None
+        if source.problems:
+            raise ManifestError(source.problems, self.path.name)
+        return source
 
 
 class Merging:
@@ -165,10 +151,10 @@ class Merging:
 
     def lines(self, taken: Taken, home: Path) -> list[str]:
         """How the manifest says a new upstream, indented by two."""
-        origins = "; ".join(
-            f"{each.file.client.title}, {short(each.file.path, home)}" for each in taken.origins
-        )
-        return [f"  # {_shown(origins)}", f"  {_key(taken.name)}:", *_lines(taken.spec or {}, "    ")]
+        origins = (f"{each.file.client.title}, {short(each.file.path, home)}" for each in taken.origins)
+        said = {taken.name: {key: value for key, value in (taken.spec or {}).items() if value}}
+        lines = yaml.safe_dump(said, sort_keys=False, default_flow_style=None, width=1 << 20).splitlines()
+        return [f"  # {escaped('; '.join(origins))}", *(f"  {line}" for line in lines)]
 
     def _take(self, server: Server) -> None:
         names = self._names(server.origin)
@@ -179,7 +165,7 @@ class Merging:
             values = {key: value for key, value in made.items() if value is not None}
             taken = Taken(name, server, [server.origin], spec)
             text = "\n".join(["upstreams:", *self.lines(taken, Path("/"))])
-            self._target.require_loading(text, {**self._known, **values})
+            _require_loading(text, {**self._known, **values})
         except UnfitError as error:
             self.left_out.append(LeftOut(server.origin, str(error)))
         except ManifestError as error:
@@ -241,29 +227,12 @@ def short(path: Path, home: Path) -> str:
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
-def _read(text: str, file: str) -> YamlSource:
-    try:
-        source = read_yaml(text)
-    except ManifestError as error:
-        raise ManifestError(error.problems, file) from None
-    if source.problems:
-        raise ManifestError(source.problems, file)
-    return source
-
-
-def _lines(spec: Mapping[str, Json], indent: str) -> Iterator[str]:
-    for key, value in spec.items():
-        if isinstance(value, dict) and value:
-            yield f"{indent}{_key(key)}:"
-            yield from _lines(value, f"{indent}  ")
-        else:
-            yield f"{indent}{_key(key)}: {_shown(json.dumps(value, ensure_ascii=False))}"
-
-
-def _key(text: str) -> str:
-    return text if _PLAIN_KEY.fullmatch(text) else _shown(json.dumps(text, ensure_ascii=False))
-
-
-def _shown(text: str) -> str:
-    """With escapes of YAML for what an editor would not show."""
-    return "".join(f"\\U{ord(each):08x}" if is_hidden(each) else each for each in text)
+def _require_loading(text: str, values: Mapping[str, str]) -> None:
+    """
+    Raises:
+        ManifestError: With every variable set, a portal would not take the text.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / DEFAULT_FILE
+        path.write_text(text, "utf-8")
+        load_manifest(path, {**dict.fromkeys(needed(text), _UNKNOWN), **values})

@@ -7,6 +7,7 @@ import glob
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -17,10 +18,7 @@ from manifests.references import TOKEN, VariableReference
 from portal.importing.clients import CLAUDE_CODE, GEMINI, ClientFile, Data
 from upstreams.redaction import LEAST_CHARACTERS
 
-_TRANSPORTS: Final = {
-    **dict.fromkeys(("stdio", "local", "http", "streamable-http", "streamable_http", "streamablehttp"), None),
-    "sse": "sse",
-}
+_TRANSPORTS: Final = ("stdio", "local", "http", "streamable-http", "streamable_http", "streamablehttp", "sse")
 _URLS: Final = ("url", "serverUrl", "httpUrl")
 _ALLOWED: Final = ("includeTools", "enabled_tools", "enabledTools")
 _DENIED: Final = ("excludeTools", "disabled_tools", "disabledTools")
@@ -143,30 +141,36 @@ def variable_name(*texts: str) -> str:
     return f"_{name}" if name[0].isdigit() else name
 
 
+@dataclass(frozen=True)
 class _Entry:
     """`folder` is the project's, in which its servers start."""
 
-    def __init__(self, origin: Origin, data: Any, folder: Path | None, home: Path) -> None:
-        if not isinstance(data, Mapping):
-            raise UnfitError("it is no object")
-        self._origin = origin
-        self._data = data
-        self._folder = folder
-        self._home = home
-        self._own = self._mapping("env")
-        self._prefix = variable_name(origin.name)
+    origin: Origin
+    data: Any
+    folder: Path | None
+    home: Path
 
     def server(self) -> Server:
-        if self._data.get("disabled") is True or self._data.get("enabled") is False:
+        if not isinstance(self.data, Mapping):
+            raise UnfitError("it is no object")
+        if self.data.get("disabled") is True or self.data.get("enabled") is False:
             raise UnfitError("it is turned off in the client")
         kind = (self._text("type") or self._text("transport") or "stdio").lower()
         if kind not in _TRANSPORTS:
             raise UnfitError(f"its type {kind[:40]!r} is none that the portal speaks")
-        said = self._stdio() if self._text("command") is not None else self._http()
+        said = self._stdio() if self._text("command") is not None else self._http(kind)
         allow, deny = self._listed(_ALLOWED), self._listed(_DENIED)
         tools = {"allow": allow, "deny": deny or None}
         said["tools"] = {key: names for key, names in tools.items() if names is not None}
-        return Server(self._origin, said, tuple(self._notes(allow)))
+        return Server(self.origin, said, tuple(self._notes(allow)))
+
+    @property
+    def _prefix(self) -> str:
+        return variable_name(self.origin.name)
+
+    @cached_property
+    def _own(self) -> dict[str, str]:
+        return self._mapping("env")
 
     def _stdio(self) -> dict[str, Any]:
         command, arguments = self._text("command") or "", self._texts("args")
@@ -182,7 +186,7 @@ class _Entry:
         }
         env |= {name: (VariableReference(name),) for name in self._texts("env_vars")}
         cwd = self._text("cwd")
-        folder = self._folder if cwd is None else (self._folder or self._home) / self._plain(cwd, "cwd")
+        folder = self.folder if cwd is None else (self.folder or self.home) / self._plain(cwd, "cwd")
         return {
             "command": self._translated(command),
             "args": [self._argument(before, text) for before, text in pairwise(["", *arguments])],
@@ -190,11 +194,11 @@ class _Entry:
             "cwd": () if folder is None else (str(folder),),
         }
 
-    def _http(self) -> dict[str, Any]:
+    def _http(self, kind: str) -> dict[str, Any]:
         keys = [key for key in _URLS if self._text(key) is not None]
         if not keys:
             raise UnfitError("it has neither a command nor a URL")
-        if "headersHelper" in self._data:
+        if "headersHelper" in self.data:
             raise UnfitError("its headers come from a program (headersHelper), which is not run for it")
         url = self._text(keys[-1]) or ""
         headers = {
@@ -205,16 +209,14 @@ class _Entry:
         headers |= {name: (_reference(text),) for name, text in self._mapping("env_http_headers").items()}
         if (bearer := self._text("bearer_token_env_var")) is not None:
             headers["Authorization"] = ("Bearer ", _reference(bearer))
-        is_sse = _TRANSPORTS.get((self._text("type") or self._text("transport") or "").lower()) or (
-            self._origin.file.client is GEMINI and keys[-1] == "url"
-        )
         said: dict[str, Any] = {"url": self._url(url), "headers": headers}
-        if is_sse or re.split(r"[?#]", url)[0].rstrip("/").endswith("/sse"):
+        is_of_gemini = self.origin.file.client is GEMINI and keys[-1] == "url"
+        if kind == "sse" or is_of_gemini or re.split(r"[?#]", url)[0].rstrip("/").endswith("/sse"):
             said["transport"] = ("sse",)
         return said
 
     def _notes(self, allowed: Sequence[Any] | None) -> Iterator[str]:
-        if left := [key for key in self._data if key not in _READ]:
+        if left := [key for key in self.data if key not in _READ]:
             yield f"not taken over: {', '.join(left[:_MAX_TOLD])}"
         if allowed is not None:
             yield "the tools that its filter names are granted by name, also destructive ones"
@@ -233,9 +235,8 @@ class _Entry:
 
     def _argument(self, before: str, text: str) -> Template:
         option = next((each for each in (text, before) if each.startswith("-")), "").partition("=")[0]
-        name = variable_name(self._prefix, option or "token")
         pieces = self._url(text) if "://" in text else self._translated(text)
-        return self._split(pieces, TOKEN, lambda found: (Value(name, found[0]),))
+        return self._without_tokens(pieces, option or "token")
 
     def _url(self, text: str) -> Template:
         def split(found: re.Match[str]) -> Template:
@@ -246,31 +247,16 @@ class _Entry:
                 Value(variable_name(self._prefix, unquote(found["name"])), found["value"]),
             )
 
-        pieces = self._split(self._translated(text), _OF_URL, split)
-        name = variable_name(self._prefix, "token")
-        return self._split(pieces, TOKEN, lambda found: (Value(name, found[0]),))
+        return self._without_tokens(_split(self._translated(text), _OF_URL, split), "token")
 
-    def _split(
-        self, pieces: Template, pattern: re.Pattern[str], split: Callable[[re.Match[str]], Template]
-    ) -> Template:
-        found: list[Piece] = []
-        for piece in pieces:
-            if not isinstance(piece, str):
-                found.append(piece)
-                continue
-            end = 0
-            for match in pattern.finditer(piece):
-                found += [piece[end : match.start()], *split(match)]
-                end = match.end()
-            found.append(piece[end:])
-        return tuple(each for each in found if each)
+    def _without_tokens(self, pieces: Template, name: str) -> Template:
+        value = partial(Value, variable_name(self._prefix, name))
+        return _split(pieces, TOKEN, lambda found: (value(found[0]),))
 
     def _translated(self, text: str) -> Template:
         """The text with the client's variables as ours."""
-        pattern = self._origin.file.client.variables
-        if pattern is None:
-            return (text,)
-        return self._split((text,), pattern, self._variable)
+        pattern = self.origin.file.client.variables
+        return (text,) if pattern is None else _split((text,), pattern, self._variable)
 
     def _variable(self, found: re.Match[str]) -> Template:
         groups = found.groupdict()
@@ -287,8 +273,8 @@ class _Entry:
             return (Value(variable_name(inside), None),)
         if prefix is not None:
             raise UnfitError(f"only the client can tell what {found[0][:60]} stands for")
-        folder = str(self._folder or Path.cwd())
-        known = {"workspaceFolder": folder, "workspaceRoot": folder, "userHome": str(self._home)}
+        folder = str(self.folder or Path.cwd())
+        known = {"workspaceFolder": folder, "workspaceRoot": folder, "userHome": str(self.home)}
         return (known.get(inside, found[0]),)
 
     def _plain(self, text: str, key: str) -> str:
@@ -298,19 +284,19 @@ class _Entry:
         return "".join(map(str, pieces))
 
     def _text(self, key: str) -> str | None:
-        value = self._data.get(key)
+        value = self.data.get(key)
         if value is not None and not isinstance(value, str):
             raise UnfitError(f"its {key} is no text")
         return value if value is None else str(value)
 
     def _texts(self, key: str) -> list[str]:
-        value = self._data.get(key) or []
+        value = self.data.get(key) or []
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise UnfitError(f"its {key} is no list of texts")
         return [str(each) for each in value]
 
     def _mapping(self, key: str) -> dict[str, str]:
-        value = self._data.get(key) or {}
+        value = self.data.get(key) or {}
         if not isinstance(value, Mapping) or any(isinstance(each, Mapping | list) for each in value.values()):
             raise UnfitError(f"its {key} is no object of texts")
         return {
@@ -321,8 +307,22 @@ class _Entry:
 
     def _listed(self, keys: Sequence[str]) -> list[Template] | None:
         """Patterns that mean just the tools that a filter names; None without one."""
-        found = [key for key in keys if self._data.get(key) is not None]
+        found = [key for key in keys if self.data.get(key) is not None]
         return [(glob.escape(name),) for key in found for name in self._texts(key)] if found else None
+
+
+def _split(
+    pieces: Template, pattern: re.Pattern[str], split: Callable[[re.Match[str]], Template]
+) -> Template:
+    """The same with each place in its texts that has the pattern split up."""
+    found: list[Piece] = []
+    for piece in pieces:
+        end = 0
+        for match in pattern.finditer(piece) if isinstance(piece, str) else ():
+            found += [match.string[end : match.start()], *split(match)]
+            end = match.end()
+        found.append(piece[end:] if isinstance(piece, str) else piece)
+    return tuple(each for each in found if each)
 
 
 def _is_setting(text: str) -> bool:
