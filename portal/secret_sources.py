@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from manifests.constraints import Header
 from manifests.manifest import Manifest
 from manifests.references import SecretError, SecretReference, Template
-from upstreams.http_credentials import HeaderRenewal, RenewedHeaders
+from upstreams.http_credentials import HeaderRenewal
 from upstreams.system_keyring import keyring_password
 
 SECRET_SECONDS: Final = 30.0
@@ -165,7 +165,7 @@ def header_renewals(manifest: Manifest) -> Mapping[str, HeaderRenewal]:
 
 async def _renewed(
     manifest: Manifest, upstream: str, templates: Mapping[str, Template]
-) -> RenewedHeaders | None:
+) -> tuple[Mapping[str, str], Collection[str]] | None:
     references = {reference for template in templates.values() for reference in template.references}
     fetched = await anyio.to_thread.run_sync(
         fetch_secrets, references, manifest.folder, abandon_on_cancel=True
@@ -184,4 +184,4 @@ async def _renewed(
             "credentials_not_renewed", upstream=upstream, reason="they are not fit for an HTTP header"
         )
         return None
-    return RenewedHeaders(headers, tuple(secrets.values()))
+    return headers, tuple(secrets.values())

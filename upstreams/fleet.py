@@ -15,7 +15,7 @@ from manifests.own_files import state_folder
 from manifests.upstream_sections import HttpUpstream, StdioUpstream
 from upstreams.child_process import ChildCommand
 from upstreams.health import Diagnostics
-from upstreams.http import open_http_wire, open_sse_wire
+from upstreams.http import open_http_wire
 from upstreams.http_credentials import HeaderRenewal, HttpCredentials
 from upstreams.listings import ListingStore
 from upstreams.redaction import Redaction, secrets_of
@@ -141,5 +141,4 @@ def _wire_opener(
         from upstreams.oauth.tokens import OAuthTokens
 
         credentials = OAuthTokens(name, spec, configured, login_store(name, spec), redact, tasks.start_soon)
-    open_wire = open_sse_wire if spec.transport == "sse" else open_http_wire
-    return lambda diagnostics: open_wire(spec, diagnostics, credentials)
+    return lambda diagnostics: open_http_wire(spec, diagnostics, credentials)

@@ -8,12 +8,11 @@ Source: MCP 2026-07-28, basic/transports/streamable-http; 2025-06-18, basic/tran
 """
 
 import ssl
-from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import cache
 from http import HTTPStatus
-from typing import ClassVar, Final
+from typing import Final
 from urllib.parse import urljoin
 
 import anyio
@@ -37,7 +36,7 @@ from upstreams.errors import (
 )
 from upstreams.health import Diagnostics
 from upstreams.http_credentials import HttpCredentials
-from upstreams.http_errors import SESSION_HEADER, described_http, error_of, kind_of, refusal, status_line
+from upstreams.http_errors import SESSION_HEADER, described, error_of, kind_of, refusal, status_line
 from upstreams.messages import InboundLimits, MessageReader
 from upstreams.wire import Wire
 
@@ -76,29 +75,20 @@ _NEVER_SENT: Final = (
 async def open_http_wire(
     spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
 ) -> AsyncIterator[Wire]:
-    """A wire over Streamable HTTP; nothing is sent yet, so this cannot fail."""
+    """A wire over the transport that the manifest names. Of Streamable HTTP nothing is sent yet.
+
+    Raises:
+        UpstreamError: A server of HTTP+SSE is not reached within `connect_seconds`.
+    """
+    kind = HttpWithSse if spec.transport == "sse" else StreamableHttp
     async with _client(spec) as client, anyio.create_task_group() as tasks:
-        transport = StreamableHttp(spec, client, tasks, diagnostics, credentials)
+        transport = kind(spec, client, tasks, diagnostics, credentials)
+        await transport.connect(spec.connect_seconds)
         try:
             yield transport.wire
         finally:
             await transport.end_session()
             tasks.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def open_sse_wire(
-    spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
-) -> AsyncIterator[Wire]:
-    """A wire over HTTP+SSE, connected within `connect_seconds`. Raises UpstreamError: it is not reached."""
-    async with _client(spec) as client, anyio.create_task_group() as tasks:
-        transport = HttpWithSse(spec, client, tasks, diagnostics, credentials)
-        with anyio.move_on_after(spec.connect_seconds) as connecting:
-            await tasks.start(transport.read)
-        if connecting.cancelled_caught:
-            raise UpstreamUnavailableError(f"sent no endpoint within {spec.connect_seconds:g} s")
-        yield transport.wire
-        tasks.cancel_scope.cancel()
 
 
 def _client(spec: HttpUpstream) -> httpx2.AsyncClient:
@@ -121,8 +111,6 @@ def trusted_authorities() -> ssl.SSLContext:
 class HttpTransport(AsyncResource):
     """The messages of one connection: what is sent is posted, what comes goes to its wire."""
 
-    closes_requests: ClassVar[bool] = False
-
     def __init__(
         self,
         spec: HttpUpstream,
@@ -139,10 +127,16 @@ class HttpTransport(AsyncResource):
         self._limits = InboundLimits(spec.message_bytes)
         self._reader = MessageReader(self._limits, diagnostics, self._credentials.masked)
         self._inbox, received = anyio.create_memory_object_stream[SessionMessage]()
-        self.wire = Wire(received, self, self._limits, closes_requests=self.closes_requests)
+        self.wire = Wire(received, self, self._limits, closes_requests=spec.transport != "sse")
         self._session = ""
         self._version = ""
         self._notice_turns = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
+
+    async def connect(self, seconds: float) -> None:
+        """What has to be done before anything is sent. Raises UpstreamError: that failed."""
+
+    async def end_session(self) -> None:
+        """Tell the server that nothing more will be sent."""
 
     async def send(self, item: SessionMessage) -> None:
         """Send a request until its answer was delivered, or else in the background. Raises UpstreamError: it failed."""
@@ -151,10 +145,7 @@ class HttpTransport(AsyncResource):
             if self._notice_turns.statistics().tasks_waiting < _MAX_NOTICES:
                 self._tasks.start_soon(self._tell, item)
             return
-        try:
-            await self._ask(item, item.message)
-        except httpx2.RequestError as error:
-            raise _failure(error) from error
+        await self._ask(item, item.message)
 
     async def aclose(self) -> None:
         """Whoever opened the client closes it."""
@@ -178,7 +169,11 @@ class HttpTransport(AsyncResource):
 
     async def _request(self, method: str, headers: Mapping[str, str], body: bytes = b"") -> httpx2.Response:
         request = self._client.build_request(method, self._url, headers=headers, content=body or None)
-        return await self._credentials.send(request, self._client)
+        try:
+            return await self._credentials.send(request, self._client)
+        except httpx2.RequestError as error:
+            failure = UpstreamUnavailableError if isinstance(error, _NEVER_SENT) else UpstreamLostError
+            raise failure(described(error)) from error
 
     async def _tell(self, item: SessionMessage) -> None:
         """Send what has no answer: a notification or a reply."""
@@ -189,20 +184,18 @@ class HttpTransport(AsyncResource):
                     response = await self._post(item)
                     problem = status_line(response) if response.is_error else ""
                     await _beginning(response)
-        except (httpx2.RequestError, UpstreamError) as error:
-            problem = str(_failure(error))
+        except UpstreamError as error:
+            problem = str(error)
         if problem:
             self._diagnostics.note(f"a notification was not delivered: {problem}")
 
     async def _deliver(self, text: bytes, request_id: RequestId | None) -> bool:
         """Hand over an event; whether it has the answer to this request. Raises UpstreamError: it cannot be read."""
-        if request_id is None:
-            messages = self._reader.read_leniently(text)
-        else:
-            try:
-                messages = self._reader.read(text)
-            except ValueError as error:
-                raise UpstreamAnswerError(f"the answer is unreadable: {error}") from None
+        read = self._reader.read_leniently if request_id is None else self._reader.read
+        try:
+            messages = read(text)
+        except ValueError as error:
+            raise UpstreamAnswerError(f"the answer is unreadable: {error}") from None
         is_answered = False
         for message in messages:
             await self._hand_over(message)
@@ -217,20 +210,23 @@ class HttpTransport(AsyncResource):
 
     async def _events(self, response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent]:
         """The events of a response, until it ends or breaks off. Raises UpstreamError: they are too long."""
-        lines = httpx2.Response(
-            response.status_code,
-            headers={"content-type": _EVENTS},
-            stream=_EventLines(response, self._limits),
-            request=response.request,
-        )
+        # The encoding is UTF-8, perhaps with a byte order mark.
+        kind = {"content-type": f"{_EVENTS}; charset=utf-8-sig"}
+        lines = httpx2.Response(200, headers=kind, content=self._lines(response), request=response.request)
         async with aclosing(response):
             try:
                 async for event in httpx2.EventSource(lines, max_event_size=self._limits.message_bytes):
                     yield event
             except httpx2.SSEError as error:
                 raise UpstreamAnswerError(str(error)) from None
-            except httpx2.RequestError:
+            except UpstreamLostError:
                 pass  # what broke off may go on
+
+    async def _lines(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+        """The lines of a stream of events. They count as unsolicited messages: most of them say nothing."""
+        async for piece in _pieces(response):
+            self._limits.take_unsolicited(max(piece.count(b"\n"), piece.count(b"\r")) / _LINES_PER_UNIT)
+            yield piece
 
 
 class StreamableHttp(HttpTransport):
@@ -238,8 +234,6 @@ class StreamableHttp(HttpTransport):
 
     Before 2026-07-28 there are sessions, a stream of events that nobody asked for, and streams that can be resumed.
     """
-
-    closes_requests = True
 
     async def send(self, item: SessionMessage) -> None:
         stamped = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
@@ -258,14 +252,10 @@ class StreamableHttp(HttpTransport):
         await super().send(item)
 
     async def end_session(self) -> None:
-        """Tell the server, which may take a second for it."""
         if not self._session:
             return
         # It is closed because somebody ended it, who would end this, too.
-        with (
-            anyio.move_on_after(_CLOSE_SECONDS, shield=True),
-            suppress(httpx2.RequestError, UpstreamError),
-        ):
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(UpstreamError):
             await (await self._request("DELETE", self._headers())).aclose()
 
     def _headers(self) -> dict[str, str]:
@@ -288,8 +278,6 @@ class StreamableHttp(HttpTransport):
     async def _body(self, response: httpx2.Response, request_id: RequestId) -> bytes:
         """The JSON of an answer. Raises UpstreamError: it is none, or too long."""
         kind, body = kind_of(response), bytearray()
-        if response.next_request is not None:
-            raise _lost_call(response, response.next_request.url)
         if response.is_success and kind == "application/json":
             with self._limits.buffering() as add:
                 async for piece in _pieces(response):
@@ -297,7 +285,7 @@ class StreamableHttp(HttpTransport):
                     body += piece
             return bytes(body)
         start, redact = self._credentials.masked(await _beginning(response)), self._diagnostics.redact
-        if not response.is_error:
+        if response.is_success:
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'of no type'} instead of JSON: {redact.excerpt(start)!r}"
             )
@@ -338,8 +326,8 @@ class StreamableHttp(HttpTransport):
         headers = {"accept": _EVENTS, **self._headers(), **({"last-event-id": last_id} if last_id else {})}
         try:
             response = await self._request("GET", headers)
-        except (httpx2.RequestError, UpstreamError) as error:
-            self._diagnostics.note(f"events cannot be listened to: {_failure(error)}")
+        except UpstreamError as error:
+            self._diagnostics.note(f"events cannot be listened to: {error}")
             return None
         if response.is_success and kind_of(response) == _EVENTS:
             return response
@@ -356,7 +344,13 @@ class StreamableHttp(HttpTransport):
 class HttpWithSse(HttpTransport):
     """HTTP+SSE: all answers come on one stream of events, whose first event says where to post requests."""
 
-    async def read(self, *, task_status: TaskStatus[None]) -> None:
+    async def connect(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds) as connecting:
+            await self._tasks.start(self._read)
+        if connecting.cancelled_caught:
+            raise UpstreamUnavailableError(f"sent no endpoint within {seconds:g} s")
+
+    async def _read(self, *, task_status: TaskStatus[None]) -> None:
         """Read the stream, whose end ends all; started at its endpoint. Raises UpstreamError: it has none."""
         is_started = False
         async with self._inbox:
@@ -374,8 +368,6 @@ class HttpWithSse(HttpTransport):
                         await self._deliver(event.data.encode(), None)
                 if not is_started:
                     raise UpstreamUnavailableError("ended its stream of events before it sent an endpoint")
-            except httpx2.RequestError as error:
-                raise _failure(error) from error
             except UpstreamError as error:
                 if not is_started:
                     raise
@@ -385,61 +377,30 @@ class HttpWithSse(HttpTransport):
         # Some servers answer it only when they have done what it asks for; the wire ends it when the answer came.
         response = await self._post(item)
         body = await _beginning(response)
-        if response.next_request is not None:
-            raise _lost_call(response, response.next_request.url)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamSessionError("no longer knows this session")
-        if response.is_error:
+        if not response.is_success:
             raise refusal(response, self._credentials.masked(body), self._diagnostics.redact)
 
 
-class _EventLines(httpx2.AsyncByteStream):
-    """The lines of a stream of events, which count as unsolicited messages: most of them say nothing."""
-
-    def __init__(self, response: httpx2.Response, limits: InboundLimits) -> None:
-        self._response = response
-        self._limits = limits
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        is_first = True
-        async for piece in _pieces(self._response):
-            text, is_first = piece.removeprefix(BOM_UTF8) if is_first else piece, False
-            self._limits.take_unsolicited(max(text.count(b"\n"), text.count(b"\r")) / _LINES_PER_UNIT)
-            yield text
-
-
-def _failure(error: httpx2.RequestError | UpstreamError) -> UpstreamError:
-    """What an exception says of a call."""
-    if isinstance(error, UpstreamError):
-        return error
-    is_unsent = isinstance(error, _NEVER_SENT)
-    return (UpstreamUnavailableError if is_unsent else UpstreamLostError)(described_http(error))
-
-
-def _lost_call(redirect: httpx2.Response, place: httpx2.URL) -> UpstreamAnswerError:
-    """To a POST a redirect may say that the request was carried out, and where to look now."""
-    told = f"{status_line(redirect)}: a redirect to {place}, where the call would be lost"
-    return UpstreamAnswerError(f"{told}; use that URL if the server is there")
-
-
-def _is_packed(response: httpx2.Response) -> bool:
-    return response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
-
-
-def _pieces(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises UpstreamAnswerError: it is packed."""
-    if _is_packed(response):
+async def _pieces(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """The body as it comes. Raises UpstreamError: it breaks off, or is packed."""
+    if response.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
         raise UpstreamAnswerError("the answer is compressed, although it was asked for without")
-    return response.aiter_raw()
+    try:
+        async for piece in response.aiter_raw():
+            yield piece
+    except httpx2.RequestError as error:
+        raise UpstreamLostError(described(error)) from error
 
 
 async def _beginning(response: httpx2.Response) -> bytes:
     """What a response says that is no answer, as far as anybody reads it; "" of one that is packed."""
     body = bytearray()
     async with aclosing(response):
-        with suppress(httpx2.RequestError):  # what counts has come
-            async for piece in response.aiter_raw():
+        with suppress(UpstreamError):  # what counts has come
+            async for piece in _pieces(response):
                 body += piece
                 if len(body) >= _ERROR_BYTES:
                     break
-    return b"" if _is_packed(response) else bytes(body[:_ERROR_BYTES])
+    return bytes(body[:_ERROR_BYTES])

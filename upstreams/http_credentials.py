@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
@@ -13,17 +12,8 @@ from manifests.upstream_sections import HttpUpstream
 from upstreams.errors import UpstreamRefusedError
 from upstreams.redaction import Redaction
 
-
-@dataclass(frozen=True)
-class RenewedHeaders:
-    """Configured headers as they are now, and the secrets in them."""
-
-    headers: Mapping[str, str] = field(repr=False)
-    secrets: Collection[str] = field(repr=False)
-
-
-HeaderRenewal: TypeAlias = Callable[[], Awaitable[RenewedHeaders | None]]
-"""Gets configured headers anew from where their secrets come from; None if that does not work."""
+HeaderRenewal: TypeAlias = Callable[[], Awaitable[tuple[Mapping[str, str], Collection[str]] | None]]
+"""Gets configured headers anew from where their secrets come from, and those secrets; None if that does not work."""
 
 RENEWAL_PAUSE_SECONDS: Final = 60.0
 """An upstream that answers 401 has the operator's commands run again at most this often."""
@@ -92,12 +82,12 @@ class HttpCredentials:
                 return True
             if anyio.current_time() - self._renewed_at < RENEWAL_PAUSE_SECONDS:
                 return False
-            renewed = await self._renew_headers()
+            headers, secrets = await self._renew_headers() or ({}, ())
             self._renewed_at = anyio.current_time()
-            if renewed is None or renewed.headers.items() <= self._headers.items():
+            if headers.items() <= self._headers.items():
                 return False
-            self._learn(renewed.secrets)
-            self._headers = {**self._headers, **renewed.headers}
+            self._learn(secrets)
+            self._headers = {**self._headers, **headers}
             return True
 
     def accepted(self, sent: Mapping[str, str]) -> None:

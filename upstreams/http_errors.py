@@ -8,6 +8,7 @@ import httpx2
 
 from manifests.json_value import Json
 from upstreams.errors import (
+    UpstreamAnswerError,
     UpstreamBusyError,
     UpstreamError,
     UpstreamFaultError,
@@ -59,12 +60,16 @@ def refusal(response: httpx2.Response, body: bytes, redact: Redaction) -> Upstre
     after_seconds = min(float(text), _DAY_SECONDS) if re.fullmatch(r"\d{1,9}", text) else None
     if after_seconds is not None:
         message += f"; it asks to wait {after_seconds:.0f} s"
+    if response.next_request is not None:
+        # To a POST it may say that the request was carried out, and where to look now.
+        message += f": a redirect to {response.next_request.url}, where the call would be lost"
+        return UpstreamAnswerError(f"{message}; use that URL if the server is there")
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         return UpstreamBusyError(message, after_seconds=after_seconds)
     if response.status_code == HTTPStatus.UNAUTHORIZED:
         return UpstreamUnauthorizedError(message)
     # A gateway may say 502 or 504 after the server acted; a 4xx is the server's own no.
-    if response.is_server_error:
+    if not response.is_client_error:
         return UpstreamFaultError(message, after_seconds=after_seconds)
     return UpstreamRefusedError(message)
 
@@ -116,21 +121,12 @@ def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None,
 
 
 def described(error: BaseException) -> str:
-    """Why a connection ended, in one line for a human."""
+    """What went wrong, in one line for a human, without the URL: that is the manifest's business and may hold a key."""
     if isinstance(error, UpstreamError):
         return str(error)
-    if isinstance(error, httpx2.HTTPError):
-        return described_http(error)
+    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
     first_line = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first_line}"
-
-
-def described_http(error: httpx2.HTTPError) -> str:
-    """What went wrong, without the URL: that is the manifest's business and may carry a key."""
-    if isinstance(error, httpx2.HTTPStatusError):
-        return status_line(error.response)
-    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(error).__name__)
-    return f"{words.strip()}: {error}" if str(error) else words.strip()
+    return f"{kind}: {first_line}" if first_line else kind
 
 
 def cause_of(error: BaseException) -> BaseException:
