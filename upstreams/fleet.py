@@ -17,11 +17,10 @@ from upstreams.child_process import ChildCommand
 from upstreams.health import Diagnostics
 from upstreams.http import open_http_wire
 from upstreams.http_credentials import HeaderRenewal, HttpCredentials
-from upstreams.listings import ListingStore
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.session import WireOpener
 from upstreams.stdio import open_stdio_wire
-from upstreams.supervisor import STARTED_AT_ONCE
+from upstreams.tools import ListingStore
 from upstreams.upstream import Upstream
 from upstreams.wire import Wire
 
@@ -77,7 +76,6 @@ async def open_fleet(
     called in the event loop whenever the state or the tools of an upstream changed; it must not raise. On leaving, all
     are closed at once, and no process of theirs is left.
     """
-    start_turns = anyio.Semaphore(STARTED_AT_ONCE)
     redact = Redaction({*secrets, *chain.from_iterable(map(secrets_of, specs.values()))})
     async with anyio.create_task_group() as tasks:
         upstreams = {
@@ -94,7 +92,6 @@ async def open_fleet(
                     tasks,
                 ),
                 redact,
-                start_turns,
                 on_change,
                 ListingStore(listings, name, spec, folder, (written or {}).get(name)) if listings else None,
             )

@@ -52,11 +52,10 @@ from upstreams.errors import (
     UpstreamUnreadError,
 )
 from upstreams.health import Diagnostics
-from upstreams.listings import read_listing
 from upstreams.messages import failure_of, unsendable
 from upstreams.notifications import LogHearer, Notifications, reaches
 from upstreams.questions import QuestionDesk, Questioned, ServedCall
-from upstreams.tools import RecordedTool, ToolResult, read_result
+from upstreams.tools import RecordedTool, ToolResult, read_listing, read_result
 from upstreams.wire import ProgressHearer, Wire, is_closed, with_last_words
 
 LOG_LEVEL_SECONDS: Final = 2.0

@@ -1,6 +1,5 @@
 """Keeps one connection to an upstream open, or ready to be opened, whatever happens to it."""
 
-import os
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +10,7 @@ from typing import Any, Final, Literal
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskStatus
 
 from manifests.upstream_sections import StdioUpstream, UpstreamSection
 from upstreams.errors import (
@@ -23,10 +22,10 @@ from upstreams.errors import (
 )
 from upstreams.health import CircuitBreaker, Diagnostics, Status, UpstreamState
 from upstreams.http_errors import cause_of, described
-from upstreams.listings import ListingStore, Offer
 from upstreams.questions import QuestionDesk
 from upstreams.redaction import Redaction
 from upstreams.session import HandshakeFirstError, Session, WireOpener, open_session
+from upstreams.tools import ListingStore, Offer
 
 log = structlog.get_logger()
 
@@ -50,21 +49,6 @@ PROBE_SECONDS: Final = 10.0
 """After a call met its deadline, an upstream that answers nothing at all for this long, or for as long as a call may
 take, is connected anew."""
 
-STARTED_AT_ONCE: Final = max(16, 8 * (os.cpu_count() or 1))
-START_TURN_SECONDS: Final = 2.0
-
-
-async def take_turn(turns: anyio.Semaphore, until: anyio.Event, *, task_status: TaskStatus[None]) -> None:
-    """Started when it is one's turn to connect: five hundred servers that start at once are ready none the sooner.
-
-    Holds the turn in the background, `until` or for two seconds: an upstream that is not ready then waits for something
-    itself.
-    """
-    async with turns:
-        task_status.started()
-        with anyio.move_on_after(START_TURN_SECONDS):
-            await until.wait()
-
 
 @dataclass(eq=False)
 class Supervisor:
@@ -74,7 +58,6 @@ class Supervisor:
     spec: UpstreamSection
     open_wire: WireOpener
     redact: Redaction
-    turns: anyio.Semaphore
     on_change: Callable[[Any], None]
     """Hears of this when its state or its tools changed."""
     listings: ListingStore | None = None
@@ -214,7 +197,7 @@ class Supervisor:
                 await self._rest()
             async with anyio.create_task_group() as connections:
                 while True:
-                    await self._go_on_after(await connections.start(self._connect, connections))
+                    await self._go_on_after(await connections.start(self._connect))
         finally:
             self._session = None
             self._become("stopped", "the portal is stopping")
@@ -226,10 +209,8 @@ class Supervisor:
             await self._wanted.wait()
         self._become("starting", "")
 
-    async def _connect(self, tasks: TaskGroup, *, task_status: TaskStatus["_Ending"]) -> None:
+    async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection; says how it ended when the next may be opened: if retired, before its calls end."""
-        is_settled = anyio.Event()
-        await tasks.start(take_turn, self.turns, is_settled)
         self._attempt_began = began = anyio.current_time()
         self._diagnostics = Diagnostics(self.redact)
         ending = _Ending(None)
@@ -242,7 +223,6 @@ class Supervisor:
                 seconds=self.spec.connect_seconds,
                 handshake_first=self._handshake_first,
             ) as session:
-                is_settled.set()
                 ending = _Ending(None, began)
                 self._handshake_first = not session.is_modern
                 await self._learn(session)
@@ -260,8 +240,6 @@ class Supervisor:
         # must not be the end of the others in the task group.
         except Exception as error:  # noqa: BLE001
             ending = replace(ending, reason=described(cause_of(error)), cause=cause_of(error))
-        finally:
-            is_settled.set()
         if not was_retired:
             task_status.started(ending)
 

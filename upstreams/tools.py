@@ -1,13 +1,25 @@
-"""A tool of an upstream, and what it answers to a call, as they were sent."""
+"""What an upstream lists, its tools, resources and prompts, read leniently, page by page; and what a tool answers."""
 
 import hashlib
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Final
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import anyio.to_thread
+import structlog
+from mcp_types import METHOD_NOT_FOUND, Prompt, Resource, ResourceTemplate
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from manifests.json_value import Json
+from manifests.own_files import write_whole
+from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
+from upstreams.health import Diagnostics
 
 
 @dataclass(frozen=True)
@@ -101,3 +113,209 @@ def _stray_values(raw: dict[str, Json]) -> list[dict[str, Json]]:
 def _text_block(value: Json) -> dict[str, Json]:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return {"type": "text", "text": text}
+
+
+log = structlog.get_logger()
+
+MAX_LISTED: Final = 10_000
+MAX_PAGES: Final = 1_000
+MAX_LISTING_BYTES: Final = 64 * 1024 * 1024
+"""What one upstream may list, tools or anything else. Beyond any of the three the rest is left out."""
+
+MAX_NAME_LENGTH: Final = 200
+MAX_EXAMPLES: Final = 5
+
+_KINDS: Final = {
+    "description": str,
+    "title": str,
+    "inputSchema": dict,
+    "outputSchema": dict,
+    "annotations": dict,
+}
+
+PageReader = Callable[[str | None], Awaitable[dict[str, Json]]]
+"""Asks for the page at a cursor; None is the first. Answers the raw result."""
+
+
+async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIterator[dict[str, Json]]:
+    """The pages of a listing; `note` hears why it ended before its end.
+
+    Raises:
+        UpstreamError: The first page could not be had. A later one that fails ends the listing instead.
+    """
+    cursor: str | None = None
+    seen: set[str] = set()
+    bytes_read = 0
+    while True:
+        try:
+            page = await read_page(cursor)
+        except (UpstreamRefusedError, UpstreamAnswerError, UpstreamTimeoutError) as error:
+            if cursor is None:
+                raise
+            note(f"ended early, a later page failed: {error}")
+            return
+        yield page
+        cursor = page.get("nextCursor") or None
+        if cursor is None:
+            return
+        bytes_read += len(to_json(page, inf_nan_mode="constants"))
+        is_endless = not isinstance(cursor, str) or cursor in seen or len(seen) + 1 >= MAX_PAGES
+        if is_endless or bytes_read > MAX_LISTING_BYTES:
+            note(f"cut after {len(seen) + 1} pages and {bytes_read} bytes: pagination does not end")
+            return
+        seen.add(cursor)
+
+
+async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple[RecordedTool, ...]:
+    """All usable tools of an upstream; `diagnostics` says what is malformed or left out. Raises as `pages` does."""
+    note, tools = diagnostics.note, dict[str, RecordedTool]()
+    async for page in pages(read_page, lambda text: note(f"tools/list: {text}")):
+        listed = page.get("tools")
+        if not isinstance(listed, list):
+            note("tools/list: `tools` is no list")
+            continue
+        for raw in listed:
+            if len(tools) >= MAX_LISTED:
+                note(f"tools/list: only the first {MAX_LISTED} tools are used")
+                return (*tools.values(),)
+            tool = _tool(raw, note)
+            if tool is not None and tools.setdefault(tool.name, tool) is not tool:
+                note(f"tool {tool.name!r} is listed twice; the first one is used")
+    return (*tools.values(),)
+
+
+def _tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
+    name = raw.get("name") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict) or not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
+        told = f"{name!r:.100}" if isinstance(raw, dict) else "it is no object"
+        note(f"a tool was left out: its name is no text of 1 to {MAX_NAME_LENGTH} characters: {told}")
+        return None
+    odd = [key for key, kind in _KINDS.items() if raw.get(key) is not None and not isinstance(raw[key], kind)]
+    if odd:
+        note(f"tool {name!r}: not of the type that MCP says: {', '.join(odd)}")
+    known = {key: value for key, value in raw.items() if key not in odd}
+    annotations = known.get("annotations") or {}
+    if "annotations" in odd and raw["annotations"]:
+        # It may have said that it destroys. An empty list is what some languages make of an empty object.
+        annotations = {"destructiveHint": raw["annotations"]}
+    schema = known.get("inputSchema")
+    # Some servers send them beside the specification, by the names that clients know.
+    examples = raw.get("inputExamples", raw.get("input_examples"))
+    if schema is None:
+        note(f"tool {name!r}: without an inputSchema any arguments are accepted")
+    return RecordedTool(
+        name=name,
+        description=known.get("description") or "",
+        input_schema={"type": "object"} if schema is None else schema,
+        output_schema=known.get("outputSchema"),
+        annotations=annotations,
+        title=known.get("title"),
+        examples=tuple(examples[:MAX_EXAMPLES]) if isinstance(examples, list) else (),
+    )
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What the portal knows of an upstream without asking it."""
+
+    tools: tuple[RecordedTool, ...]
+    server: str
+    instructions: str | None
+
+
+_OFFER: Final = TypeAdapter(Offer)
+
+
+class ListingStore:
+    """What a lazy upstream offered when it was last listed, kept on disk (mode 0600) from one portal to the next.
+
+    With another section in the manifest it is another one: `written` is that section with references as such; without
+    it the command or URL count. A file that cannot be read counts as none.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        spec: StdioUpstream | HttpUpstream,
+        working_folder: Path,
+        written: Json = None,
+    ) -> None:
+        identity = [spec.url] if isinstance(spec, HttpUpstream) else [spec.command, list(spec.args), spec.cwd]
+        text = json.dumps([name, str(working_folder.resolve()), written or identity], sort_keys=True)
+        fingerprint = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        self._name = name
+        self.file = folder / f"{fingerprint}.json"
+
+    async def load(self) -> Offer | None:
+        return await anyio.to_thread.run_sync(self._load)
+
+    async def save(self, offer: Offer) -> None:
+        await anyio.to_thread.run_sync(self._save, offer)
+
+    def _load(self) -> Offer | None:
+        try:
+            with self.file.open("rb") as file:
+                return _OFFER.validate_json(file.read(2 * MAX_LISTING_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    def _save(self, offer: Offer) -> None:
+        try:
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(self.file, _OFFER.dump_json(offer), is_lasting=False)
+        except (OSError, ValueError) as error:
+            log.warning("listing_not_kept", upstream=self._name, reason=str(error))
+
+
+Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
+
+LISTING_METHODS: Final[dict[Listed, str]] = {
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+    "prompts": "prompts/list",
+}
+
+MAX_IDENTIFIER_CHARACTERS: Final = 8_192
+"""Of a URI or a name; what has a longer one is left out."""
+
+_KINDS_OFFERED: Final[dict[Listed, tuple[str, type[BaseModel]]]] = {
+    "resources": ("uri", Resource),
+    "resourceTemplates": ("uriTemplate", ResourceTemplate),
+    "prompts": ("name", Prompt),
+}
+_FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_type", "size", "arguments"}
+
+
+async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, Json]]:
+    """All rows that are as MCP has them: `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and
+    `arguments` of each, as far as it has them. A server that does not know the method offers nothing.
+
+    Raises:
+        UpstreamError: The first page could not be had. A later one that fails ends the listing instead.
+    """
+    rows: dict[str, dict[str, Json]] = {}
+    try:
+        async for page in pages(read_page, lambda text: None):
+            found = page.get(listed)
+            for raw in found[:MAX_LISTED] if isinstance(found, list) else []:
+                identifier, row = _row(listed, raw)
+                if identifier and len(rows) < MAX_LISTED:
+                    rows.setdefault(identifier, row)
+    except UpstreamRefusedError as error:
+        if error.rpc_code != METHOD_NOT_FOUND:
+            raise
+    return [*rows.values()]
+
+
+def _row(listed: Listed, raw: Json) -> tuple[str, dict[str, Json]]:
+    """Its identifier, "" if it cannot be used, and what is kept of it."""
+    key, kind = _KINDS_OFFERED[listed]
+    try:
+        read = kind.model_validate({"name": raw[key], **raw}, by_name=False)
+    except (ValidationError, TypeError, KeyError, IndexError):
+        return "", {}
+    row: dict[str, Json] = read.model_dump(mode="json", by_alias=True, exclude_none=True, include=_FIELDS)
+    if listed == "prompts":
+        row["arguments"] = [{"required": False, **each} for each in row.get("arguments", [])]
+    return (row[key] if len(row[key]) <= MAX_IDENTIFIER_CHARACTERS else ""), row

@@ -20,12 +20,11 @@ from upstreams.errors import (
     UpstreamUnavailableError,
     UpstreamWithheldError,
 )
-from upstreams.listings import LISTING_METHODS, Listed, read_offered
 from upstreams.notifications import LogHearer
 from upstreams.questions import Questioned
 from upstreams.session import Session
 from upstreams.supervisor import PATIENCE_SECONDS, Supervisor
-from upstreams.tools import ToolResult
+from upstreams.tools import LISTING_METHODS, Listed, ToolResult, read_offered
 from upstreams.wire import ProgressHearer
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from portal.ledger import CallState, Entry
 from sandbox_runtime.calls import CallError
 from upstreams.errors import UpstreamAnswerError, UpstreamError
 from upstreams.fleet import Fleet
-from upstreams.listings import MAX_IDENTIFIER_CHARACTERS, Listed
+from upstreams.tools import MAX_IDENTIFIER_CHARACTERS, Listed
 
 RESOURCES: Final = "portal.resources"
 READ_RESOURCE: Final = "portal.read_resource"

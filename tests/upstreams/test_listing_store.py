@@ -10,7 +10,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER
 from upstreams.fleet import open_fleet
-from upstreams.listings import ListingStore
+from upstreams.tools import ListingStore
 
 pytestmark = pytest.mark.anyio
 

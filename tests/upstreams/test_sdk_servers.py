@@ -52,9 +52,7 @@ async def in_memory(server: Server[Any]) -> AsyncIterator[Upstream]:
             tasks.cancel_scope.cancel()
 
     watched = WatchedFleet()
-    upstream = Upstream(
-        "sdk", HttpUpstream(url="http://sdk"), open_wire, Redaction(()), anyio.Semaphore(1), watched.note
-    )
+    upstream = Upstream("sdk", HttpUpstream(url="http://sdk"), open_wire, Redaction(()), watched.note)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(upstream.run)
         await watched.until(lambda: upstream.state.status != "starting")

@@ -7,9 +7,8 @@ import pytest
 from manifests.tool_rules import Hints
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server
 from upstreams.health import Diagnostics
-from upstreams.listings import MAX_LISTED, MAX_PAGES, Listing
 from upstreams.redaction import Redaction
-from upstreams.tools import RecordedTool
+from upstreams.tools import MAX_LISTED, MAX_PAGES, RecordedTool, read_listing
 
 pytestmark = pytest.mark.anyio
 
@@ -76,12 +75,15 @@ async def test_pagination_without_end_is_cut() -> None:
         assert len(fleet["server"].diagnostics) == 1
 
 
-def test_more_tools_than_the_cap_are_cut() -> None:
+async def test_more_tools_than_the_cap_are_cut() -> None:
     diagnostics = Diagnostics(Redaction(()))
-    listing = Listing(diagnostics)
-    page = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(MAX_LISTED + 1)]
-    assert not listing.add_page({"tools": page, "nextCursor": "more"})
-    assert len(listing.tools) == MAX_LISTED
+
+    async def page(cursor: str | None) -> dict[str, Any]:
+        assert cursor is None
+        tools = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(MAX_LISTED + 1)]
+        return {"tools": tools, "nextCursor": "more"}
+
+    assert len(await read_listing(page, diagnostics)) == MAX_LISTED
     assert len(diagnostics.remarks) == 1
 
 
