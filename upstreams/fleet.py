@@ -25,7 +25,7 @@ from upstreams.upstream import Upstream
 from upstreams.wire import Wire
 
 if TYPE_CHECKING:
-    from upstreams.oauth.store import LoginStore
+    from upstreams.oauth.tokens import LoginStore
 
 
 class Fleet:
@@ -107,7 +107,7 @@ async def open_fleet(
 
 def login_store(name: str, spec: HttpUpstream) -> "LoginStore":
     """Where the tokens of an upstream are kept."""
-    from upstreams.oauth.store import LoginStore
+    from upstreams.oauth.tokens import LoginStore
 
     keep_in = spec.oauth.keep_in if spec.oauth else "file"
     return LoginStore(state_folder(os.environ) / "logins", name, spec.url, keep_in)

@@ -30,8 +30,6 @@ from upstreams.errors import (
     UpstreamCutOffError,
     UpstreamError,
     UpstreamLostError,
-    UpstreamSessionError,
-    UpstreamSilentError,
     UpstreamUnavailableError,
 )
 from upstreams.health import Diagnostics
@@ -268,7 +266,7 @@ class StreamableHttp(HttpTransport):
             if request.method == "initialize":
                 self._session = response.headers.get(SESSION_HEADER, "")
             if response.status_code == HTTPStatus.ACCEPTED:
-                raise UpstreamSilentError("took the request with HTTP 202 but sends no answer")
+                raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
             if response.is_success and kind_of(response) == _EVENTS:
                 await self._follow(response, request.id)
                 return
@@ -378,7 +376,7 @@ class HttpWithSse(HttpTransport):
         response = await self._post(item)
         body = await _beginning(response)
         if response.status_code == HTTPStatus.NOT_FOUND:
-            raise UpstreamSessionError("no longer knows this session")
+            raise UpstreamUnavailableError("no longer knows this session")
         if not response.is_success:
             raise refusal(response, self._credentials.masked(body), self._diagnostics.redact)
 

@@ -13,8 +13,8 @@ from upstreams.errors import (
     UpstreamError,
     UpstreamFaultError,
     UpstreamRefusedError,
-    UpstreamSessionError,
     UpstreamUnauthorizedError,
+    UpstreamUnavailableError,
 )
 from upstreams.messages import parsed
 from upstreams.redaction import Redaction
@@ -40,7 +40,7 @@ def error_of(response: httpx2.Response, body: bytes, redact: Redaction) -> Upstr
     """What an error status means, with a body or the beginning of one; None if a JSON-RPC error in it says all."""
     answer = _json_rpc_error(response, body)
     if _has_lost_session(response, answer, body):
-        return UpstreamSessionError("no longer knows this session")
+        return UpstreamUnavailableError("no longer knows this session")
     # Whether the server acted, and what to do, the status says better.
     says_more = response.is_server_error or response.status_code in (
         HTTPStatus.UNAUTHORIZED,

@@ -9,7 +9,7 @@ from manifests.manifest import Manifest
 from manifests.upstream_sections import HttpUpstream, OAuthSettings
 from portal.cli.terminal import Terminal, unknown_name
 from upstreams.fleet import login_store
-from upstreams.oauth.http import OAuthError, open_guarded_http
+from upstreams.oauth.authorization_server import OAuthError, open_guarded_http
 from upstreams.oauth.login import log_in, revoke
 
 

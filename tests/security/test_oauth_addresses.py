@@ -16,7 +16,7 @@ from manifests.hosts import Address
 from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import protected
 from tests.upstreams.peers import fleet_of
-from upstreams.oauth.http import (
+from upstreams.oauth.authorization_server import (
     GuardedNetwork,
     OAuthError,
     OAuthRefusedError,

@@ -27,7 +27,7 @@ from tests.upstreams.oauth_peer import (
 )
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.errors import UpstreamError
-from upstreams.oauth.http import OAuthError, OAuthRefusedError, OAuthUnreachableError
+from upstreams.oauth.authorization_server import OAuthError, OAuthRefusedError, OAuthUnreachableError
 from upstreams.oauth.login import log_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]

@@ -37,7 +37,7 @@ from manifests.upstream_sections import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, http_peer
 from upstreams.fleet import login_store
 from upstreams.oauth.login import log_in
-from upstreams.oauth.store import Login
+from upstreams.oauth.tokens import Login
 
 NAME = "tickets"
 SCOPE = "tools"

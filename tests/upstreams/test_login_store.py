@@ -9,10 +9,9 @@ import anyio
 import pytest
 
 from tests.own_keyring import OwnKeyring
-from upstreams.oauth import store as module
-from upstreams.oauth.discovery import Client
-from upstreams.oauth.http import OAuthError, OAuthUnreachableError
-from upstreams.oauth.store import Login, LoginStore
+from upstreams.oauth import tokens as module
+from upstreams.oauth.authorization_server import Client, OAuthError, OAuthUnreachableError
+from upstreams.oauth.tokens import Login, LoginStore
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from tests.upstreams.oauth_peer import NAME, ProtectedServer, logged_in, protect
 from tests.upstreams.peers import DEADLINE_SECONDS
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store, open_fleet
-from upstreams.oauth import store
+from upstreams.oauth import tokens
 from upstreams.oauth.tokens import OAuthTokens
 from upstreams.redaction import Redaction
 
@@ -122,7 +122,7 @@ async def test_token_that_is_about_to_expire_is_used_while_nobody_gives_another(
 def _let_pass(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """For what knows when a token expires."""
     later = SimpleNamespace(time=lambda: time.time() + seconds)
-    monkeypatch.setattr(store, "time", later)
+    monkeypatch.setattr(tokens, "time", later)
 
 
 async def test_login_at_another_server_than_the_manifest_names_is_none(server: ProtectedServer) -> None:

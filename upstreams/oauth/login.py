@@ -21,25 +21,23 @@ from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
 from pydantic import AnyUrl, ValidationError
 
 from manifests.upstream_sections import HttpUpstream, OAuthSettings
-from upstreams.oauth.discovery import (
+from upstreams.oauth.authorization_server import (
     CODE,
     Client,
     Discovered,
-    configured_client,
-    discover,
-    error_code,
-    form_request,
-    refusal,
-    request_token,
-)
-from upstreams.oauth.http import (
     GuardedHttp,
     OAuthError,
     OAuthRefusedError,
     OAuthUnreachableError,
+    configured_client,
+    discover,
+    error_code,
+    form_request,
     open_guarded_http,
+    refusal,
+    request_token,
 )
-from upstreams.oauth.store import Login
+from upstreams.oauth.tokens import Login
 
 LOGIN_SECONDS: Final = 600.0
 """How long a person may take."""
