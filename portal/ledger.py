@@ -17,10 +17,6 @@ send it; unknown: sent, and no answer was read, so it may have acted."""
 MAX_ROWS = 100
 """A longer ledger is summarised: rows that are not `done` come first, the rest are counted per function and state."""
 
-MAX_ENTRIES = 20_000
-"""Refused calls beyond this many entries are only counted, so that a flood of them costs no memory. Of calls that were
-sent every one keeps its entry: `limits.tool_calls` bounds those."""
-
 
 @dataclass(slots=True)
 class Entry:
@@ -48,10 +44,12 @@ class Entry:
 
 @dataclass(slots=True)
 class Ledger:
-    """Entries by `seq`, which counts the calls of one run from 1 in the order in which the script made them."""
+    """Entries by `seq`, which counts the calls of one run from 1 in the order in which the script made them.
+
+    There are at most `limits.tool_calls` and as many refused ones as the sandbox takes (`MAX_REFUSED`).
+    """
 
     entries: dict[int, Entry] = field(default_factory=dict)
-    calls: int = 0
     files: FileService | None = None
     """Where a run is granted files: it counts what was done to them."""
     run_id: str = ""
@@ -59,15 +57,15 @@ class Ledger:
     stdout: str = ""
     """What a run that was cancelled had printed; of one that was not its answer has that."""
 
+    @property
+    def calls(self) -> int:
+        return len(self.entries)
+
     def open(self, seq: int, function: str) -> None:
-        self.calls += 1
-        if len(self.entries) >= MAX_ENTRIES and next(reversed(self.entries.values())).state == "refused":
-            self.entries.popitem()
         self.entries[seq] = Entry(seq, function[:200], time.monotonic())
 
     def __getitem__(self, seq: int) -> Entry:
-        """The entry of a call; of a refused one that is only counted, one that nobody keeps."""
-        return self.entries.get(seq) or Entry(seq, "", time.monotonic())
+        return self.entries[seq]
 
     def count(self, *states: CallState) -> int:
         calls = sum(entry.state in states for entry in self.entries.values())
@@ -106,10 +104,6 @@ class Ledger:
             if entry.error is not None:
                 row["error"] = {"code": entry.error.code, "message": entry.error.message[:300]}
             rows.append(row)
-        if dropped := self.calls - len(self.entries):
-            rows.append(
-                {"seq": MAX_ENTRIES + 1, "function": "…", "state": "refused", "ms": 0, "count": dropped}
-            )
         return summarised(rows, MAX_ROWS)
 
 
