@@ -20,8 +20,7 @@ from urllib.parse import unquote
 from pydantic import AfterValidator, Field, Strict, model_validator
 
 from manifests.constraints import Section, refusal
-from manifests.json_value import Json
-from manifests.schema_validation import SchemaValidator
+from manifests.json_value import Json, SchemaValidator
 
 MAX_STEPS: Final = 25_000
 """Uses of a keyword on a part of the arguments of one call: about a tenth of a second."""

@@ -4,8 +4,9 @@ Exception
 └── ManifestError     a manifest that cannot be used; carries every problem found, not only the first
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 _SHOWN = 100
 
@@ -44,3 +45,23 @@ class ManifestError(Exception):
                 yield f"    {problem.hint}"
         if len(self.problems) > _SHOWN:
             yield f"... and {len(self.problems) - _SHOWN} more"
+
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a piece of data stands; lines and columns count from 1."""
+
+    line: int  # of the key; of the item, in a list
+    column: int
+    value_line: int
+    value_column: int
+
+
+def nearest(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
+    """Where a path stands, or the last part of it that the file has."""
+    while path and path not in places:
+        path = path[:-1]
+    return places.get(path) or Place(1, 1, 1, 1)

@@ -24,9 +24,8 @@ from manifests.constraints import (
     Token,
     UpstreamName,
 )
-from manifests.grants import FileGrant, Hosts, Limits, NetworkGrant
+from manifests.grants import FileGrant, FlowRule, Hosts, Limits, NetworkGrant, ToolRules
 from manifests.json_value import Json
-from manifests.tool_rules import FlowRule, ToolRules
 from manifests.upstream_sections import Upstream
 
 

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
-from manifests.errors import ManifestError, Problem
+from manifests.errors import KeyPath, ManifestError, Place, Problem
 from manifests.json_value import Json
 from manifests.own_files import read_capped, utf8
-from manifests.yaml_source import KeyPath, Place
 
 SecretKind: TypeAlias = Literal["command", "keyring"]
 SECRET_KINDS: tuple[SecretKind, ...] = get_args(SecretKind)

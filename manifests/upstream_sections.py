@@ -20,9 +20,9 @@ from manifests.constraints import (
     is_safe_for_tokens,
     refusal,
 )
+from manifests.grants import Hints, ToolRules
 from manifests.json_value import Json
 from manifests.names import Glob, ToolNames
-from manifests.tool_rules import Hints, ToolRules
 
 ClientText: TypeAlias = Annotated[Argument, Field(min_length=1, max_length=4096)]
 

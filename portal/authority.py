@@ -9,12 +9,11 @@ from functools import lru_cache, partial
 from typing import Final
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
+from manifests.errors import KeyPath
+from manifests.grants import NETWORK, Hints
 from manifests.json_value import Json
-from manifests.manifest import Manifest
+from manifests.manifest import Budget, Manifest, Rule
 from manifests.portal_manifest import Capabilities
-from manifests.rules import Budget, Rule
-from manifests.tool_rules import NETWORK, Hints
-from manifests.yaml_source import KeyPath
 from portal.audit.audit import UNHEARD, RunAudit, unrecorded
 from portal.errors import refused
 from portal.ledger import Entry

@@ -12,10 +12,9 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from manifests.decision import Decision
+from manifests.decision import Decision, ListedTool
+from manifests.grants import Hints
 from manifests.names import function_names
-from manifests.rule_slips import ListedTool
-from manifests.tool_rules import Hints
 from portal.authority import Authority
 from portal.check.checker import Checker
 from portal.library.library import Library, LibrarySource, write_stubs

@@ -23,9 +23,8 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from manifests.json_value import Json
+from manifests.json_value import Json, SchemaError
 from manifests.own_files import is_private, write_whole
-from manifests.schema_validation import SchemaError
 from portal.library.arguments import listing, nearest_error
 from portal.library.function import Function
 from portal.library.plain_text import one_line

@@ -16,9 +16,8 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from manifests.json_value import Json
+from manifests.json_value import UNKNOWN, Json
 from manifests.names import STANDARD_LIBRARY
-from manifests.schema_validation import UNKNOWN
 from portal.check.ty_server import Finding, TypeChecker
 from portal.library.arguments import ArgumentError, fitted
 from portal.library.function import Function

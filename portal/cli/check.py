@@ -7,13 +7,12 @@ from importlib.metadata import version
 from itertools import chain
 from typing import Final
 
-from manifests.decision import Decision
+from manifests.decision import Decision, unmatched_rules
 from manifests.errors import ManifestError, Problem
+from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest, narrowed
 from manifests.references import literal_tokens
-from manifests.rule_slips import unmatched_rules
-from manifests.tool_rules import Hints
 from portal.authority import granted
 from portal.catalog import listed_tools
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from manifests.decision import Decision, decide_arguments, decide_fetch
+from manifests.grants import NETWORK, Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import function_names, identifier
-from manifests.tool_rules import NETWORK, Hints
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import Portal, open_portal
 from portal.errors import NO_UPSTREAMS

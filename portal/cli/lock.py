@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from manifests.lock import Lock, lock_path
+from manifests.grants import Hints
 from manifests.manifest import Manifest
-from manifests.tool_rules import Hints
+from manifests.own_files import Lock, lock_path
 from portal.cli.check import declared
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import open_portal

@@ -12,11 +12,10 @@ import yaml
 
 from manifests.errors import ManifestError
 from manifests.json_value import Json
-from manifests.loader import DEFAULT_FILE, load_manifest
+from manifests.loader import DEFAULT_FILE, YamlSource, load_manifest, read_yaml
 from manifests.names import namespace_of
 from manifests.own_files import write_whole
 from manifests.references import VariableReference, env_path, env_text, pieces, read_env
-from manifests.yaml_source import YamlSource, read_yaml
 from portal.importing.servers import LeftOut, Origin, Server, UnfitError, Value, variable_name
 from portal.library.plain_text import escaped, is_hidden
 

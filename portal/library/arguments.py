@@ -18,8 +18,7 @@ from itertools import islice
 from operator import getitem
 from typing import Any, Final, TypeAlias
 
-from manifests.json_value import Json
-from manifests.schema_validation import UNKNOWN, SchemaError, SchemaValidator, SoundNode
+from manifests.json_value import UNKNOWN, Json, SchemaError, SchemaValidator, SoundNode
 from portal.library.function import Function, data_in
 from portal.library.library import nearest_names
 from portal.library.plain_text import cut, visible

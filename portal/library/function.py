@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from manifests.json_value import Json
+from manifests.json_value import Json, SchemaValidator, SoundNode
 from manifests.names import function_names
-from manifests.schema_validation import SchemaValidator, SoundNode
 from portal.library.plain_text import comment, default_text, docstring, one_line
 from portal.library.schema import CONDITIONS, arguments_schema, is_kind, sound_schema
 from portal.library.schema_types import (

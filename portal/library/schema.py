@@ -18,8 +18,7 @@ from math import inf
 from typing import Any, Final
 from urllib.parse import unquote
 
-from manifests.json_value import Json
-from manifests.schema_validation import Reference, SoundNode
+from manifests.json_value import Json, Reference, SoundNode
 
 MAX_SUBSCHEMAS: Final = 5_000
 """Subschemas of one schema; those beyond allow anything."""

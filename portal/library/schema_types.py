@@ -10,7 +10,7 @@ from itertools import chain, count
 from keyword import iskeyword
 from typing import Any, Final, TypeAlias
 
-from manifests.schema_validation import Reference, SoundNode
+from manifests.json_value import Reference, SoundNode
 from portal.library.plain_text import comment, default_text, is_literal, literal_text, one_line
 from portal.library.schema import ANNOTATIONS, MAX_DEPTH, is_kind, kind_of
 

@@ -14,10 +14,10 @@ from typing import Final, Literal, TypeAlias
 
 import anyio
 
+from manifests.decision import ListedTool
+from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.rule_slips import ListedTool
-from manifests.tool_rules import Hints
 from portal.audit.audit import RunAudit
 from portal.authority import Authorization, CallRequest, WithheldError
 from portal.ledger import CallState, Entry

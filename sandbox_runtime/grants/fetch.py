@@ -24,8 +24,7 @@ from pydantic import (
     ValidationError,
 )
 
-from manifests.grants import NetworkGrant
-from manifests.hosts import (
+from manifests.constraints import (
     DEFAULT_PORTS,
     Address,
     HostPattern,
@@ -36,6 +35,7 @@ from manifests.hosts import (
     is_address,
     reach_of,
 )
+from manifests.grants import NetworkGrant
 from manifests.json_value import Json
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.guest_json import encode

@@ -3,9 +3,9 @@
 import pytest
 
 from manifests.decision import Decision, decide, decide_arguments
+from manifests.grants import NO_HINTS
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.tool_rules import NO_HINTS
 from tests.manifests.conftest import Load, Problems
 
 

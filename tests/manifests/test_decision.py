@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from manifests.decision import Decision, decide, decide_fetch
+from manifests.decision import Decision, ListedTool, decide, decide_fetch, unmatched_rules
+from manifests.grants import NO_HINTS, Hints, ToolRules
 from manifests.manifest import Manifest, narrowed
 from manifests.names import identifier
 from manifests.portal_manifest import Capabilities, PortalManifest
-from manifests.rule_slips import ListedTool, unmatched_rules
-from manifests.tool_rules import NO_HINTS, Hints, ToolRules
 from manifests.upstream_sections import HttpUpstream
 from tests.manifests.conftest import Load
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.hosts import HostPattern, canonical_host, is_address
+from manifests.constraints import HostPattern, canonical_host, is_address
 
 
 @pytest.mark.parametrize(

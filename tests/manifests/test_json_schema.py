@@ -6,8 +6,8 @@ import jsonschema
 import pytest
 
 from manifests.json_value import Json
+from manifests.loader import read_yaml
 from manifests.portal_manifest import generated_schema, schema_text
-from manifests.yaml_source import read_yaml
 from tests.manifests.conftest import Problems
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

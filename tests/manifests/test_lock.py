@@ -7,7 +7,7 @@ import pytest
 
 from manifests.errors import ManifestError, Problem
 from manifests.loader import load_manifest
-from manifests.lock import HEADER, Lock, Pin, lock_path, lock_text, read_lock, write_lock
+from manifests.own_files import HEADER, Lock, Pin, lock_path, lock_text, read_lock, write_lock
 
 READ = Pin(
     "files", "read", "Read a file.", {"inputSchema": {"type": "object", "properties": {"a": {}, "b": {}}}}

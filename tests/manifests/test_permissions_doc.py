@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 from manifests.decision import decide, decide_arguments, decide_flow
+from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest, narrowed
-from manifests.tool_rules import Hints
 from tests.manifests.conftest import Load
 
 DOC = Path(__file__).parents[2] / "docs" / "permissions.md"

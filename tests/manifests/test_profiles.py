@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.decision import decide, decide_fetch, decide_flow
+from manifests.grants import Hints
 from manifests.manifest import Manifest, narrowed
 from manifests.portal_manifest import PortalManifest
-from manifests.tool_rules import Hints
 from manifests.upstream_sections import HttpUpstream
 from tests.manifests.conftest import Load, Problems
 

@@ -3,10 +3,10 @@
 import pytest
 
 from manifests.decision import Decision, decide
+from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import identifier
-from manifests.tool_rules import Hints
 from tests.manifests.conftest import Load
 
 DESTRUCTIVE = {"destructiveHint": True}

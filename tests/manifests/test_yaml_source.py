@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.errors import ManifestError
-from manifests.yaml_source import MAX_NODES, Place, read_yaml
+from manifests.errors import ManifestError, Place
+from manifests.loader import MAX_NODES, read_yaml
 
 yaml_like = st.text(st.sampled_from("ab01:-{}[],&*!|>'\"%@` \n\t#?$<.~"), max_size=60)
 

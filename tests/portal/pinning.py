@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from manifests.json_value import Json
-from manifests.lock import write_lock
+from manifests.own_files import write_lock
 from portal.pinning import pins_of
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
 

@@ -3,7 +3,7 @@
 import pytest
 
 from manifests.json_value import Json
-from manifests.lock import Pin
+from manifests.own_files import Pin
 from portal.pinning import differences, suspicions
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, TypeAlias
 
+from manifests.constraints import Address
 from manifests.grants import NetworkGrant
-from manifests.hosts import Address
 from manifests.json_value import Json
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError, Network

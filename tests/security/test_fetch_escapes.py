@@ -11,7 +11,7 @@ from ipaddress import ip_address
 import httpx2
 import pytest
 
-from manifests.hosts import Reach, reach_of
+from manifests.constraints import Reach, reach_of
 from manifests.json_value import Json
 from tests.sandbox_runtime.fetching import FetchRunner, Names, Server, granting, redirect, response, served
 from tests.sandbox_runtime.running import Runner

@@ -12,7 +12,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from starlette.requests import Request
 from starlette.responses import Response
 
-from manifests.hosts import Address
+from manifests.constraints import Address
 from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import protected
 from tests.upstreams.peers import fleet_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from manifests.tool_rules import Hints
+from manifests.grants import Hints
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server
 from upstreams.health import Diagnostics
 from upstreams.redaction import Redaction

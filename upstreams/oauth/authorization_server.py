@@ -40,8 +40,15 @@ from mcp.shared.auth import OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from manifests.constraints import is_safe_for_tokens
-from manifests.hosts import Address, Reach, Resolver, addresses_in, is_address, reach_of
+from manifests.constraints import (
+    Address,
+    Reach,
+    Resolver,
+    addresses_in,
+    is_address,
+    is_safe_for_tokens,
+    reach_of,
+)
 from manifests.upstream_sections import HttpUpstream, OAuthSettings
 from upstreams.http import trusted_authorities
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.json_value import Json
-from manifests.schema_validation import UNKNOWN
+from manifests.json_value import UNKNOWN, Json
 from portal.library.arguments import ArgumentError, bind, fitted, repaired
 from portal.library.function import Function
 from tests.depth import depth

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from manifests.json_value import Json
-from manifests.schema_validation import UNKNOWN, SchemaValidator
+from manifests.json_value import UNKNOWN, Json, SchemaValidator
 from portal.library.arguments import ArgumentError, bind
 from portal.library.schema import sound_schema
 from tests.depth import depth
