@@ -2,7 +2,6 @@
 
     UpstreamError
     ├── UpstreamUnavailableError        the call never left the portal
-    │   ├── UpstreamSessionError        because the upstream does not know the session
     │   ├── UpstreamUnreadError         because the server does not read its stdin
     │   ├── UpstreamDownError           and will not before the upstream is back
     │   │   └── UpstreamNeedsLoginError     or before somebody signs in to it
@@ -13,8 +12,7 @@
     ├── UpstreamLostError               sent, then the connection ended: it may have acted
     ├── UpstreamAnswerError             answered with something unreadable: it may have acted
     │   ├── UpstreamFaultError          answered with HTTP 5xx, it or a gateway before it: it may have acted
-    │   ├── UpstreamCutOffError         sent more than the portal takes: its connection was closed
-    │   └── UpstreamSilentError         took the call (HTTP 202) and sends no answer: it may act yet
+    │   └── UpstreamCutOffError         sent more than the portal takes: its connection was closed
     ├── UpstreamHalfwayError            asked for more input, and did not come to an end then: it may have acted
     │   └── UpstreamUnansweredError     because nobody answered within the call's deadline
     └── UpstreamRefusedError            answered with an error of its own, of JSON-RPC or HTTP
@@ -61,10 +59,6 @@ class UpstreamUnavailableError(UpstreamError):
     hint = "Nothing was sent. Other upstreams still work; try this one again later."
     outcome = "not_started"
     repetition: ClassVar[Repetition] = "always"
-
-
-class UpstreamSessionError(UpstreamUnavailableError):
-    pass
 
 
 class UpstreamUnreadError(UpstreamUnavailableError):
@@ -122,10 +116,6 @@ class UpstreamFaultError(UpstreamAnswerError):
 
 class UpstreamCutOffError(UpstreamAnswerError):
     """All calls under way end with it, and the circuit opens."""
-
-
-class UpstreamSilentError(UpstreamAnswerError):
-    pass
 
 
 class UpstreamHalfwayError(UpstreamError):
