@@ -76,11 +76,7 @@ class Audit:
 
 
 def open_audit(manifest: Manifest) -> Audit:
-    """The log that the manifest asks for.
-
-    Raises:
-        AuditError: It cannot be written to.
-    """
+    """The log that the manifest asks for. Raises AuditError: it cannot be written to."""
     settings = manifest.portal.audit
     if settings is None:
         return NO_AUDIT

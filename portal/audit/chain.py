@@ -56,11 +56,7 @@ class Head:
 
     @classmethod
     def of(cls, text: str) -> "Head":
-        """Read what `str` writes.
-
-        Raises:
-            ValueError: The text is nothing of the kind.
-        """
+        """Read what `str` writes. Raises ValueError: the text is nothing of the kind."""
         found = re.fullmatch(r"(\d{1,18}):([0-9a-f]{64})", text)
         if found is None:
             raise ValueError(f"{text!r} is no head: it looks like 12:{'0' * 64}")

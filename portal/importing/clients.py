@@ -87,10 +87,7 @@ class ClientFile:
         return "-".join(filter(None, (self.client.name, self.variant, "project" if self.project else "")))
 
     def content(self) -> bytes | None:
-        """
-        Raises:
-            ClientFileError: It is there and cannot be read, is no file, or is larger than MAX_BYTES.
-        """
+        """Raises ClientFileError: it is there and cannot be read, is no file, or is larger than MAX_BYTES."""
         try:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
@@ -102,10 +99,7 @@ class ClientFile:
             raise ClientFileError(self.path, f"cannot be read: {error.strerror}") from None
 
     def parsed(self, content: bytes) -> Data:
-        """
-        Raises:
-            ClientFileError: It is not what the client reads.
-        """
+        """Raises ClientFileError: it is not what the client reads."""
         try:
             text = content.decode("utf-8-sig")
             data: Any = tomlkit.parse(text) if self.client.is_toml else _json(text)

@@ -48,10 +48,7 @@ class Target:
     """A manifest, there or not yet, and portal.env beside it."""
 
     def __init__(self, path: Path) -> None:
-        """
-        Raises:
-            OSError, ManifestError: One of the files cannot be read or understood.
-        """
+        """Raises OSError, ManifestError: one of the files cannot be read or understood."""
         self.path = path
         self.env_path = env_path(path)
         self.kept = read_env(self.env_path)
@@ -92,10 +89,7 @@ class Target:
         return text
 
     def write(self, text: str) -> None:
-        """
-        Raises:
-            OSError: It cannot be written, or is there although it was not.
-        """
+        """Raises OSError: it cannot be written, or is there although it was not."""
         with self.path.open("w" if self.is_there else "x", encoding="utf-8", newline="") as file:
             file.write(text)
 
@@ -227,10 +221,7 @@ def short(path: Path, home: Path) -> str:
 
 
 def _require_loading(text: str, values: Mapping[str, str]) -> None:
-    """
-    Raises:
-        ManifestError: With every variable set, a portal would not take the text.
-    """
+    """Raises ManifestError: with every variable set, a portal would not take the text."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / DEFAULT_FILE
         path.write_text(text, "utf-8")

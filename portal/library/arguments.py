@@ -283,11 +283,7 @@ class _UnsureError(Exception):
 
 
 def _mended(schema: SoundNode, value: Any, tried: list[SoundNode]) -> Any:
-    """The one way in which the value fits.
-
-    Raises:
-        _UnsureError: There is none, or several, or too much was `tried`.
-    """
+    """The one way in which the value fits. Raises _UnsureError: there is none, or several, or too much was `tried`."""
     for _ in range(_MAX_ROUNDS):
         tried.append(schema)
         findings = SchemaValidator(schema).look_at(value, MAX_STEPS, most=_MOST_MENDED)

@@ -58,11 +58,7 @@ _PLAIN_HOST: Final = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?",
 def elicitation(
     upstream: str, params: dict[str, Json], scrub: Scrub, client: ClientCapabilities | None
 ) -> ElicitRequest:
-    """The request as the client gets it.
-
-    Raises:
-        QuestionError: The client cannot ask that, or nobody should.
-    """
+    """The request as the client gets it. Raises QuestionError: the client cannot ask that, or nobody should."""
     can = client.elicitation if client else None
     if can is None:
         raise QuestionError("elicitation_unsupported", "the client cannot ask the person at it anything")
@@ -238,11 +234,7 @@ class Questions:
     async def answer(
         self, upstream: Upstream, spec: UpstreamSection, method: str, params: dict[str, Json]
     ) -> dict[str, Json]:
-        """The client's answer.
-
-        Raises:
-            QuestionError: There is none, or it is not asked.
-        """
+        """The client's answer. Raises QuestionError: there is none, or it is not asked."""
         if self.asked >= MAX_QUESTIONS:
             told = f"upstreams have asked {MAX_QUESTIONS} times for one script"
             raise QuestionError("question_refused", told)

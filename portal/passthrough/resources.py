@@ -89,11 +89,7 @@ class Resources:
     fleet: Fleet
 
     async def answer(self, function: str, arguments: Mapping[str, Json], entry: Entry) -> Json:
-        """What the function answers a script.
-
-        Raises:
-            ResourceError: It is refused, or the upstream gave no answer.
-        """
+        """What the function answers a script. Raises ResourceError: it is refused, or the upstream gave no answer."""
         if function == READ_RESOURCE:
             return await self.read(self._upstream(arguments), _identifier(arguments, "uri"), entry)
         if function == GET_PROMPT:
