@@ -81,7 +81,8 @@ async def open_http_wire(
     kind = HttpWithSse if spec.transport == "sse" else StreamableHttp
     async with _client(spec) as client, anyio.create_task_group() as tasks:
         transport = kind(spec, client, tasks, diagnostics, credentials)
-        await transport.connect(spec.connect_seconds)
+        if isinstance(transport, HttpWithSse):
+            await transport.connect(spec.connect_seconds)
         try:
             yield transport.wire
         finally:
@@ -130,11 +131,13 @@ class HttpTransport(AsyncResource):
         self._version = ""
         self._notice_turns = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
 
-    async def connect(self, seconds: float) -> None:
-        """What has to be done before anything is sent. Raises UpstreamError: that failed."""
-
     async def end_session(self) -> None:
-        """Tell the server that nothing more will be sent."""
+        """Tell the server that nothing more will be sent, if it has a session."""
+        if not self._session:
+            return
+        # It is closed because somebody ended it, who would end this, too.
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(UpstreamError):
+            await (await self._request("DELETE", self._headers())).aclose()
 
     async def send(self, item: SessionMessage) -> None:
         """Send a request until its answer was delivered, or else in the background. Raises UpstreamError: it failed."""
@@ -152,7 +155,8 @@ class HttpTransport(AsyncResource):
         raise NotImplementedError
 
     def _headers(self) -> dict[str, str]:
-        return {}
+        named = {SESSION_HEADER: self._session, MCP_PROTOCOL_VERSION_HEADER: self._version}
+        return {name: value for name, value in named.items() if value}
 
     async def _post(self, item: SessionMessage) -> httpx2.Response:
         stamped = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
@@ -249,17 +253,6 @@ class StreamableHttp(HttpTransport):
                     return  # that its request was closed says so
         await super().send(item)
 
-    async def end_session(self) -> None:
-        if not self._session:
-            return
-        # It is closed because somebody ended it, who would end this, too.
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(UpstreamError):
-            await (await self._request("DELETE", self._headers())).aclose()
-
-    def _headers(self) -> dict[str, str]:
-        named = {SESSION_HEADER: self._session, MCP_PROTOCOL_VERSION_HEADER: self._version}
-        return {name: value for name, value in named.items() if value}
-
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         response = await self._post(item)
         async with aclosing(response):
@@ -343,6 +336,7 @@ class HttpWithSse(HttpTransport):
     """HTTP+SSE: all answers come on one stream of events, whose first event says where to post requests."""
 
     async def connect(self, seconds: float) -> None:
+        """Wait for the endpoint. Raises UpstreamError: it does not come."""
         with anyio.move_on_after(seconds) as connecting:
             await self._tasks.start(self._read)
         if connecting.cancelled_caught:

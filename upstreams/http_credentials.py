@@ -100,7 +100,8 @@ class HttpCredentials:
         self._mask = Redaction(self._secrets.union(*self._sent))
 
     async def _admitted(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
-        if not _is_within(self._url, request.url):
+        own, url = self._url, request.url
+        if (own.scheme, own.host, own.port) != (url.scheme, url.host, url.port):
             raise UpstreamRefusedError("leads to another server, which gets neither requests nor credentials")
         for is_last in (False, True):
             sent = await self.headers()
@@ -113,11 +114,3 @@ class HttpCredentials:
                 break
             await response.aclose()
         return response
-
-
-def _is_within(own: httpx2.URL, url: httpx2.URL) -> bool:
-    """Whether `url` is on the origin of `own`, or on its https:// where that is http://, on the usual ports."""
-    if (own.scheme, own.host, own.port) == (url.scheme, url.host, url.port):
-        return True
-    is_upgrade = (own.scheme, url.scheme) == ("http", "https") and own.port is None and url.port is None
-    return is_upgrade and own.host == url.host

@@ -26,9 +26,6 @@ _NO_SESSION: Final = re.compile(
     rb"\b(?:no valid|unknown|missing|invalid|expired) (?:mcp[- ])?session[- ]?id\b|\bmcp-session-id header is required"
     rb"|\bsession not found\b"
 )
-_CREDENTIALS_HINT: Final = "; check `headers` or `oauth` in the manifest"
-_SSE_HINT: Final = "; a server of the old HTTP+SSE transport needs `transport: sse` in the manifest"
-_STREAMABLE_HINT: Final = "; a server of Streamable HTTP needs no `transport: sse` in the manifest"
 
 
 def kind_of(response: httpx2.Response) -> str:
@@ -76,19 +73,17 @@ def refusal(response: httpx2.Response, body: bytes, redact: Redaction) -> Upstre
 
 def status_line(response: httpx2.Response) -> str:
     """The status, and what in the manifest may be the cause."""
-    return f"HTTP {response.status_code} {response.reason_phrase}".rstrip() + _hint(response)
-
-
-def _hint(response: httpx2.Response) -> str:
-    if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return _CREDENTIALS_HINT
-    if response.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
-        path = response.request.url.path.rstrip("/")
-        if response.request.method == "POST" and path.endswith("/sse"):
-            return _SSE_HINT
-        if response.request.method == "GET" and path.endswith("/mcp"):
-            return _STREAMABLE_HINT
-    return ""
+    status, request = response.status_code, response.request
+    hint = ""
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        hint = "; check `headers` or `oauth` in the manifest"
+    elif status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+        asked = request.method, request.url.path.rstrip("/")[-4:]
+        if asked == ("POST", "/sse"):
+            hint = "; a server of the old HTTP+SSE transport needs `transport: sse` in the manifest"
+        elif asked == ("GET", "/mcp"):
+            hint = "; a server of Streamable HTTP needs no `transport: sse` in the manifest"
+    return f"HTTP {status} {response.reason_phrase}".rstrip() + hint
 
 
 def _json_rpc_error(response: httpx2.Response, body: bytes) -> dict[str, Json] | None:

@@ -15,70 +15,57 @@ from upstreams.oauth.login import log_in, revoke
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Sign in to an upstream, or out of it; exits with 2 if there is nothing to sign in to, 1 if it fails."""
-    spec = _spec(manifest, options.upstream, terminal)
-    if spec is None:
-        return 2
-    try:
-        if options.is_out:
-            return await _out(options.upstream, spec, terminal)
-        return await _in(options.upstream, spec, options, terminal)
-    except OAuthError as error:
-        terminal.error(f"upstream {options.upstream!r}: {error}")
-        return 1
-
-
-def _spec(manifest: Manifest, name: str, terminal: Terminal) -> HttpUpstream | None:
-    upstreams = manifest.portal.upstreams
+    name, upstreams = options.upstream, manifest.portal.upstreams
     spec = upstreams.get(name)
     if spec is None:
         terminal.error(unknown_name("upstream", name, upstreams))
-        return None
+        return 2
     if not isinstance(spec, HttpUpstream) or spec.oauth is None:
         terminal.error(
             f"the upstream {name!r} has no `oauth` in the manifest; where it should, write: oauth: {{}}"
         )
-        return None
+        return 2
     if spec.oauth.grant == "client_credentials":
         terminal.error(f"the portal signs in to {name!r} by itself, with its client_id and client_secret")
-        return None
-    return spec
+        return 2
+    try:
+        if options.is_out:
+            return await _out(name, spec, spec.oauth, terminal)
+        return await _in(name, spec, options.browser, terminal)
+    except OAuthError as error:
+        terminal.error(f"upstream {name!r}: {error}")
+        return 1
 
 
-async def _in(name: str, spec: HttpUpstream, options: Namespace, terminal: Terminal) -> int:
-    store = login_store(name, spec)
-
+async def _in(name: str, spec: HttpUpstream, may_browse: bool, terminal: Terminal) -> int:
     def show(issuer: str, url: str) -> None:
         # Before anybody types a password: an upstream may name whatever authorization server it likes.
         terminal.note(f"To sign in to {name!r} at {issuer}, open this in a browser on this machine:")
         terminal.result(url)
         # A browser in the terminal would take it away from us.
-        has_browser = (
-            sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-        )
-        if options.browser and has_browser:
+        has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        if may_browse and (sys.platform == "darwin" or has_display):
             webbrowser.open(url)
 
     login = await log_in(spec, show)
+    store = login_store(name, spec)
     async with store.locked():
         await store.save(login)
     scope = f", for {login.scope}" if login.scope else ""
     terminal.note(f"signed in to {name!r} at {login.issuer}{scope}")
-    terminal.note(
-        "portals that run take it up when they next need a token: until then they use the one they have"
-    )
+    terminal.note("portals that run take it up when they next need a token")
     if login.refresh_token is None:
         terminal.note("there is no refresh token: when the token expires, you will have to sign in again")
     return 0
 
 
-async def _out(name: str, spec: HttpUpstream, terminal: Terminal) -> int:
-    store, settings = login_store(name, spec), spec.oauth or OAuthSettings()
+async def _out(name: str, spec: HttpUpstream, settings: OAuthSettings, terminal: Terminal) -> int:
+    store, login = login_store(name, spec), None
     async with store.locked():
         try:
             login = await store.load()
         except OAuthError as error:  # what cannot be read can still be thrown away
             terminal.note(f"what was kept cannot be revoked: {error}")
-            login = None
         await store.delete()
     if login is None:
         terminal.note(f"nobody is signed in to {name!r} any more")
@@ -90,10 +77,6 @@ async def _out(name: str, spec: HttpUpstream, terminal: Terminal) -> int:
     except OAuthError as error:
         terminal.error(f"the tokens are deleted here, but were not revoked: {error}")
         return 1
-    told = (
-        "and revoked"
-        if is_revoked
-        else "; the authorization server revokes none, so they last until they expire"
-    )
-    terminal.note(f"signed out of {name!r}: the tokens are deleted {told}")
+    lasts = "; the authorization server revokes none, so they last until they expire"
+    terminal.note(f"signed out of {name!r}: the tokens are deleted {'and revoked' if is_revoked else lasts}")
     return 0

@@ -1,18 +1,16 @@
 """When tokens of OAuth are renewed, when somebody has to sign in again, and when it is only a matter of waiting."""
 
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import anyio
 import anyio.to_thread
 import keyring
 import pytest
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from manifests.json_value import Json
 from manifests.upstream_sections import HttpUpstream
@@ -22,7 +20,6 @@ from tests.upstreams.oauth_peer import NAME, ProtectedServer, logged_in, protect
 from tests.upstreams.peers import DEADLINE_SECONDS
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store, open_fleet
-from upstreams.oauth import tokens
 from upstreams.oauth.tokens import OAuthTokens
 from upstreams.redaction import Redaction
 
@@ -96,33 +93,6 @@ async def test_authorization_server_that_is_out_of_order_is_waited_for(
         assert not isinstance(caught.value, UpstreamNeedsLoginError)
         del server.authorization.answers["/token"]
         assert await kept.renewed(await kept.headers())
-
-
-async def test_token_that_is_about_to_expire_is_used_while_nobody_gives_another(
-    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def away(request: Request) -> Response:
-        return PlainTextResponse("later", status_code=503)
-
-    server.authorization.expires_in = 100
-    spec = server.spec()
-    await logged_in(spec)
-    async with tokens_of(spec) as kept:
-        first = await kept.headers()
-        server.authorization.answers["/token"] = away
-        _let_pass(95, monkeypatch)
-        assert [await kept.headers() for _ in range(3)] == [first] * 3
-        _let_pass(101, monkeypatch)
-        with pytest.raises(UpstreamError):
-            await kept.headers()
-        del server.authorization.answers["/token"]
-        assert await kept.headers() != first
-
-
-def _let_pass(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what knows when a token expires."""
-    later = SimpleNamespace(time=lambda: time.time() + seconds)
-    monkeypatch.setattr(tokens, "time", later)
 
 
 async def test_login_at_another_server_than_the_manifest_names_is_none(server: ProtectedServer) -> None:

@@ -286,11 +286,18 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
         told, wanted = extract_resource_metadata_from_www_auth(answer), extract_scope_from_www_auth(answer)
     resource = resource_url_from_server_url(url)
     metadata = await _resource_metadata(told, url, http)
+    issuer = settings.issuer
     if metadata is not None:
         if not check_resource_allowed(resource, str(metadata.resource)):
             raise OAuthRefusedError("what the upstream says of itself is about another server")
         resource = str(metadata.resource)
-    server = await _server(_issuer(metadata, settings), url, http)
+        named = [str(server) for server in metadata.authorization_servers]
+        issuer = issuer or named[0]
+        if not any(issuers_match(server, issuer) for server in named):
+            raise OAuthRefusedError(
+                "the upstream trusts another authorization server than the manifest's `issuer`"
+            )
+    server = await _server(issuer, url, http)
     scope = settings.scope
     if not scope and (wanted is not None or (metadata is not None and metadata.scopes_supported is not None)):
         # What the upstream wants, never all that the authorization server has to give.
@@ -312,20 +319,8 @@ async def _resource_metadata(
     return None
 
 
-def _issuer(metadata: ProtectedResourceMetadata | None, settings: OAuthSettings) -> str | None:
-    """Which authorization server to ask; None is the upstream itself, as servers of 2025-03-26 have it."""
-    if metadata is None:
-        return settings.issuer
-    named = [str(server) for server in metadata.authorization_servers]
-    if settings.issuer is None:
-        return named[0]
-    for server in named:
-        if issuers_match(server, settings.issuer):
-            return server
-    raise OAuthRefusedError("the upstream trusts another authorization server than the manifest's `issuer`")
-
-
 async def _server(issuer: str | None, url: str, http: GuardedHttp) -> OAuthMetadata:
+    """What the server says of itself; without an issuer it is the upstream itself, as servers of 2025-03-26 have it."""
     parts = urlsplit(url)
     expected = issuer or f"{parts.scheme}://{parts.netloc}"
     for candidate in build_oauth_authorization_server_metadata_discovery_urls(issuer, url):

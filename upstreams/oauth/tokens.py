@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -61,9 +61,6 @@ REFRESH_SECONDS: Final = 12.0
 
 _SPENT: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
 """What is said of a refresh token that will never be good again: by OAuth, GitHub and Slack."""
-
-StartTask: TypeAlias = Callable[..., object]
-"""As a task group's `start_soon`, of one that lives as long as the upstream."""
 
 
 class Login(BaseModel):
@@ -122,11 +119,8 @@ class Login(BaseModel):
         renewed = client.model_copy(update={"client_secret": secret, "auth_method": method})
         return self.model_copy(update={"client": renewed})
 
-    def has_expired(self) -> bool:
-        return self.expires_at is not None and time.time() >= self.expires_at
-
     def wants_renewal(self) -> bool:
-        """Whether it is about to expire, or has, if nothing could be done about it before."""
+        """Whether it is about to expire; without a refresh token, whether it has."""
         if self.expires_at is None:
             return False
         leeway = min(LEEWAY_SECONDS, (self.expires_at - self.obtained_at) / 10)
@@ -237,7 +231,8 @@ def _explained() -> Iterator[None]:
 class OAuthTokens(HttpCredentials):
     """The bearer tokens of one upstream. Its redaction learns them before anything is sent.
 
-    A login that cannot be stored is used until it has to be renewed.
+    A login that cannot be stored is used until it has to be renewed. `start` starts a task that lives as long as the
+    upstream, as the `start_soon` of a task group.
     """
 
     def __init__(
@@ -247,7 +242,7 @@ class OAuthTokens(HttpCredentials):
         credentials: Collection[str],
         store: LoginStore,
         redaction: Redaction,
-        start: StartTask,
+        start: Callable[..., object],
     ) -> None:
         super().__init__(spec, credentials, redaction)
         self._name = name
@@ -262,19 +257,11 @@ class OAuthTokens(HttpCredentials):
         """A token that came of a renewal and was not accepted yet."""
         self._spent = ""
         """A refresh token that was refused: it is not tried twice."""
-        self._found: Discovered | None = None
 
     async def headers(self) -> Mapping[str, str]:
         login = self._login
         if login is None or login.wants_renewal():
-            try:
-                login = await self._fresh(login, is_refused=False)
-            except UpstreamDownError:  # it is no matter of waiting
-                raise
-            except UpstreamUnavailableError as error:
-                if login is None or login.has_expired():
-                    raise
-                log.info("token_not_renewed_early", upstream=self._name, reason=str(error))
+            login = await self._fresh(login, is_refused=False)
         return _bearer(login)
 
     async def renewed(self, refused: Mapping[str, str]) -> bool:
@@ -373,7 +360,7 @@ class OAuthTokens(HttpCredentials):
         """By the client's own credentials; kept nowhere, because they can be used again. Raises OAuthError."""
         self._check_worth(stale, is_refused)
         async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
-            found = self._found = self._found or await discover(self._spec, http)
+            found = await discover(self._spec, http)
             client = configured_client(self._settings, found.server)
             form = {"grant_type": "client_credentials", "scope": found.scope, "resource": found.resource}
             token = await request_token(http, str(found.server.token_endpoint), client, form)
