@@ -9,21 +9,28 @@ import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, Strict
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    SecretStr,
+    Strict,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from manifests.json_value import Json
 
-
-def _empty_is_default(value: Json) -> Json:
-    return {} if value is None else value
-
-
-EMPTY_IS_DEFAULT = BeforeValidator(_empty_is_default)
+EMPTY_IS_DEFAULT = BeforeValidator(lambda value: {} if value is None else value)
 """A section with nothing in it (`upstreams:` and only comments below) keeps its defaults."""
 
 
@@ -32,6 +39,30 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_hints(cls, data: Json, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Each error gets a `hint` into its context: of an unknown key, which there are."""
+        try:
+            return handler(data)
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+        keys = [field.alias or name for name, field in cls.model_fields.items()]
+        errors = [_with_hint(each, keys) for each in found]
+        raise ValidationError.from_exception_data(cls.__name__, errors, hide_input=True)
+
+
+def _with_hint(error: ErrorDetails, keys: Sequence[str]) -> InitErrorDetails:
+    hint, location = error.get("ctx", {}).get("hint", ""), error["loc"]
+    if error["type"] == "extra_forbidden" and len(location) == 1:
+        near = get_close_matches(str(location[0]), keys, n=1)
+        hint = f"{f'Did you mean {near[0]}? ' if near else ''}Allowed here: {', '.join(keys)}."
+    told = PydanticCustomError(error["type"], "{message}", {"message": error["msg"], "hint": hint})
+    return {"type": told, "loc": location, "input": error["input"]}
+
+
+TAG: Final = "\0"
+"""With what the parts of an error's location begin that say which of several kinds a value was taken for."""
 
 Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=500)]
 Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(False), Field(max_length=1000)]

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
 
 from manifests.conditions import ArgumentSchema, Comparison
-from manifests.constraints import HostPath, Pattern, ReachableHost, Seconds, Section, refusal
+from manifests.constraints import TAG, HostPath, Pattern, ReachableHost, Seconds, Section, refusal
 from manifests.json_value import Json
 
 
@@ -147,9 +147,6 @@ NO_HINTS = Hints()
 
 Calls: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
 
-RULE_KINDS = ("pattern", "rule")
-"""What stands in the place of an error behind the index of an item of `allow` or `deny`."""
-
 
 class DenyRule(Section):
     """Tools that are meant: those whose name matches and that declare what is asked for."""
@@ -180,14 +177,14 @@ class AllowRule(DenyRule):
 
 
 def _kind(value: Json) -> str:
-    return "pattern" if isinstance(value, str) else "rule"
+    return f"{TAG}pattern" if isinstance(value, str) else f"{TAG}rule"
 
 
 AllowItem: TypeAlias = Annotated[
-    Annotated[Pattern, Tag("pattern")] | Annotated[AllowRule, Tag("rule")], Discriminator(_kind)
+    Annotated[Pattern, Tag(f"{TAG}pattern")] | Annotated[AllowRule, Tag(f"{TAG}rule")], Discriminator(_kind)
 ]
 DenyItem: TypeAlias = Annotated[
-    Annotated[Pattern, Tag("pattern")] | Annotated[DenyRule, Tag("rule")], Discriminator(_kind)
+    Annotated[Pattern, Tag(f"{TAG}pattern")] | Annotated[DenyRule, Tag(f"{TAG}rule")], Discriminator(_kind)
 ]
 
 

@@ -9,18 +9,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from manifests.constraints import UNUSABLE, Section
+from manifests.constraints import TAG, UNUSABLE
 from manifests.errors import KeyPath, ManifestError, Place, Problem, nearest
-from manifests.grants import RULE_KINDS
 from manifests.json_value import Json
 from manifests.manifest import Manifest, slips
 from manifests.own_files import (
@@ -34,7 +30,6 @@ from manifests.own_files import (
 )
 from manifests.portal_manifest import PortalManifest
 from manifests.references import FetchSecrets, Interpolation, env_path, fetch_nothing, read_env
-from manifests.upstream_sections import UPSTREAM_KIND, HttpUpstream, StdioUpstream
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
 DEFAULT_FILE = Path("portal.yaml")
@@ -86,8 +81,8 @@ def _load(
         problems += slips(portal, source.places)
         problems += exposures(portal, path, own_folders, source.places)
     except ValidationError as error:
-        complaint = Complaint(source.places, interpolation.filled)
-        found = map(complaint.problem, error.errors(include_url=False)[:MAX_COMPLAINTS])
+        errors = error.errors(include_url=False)[:MAX_COMPLAINTS]
+        found = [_problem(each, source.places, interpolation.filled) for each in errors]
         # What is wrong with a reference was said; that the hole it leaves is no good value is no news.
         reported = {problem.key for problem in interpolation.problems}
         problems += [problem for problem in found if problem.key not in reported]
@@ -124,9 +119,6 @@ def _text(path: Path) -> str:
     return utf8(content, path.name)
 
 
-_KEYS = ("capabilities", "files", "workspace")
-
-
 def exposures(
     portal: PortalManifest, path: Path, own_folders: Sequence[Path], places: Mapping[KeyPath, Place]
 ) -> Iterator[Problem]:
@@ -138,28 +130,24 @@ def exposures(
     grant = portal.capabilities.files
     if grant is None or grant.share in ("session", "run"):  # those folders are new and empty
         return
-    root = Path(os.path.realpath(path.absolute().parent / grant.workspace))
-    found = [what for what, own in _own(portal, path) if _is_within(own, root)]
-    if any(_is_within(own, root) or _is_within(root, own) for own in own_folders):
-        found.append("what the portal keeps for itself")
-    if found:
-        place = nearest(places, _KEYS)
-        hint = "Give scripts a folder that has nothing else in it, like `workspace: data`."
-        message = f"has {' and '.join(found)} in it, which are not for scripts"
-        yield Problem(message, place.value_line, place.value_column, hint, ".".join(_KEYS))
-
-
-def _own(portal: PortalManifest, path: Path) -> Iterator[tuple[str, Path]]:
     folder = path.absolute().parent
-    for each in (path, env_path(path), lock_path(path)):
-        yield each.name, each.absolute()
+    root = Path(os.path.realpath(folder / grant.workspace))
     named = {
+        **{each.name: each.name for each in (path, env_path(path), lock_path(path))},
         "the audit log": portal.audit.to if portal.audit and portal.audit.to != "stderr" else None,
         "server.observed_folder": portal.server.observed_folder,
         "server.component": portal.server.component,
         "the portal's own code": str(Path(__file__).parent),
     }
-    yield from ((what, folder / own) for what, own in named.items() if own is not None)
+    found = [what for what, own in named.items() if own is not None and _is_within(folder / own, root)]
+    if any(_is_within(own, root) or _is_within(root, own) for own in own_folders):
+        found.append("what the portal keeps for itself")
+    if found:
+        keys = ("capabilities", "files", "workspace")
+        place = nearest(places, keys)
+        hint = "Give scripts a folder that has nothing else in it, like `workspace: data`."
+        message = f"has {' and '.join(found)} in it, which are not for scripts"
+        yield Problem(message, place.value_line, place.value_column, hint, ".".join(keys))
 
 
 def _is_within(inner: Path, outer: Path) -> bool:
@@ -185,7 +173,6 @@ _IMPORT = (
     "Upstreams stand under `upstreams`; `mcp-code-portal import` takes over the servers of Claude, Cursor, VS Code, "
     "Codex and others."
 )
-_KEY_ERROR = "[key]"  # pydantic's mark, at the end of a location, for an error in the key itself
 _WANTED = {
     "tuple_type": "a list, like [a, b]",
     "dict_type": "a mapping of names to values",
@@ -193,119 +180,30 @@ _WANTED = {
 }
 
 
-@dataclass(frozen=True)
-class Complaint:
-    """Turns validation errors into problems: `places` is where things stand, `filled` what holds environment."""
-
-    places: Mapping[KeyPath, Place]
-    filled: Set[KeyPath]
-
-    def problem(self, error: ErrorDetails) -> Problem:
-        path, kind, is_key = self._subject(error["loc"])
-        if error["type"] == "extra_forbidden":
-            message, hint = _unknown_key(path, kind)
-            is_key = True
-        elif error["type"] == "missing":
-            message, hint, is_key = f"{_label(path[:-1])} needs {path[-1]}", "", True
-        elif error["type"] == UPSTREAM_KIND:
-            message, hint = _kindless_upstream(path, error["input"])
-            is_key = True
-        elif error["type"] == UNUSABLE:
-            message, hint = f"{_label(path)} {error['msg']}", error["ctx"]["hint"]
-        elif is_key:
-            message, hint = f"the key {_label(path)} {_demand(error)}", ""
-        else:
-            message, hint = self._wrong_value(path, error)
-        place = nearest(self.places, path)
-        line, column = (place.line, place.column) if is_key else (place.value_line, place.value_column)
-        return Problem(message, line, column, hint, ".".join(map(str, path)))
-
-    def _subject(self, location: KeyPath) -> tuple[KeyPath, str, bool]:
-        """The path in the file, the kind of upstream it is in, and whether the key itself is meant."""
-        has_kind = location[:1] == ("upstreams",) and location[2:3] in (("command",), ("url",))
-        path, kind = (location[:2] + location[3:], str(location[2])) if has_kind else (location, "")
-        path = _without_rule_kind(path)
-        is_key = path[-1:] == (_KEY_ERROR,) and path not in self.places
-        return path[:-1] if is_key else path, kind, is_key
-
-    def _wrong_value(self, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
-        shown = "a value from the environment" if path in self.filled else _shown(path, error["input"])
-        message = f"{_label(path)} is {shown}; it {_demand(error)}"
-        if error["type"] != "string_type" or isinstance(error["input"], list | dict):
-            return message, ""
-        is_empty = error["input"] is None
-        return message, 'An empty string is written "".' if is_empty else "Put it in quotes."
-
-
-def _demand(error: ErrorDetails) -> str:
-    """What the value must be, as pydantic says it; none of its texts repeats the value."""
-    if error["type"] in _WANTED:
-        return f"must be {_WANTED[error['type']]}"
-    return f"must {error['msg'].partition(' should ')[2]}"
-
-
-def _parts(annotation: object) -> Iterator[object]:
-    """Everything that a type is made of, also what stands in `Annotated`."""
-    yield annotation
-    for part in get_args(annotation):
-        yield from _parts(part)
-
-
-def _unknown_key(path: KeyPath, kind: str) -> tuple[str, str]:
-    if path[0] in _CLIENTS_SECTIONS:
-        return f"unknown key {_label(path)}", _IMPORT
-    key, section = str(path[-1]), _section_at(path[:-1], kind)
-    allowed = list(_keys(section)) if section else []
-    message = f"unknown key {_label(path)}"
-    other: type[Section] = HttpUpstream if kind == "command" else StdioUpstream
-    if kind and len(path) == 3 and key in other.model_fields:
-        wrong = "started with a command" if kind == "command" else "reached by url"
-        message = f"{key} has no meaning for an upstream that is {wrong}"
-    near = get_close_matches(key, allowed, n=1)
-    return message, f"{f'Did you mean {near[0]}? ' if near else ''}Allowed here: {', '.join(allowed)}."
-
-
-def _kindless_upstream(path: KeyPath, value: Json) -> tuple[str, str]:
-    name = _label(path)
-    if not isinstance(value, dict):
-        return f"the upstream {name} must be a mapping of keys to values", "Give it a command or a url."
-    if "command" in value and "url" in value:
-        return f"the upstream {name} has both command and url", "Keep one: command starts it, url reaches it."
-    hint = "command starts a program and speaks to it over stdio; url reaches a running server."
-    for key in list(value)[:20]:
-        if near := get_close_matches(key, ("command", "url"), n=1):
-            hint = f"Did you mean {near[0]} where you wrote {key}? {hint}"
-    return f"the upstream {name} has neither command nor url", hint
-
-
-def _section_at(path: KeyPath, kind: str) -> type[Section] | None:
-    """The section at a path; None where the file has a list or a mapping of names."""
-    section: type[Section] | None = PortalManifest
-    rest = list(path)
-    while rest and section:
-        field = _keys(section).get(str(rest.pop(0)))
-        parts = [] if field is None else list(_parts(field.annotation))
-        if any(get_origin(part) in (dict, tuple) for part in parts):
-            if not rest:
-                return None
-            del rest[0]  # a name, or an index
-        inside = [part for part in parts if isinstance(part, type) and issubclass(part, Section)]
-        section = inside[-1 if kind == "url" else 0] if inside else None
-    return section
-
-
-def _without_rule_kind(path: KeyPath) -> KeyPath:
-    """The path without the word for which of two things an item of `allow` or `deny` was taken for."""
-    return tuple(
-        part
-        for index, part in enumerate(path)
-        if not (part in RULE_KINDS and index > 1 and path[index - 2] in ("allow", "deny"))
-    )
-
-
-def _keys(section: type[Section]) -> dict[str, FieldInfo]:
-    """The fields of a section by what the file calls them."""
-    return {field.alias or name: field for name, field in section.model_fields.items()}
+def _problem(error: ErrorDetails, places: Mapping[KeyPath, Place], filled: Set[KeyPath]) -> Problem:
+    """A validation error as a problem: `places` is where things stand, `filled` what holds environment."""
+    path = tuple(part for part in error["loc"] if not str(part).startswith(TAG))
+    kind, hint = error["type"], error["ctx"]["hint"]
+    # Pydantic marks an error in a key at the end of the location.
+    if is_key := path[-1:] == ("[key]",) and path not in places:
+        path = path[:-1]
+    label = _label(path)
+    if kind == UNUSABLE:
+        message = f"{label} {error['msg']}"
+    elif kind == "extra_forbidden":
+        message, is_key = f"unknown key {label}", True
+        hint = _IMPORT if path[0] in _CLIENTS_SECTIONS else hint
+    elif kind == "missing":
+        message, is_key = f"{_label(path[:-1])} needs {path[-1]}", True
+    else:
+        wanted = f"be {_WANTED[kind]}" if kind in _WANTED else error["msg"].partition(" should ")[2]
+        shown = "a value from the environment" if path in filled else _shown(path, error["input"])
+        message = f"the key {label} must {wanted}" if is_key else f"{label} is {shown}; it must {wanted}"
+        if kind == "string_type" and not isinstance(error["input"], list | dict):
+            hint = 'An empty string is written "".' if error["input"] is None else "Put it in quotes."
+    place = nearest(places, path)
+    line, column = (place.line, place.column) if is_key else (place.value_line, place.value_column)
+    return Problem(message, line, column, hint, ".".join(map(str, path)))
 
 
 def _label(path: KeyPath) -> str:
@@ -352,7 +250,7 @@ def _compose(text: str) -> yaml.Node | None:
         for event in yaml.parse(text, loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
-                raise ManifestError([Problem(f"nested deeper than {MAX_DEPTH} levels", *_position(event))])
+                raise _too_much(event)
         return yaml.compose(text, loader)
     except yaml.YAMLError as error:
         problem = _syntax_problem(error, text)
@@ -362,6 +260,13 @@ def _compose(text: str) -> yaml.Node | None:
 def _position(node: yaml.Event | yaml.Node) -> tuple[int, int]:
     mark = node.start_mark
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+
+def _too_much(node: yaml.Event | yaml.Node) -> ManifestError:
+    told = (
+        f"nested deeper than {MAX_DEPTH} levels, or more than {MAX_NODES} values, counting each alias as such"
+    )
+    return ManifestError([Problem(told, *_position(node))])
 
 
 def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
@@ -399,13 +304,39 @@ _WORDS: dict[str, Json] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class YamlSource:
     """`data` is None, bool, int, float, str, or lists and dicts of them; `places` has each node of it."""
 
     data: Json = None
     places: dict[KeyPath, Place] = field(default_factory=dict)
-    problems: tuple[Problem, ...] = ()
+    problems: list[Problem] = field(default_factory=list)
+    """What leaves the rest readable."""
+
+    def read(self, node: yaml.Node, path: KeyPath, key: yaml.Node) -> Json:
+        """What a node stands for; its place, and that of each in it, is noted."""
+        if len(path) > MAX_DEPTH or len(self.places) >= MAX_NODES:
+            raise _too_much(node)
+        self.places[path] = Place(*_position(key), *_position(node))
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar_value(node)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.read(item, (*path, index), item) for index, item in enumerate(node.value)]
+        data: dict[str, Json] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            if not isinstance(key, yaml.ScalarNode):
+                self._note(key, "a key must be a string, not a list or a mapping", "", path)
+            elif name in data:
+                first = self.places[(*path, name)]
+                message = f"the key {name!r} is here twice; the first is at {first.line}:{first.column}"
+                self._note(key, message, "Keep one of them.", (*path, name))
+            else:
+                data[name] = self.read(value, (*path, name), key)
+        return data
+
+    def _note(self, node: yaml.Node, message: str, hint: str, path: KeyPath) -> None:
+        self.problems.append(Problem(message, *_position(node), hint, ".".join(map(str, path))))
 
 
 def read_yaml(text: str) -> YamlSource:
@@ -414,59 +345,10 @@ def read_yaml(text: str) -> YamlSource:
     Raises:
         ManifestError: It is not YAML, or beyond the bounds; there is nothing else to say about it then.
     """
-    root = _compose(text)
-    if root is None:
-        return YamlSource()
-    construction = _Construction()
-    data = construction.value(root, (), root)
-    return YamlSource(data, construction.places, tuple(construction.problems))
-
-
-class _Construction:
-    """Nodes into data, noting places, and problems that leave the rest readable."""
-
-    def __init__(self) -> None:
-        self.places: dict[KeyPath, Place] = {}
-        self.problems: list[Problem] = []
-
-    def value(self, node: yaml.Node, path: KeyPath, key: yaml.Node) -> Json:
-        self._keep_bounds(node, path)
-        self.places[path] = Place(*_position(key), *_position(node))
-        if isinstance(node, yaml.ScalarNode):
-            return _scalar_value(node)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, (*path, index), item) for index, item in enumerate(node.value)]
-        return self._mapping(node, path)
-
-    def _mapping(self, node: yaml.Node, path: KeyPath) -> Json:
-        data: dict[str, Json] = {}
-        for key, value in node.value:
-            name = self._key(key, path)
-            if name is None:
-                continue
-            if name in data:
-                first = self.places[(*path, name)]
-                message = f"the key {name!r} is here twice; the first is at {first.line}:{first.column}"
-                self._note(key, message, "Keep one of them.", (*path, name))
-                continue
-            data[name] = self.value(value, (*path, name), key)
-        return data
-
-    def _key(self, key: yaml.Node, path: KeyPath) -> str | None:
-        if isinstance(key, yaml.ScalarNode):
-            return str(key.value)
-        self._note(key, "a key must be a string, not a list or a mapping", "", path)
-        return None
-
-    def _keep_bounds(self, node: yaml.Node, path: KeyPath) -> None:
-        if len(path) > MAX_DEPTH:
-            raise ManifestError([Problem(f"nested deeper than {MAX_DEPTH} levels", *_position(node))])
-        if len(self.places) >= MAX_NODES:
-            message = f"more than {MAX_NODES} values, counting each alias as what it stands for"
-            raise ManifestError([Problem(message, *_position(node))])
-
-    def _note(self, node: yaml.Node, message: str, hint: str, path: KeyPath) -> None:
-        self.problems.append(Problem(message, *_position(node), hint, ".".join(map(str, path))))
+    source, root = YamlSource(), _compose(text)
+    if root is not None:
+        source.data = source.read(root, (), root)
+    return source
 
 
 def _scalar_value(node: yaml.ScalarNode) -> Json:

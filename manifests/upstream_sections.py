@@ -7,6 +7,8 @@ from pydantic import Discriminator, Field, Strict, Tag, model_validator
 
 from manifests.constraints import (
     EMPTY_IS_DEFAULT,
+    TAG,
+    UNUSABLE,
     Argument,
     Header,
     HeaderName,
@@ -175,15 +177,21 @@ class HttpUpstream(UpstreamSection):
 def _kind(value: Json) -> str | None:
     """Which of the two an upstream is; None if it is neither, or tries to be both."""
     if isinstance(value, StdioUpstream | HttpUpstream):
-        return "command" if isinstance(value, StdioUpstream) else "url"
-    kinds = [key for key in ("command", "url") if isinstance(value, dict) and key in value]
+        return _COMMAND if isinstance(value, StdioUpstream) else _URL
+    kinds = [f"{TAG}{key}" for key in ("command", "url") if isinstance(value, dict) and key in value]
     return kinds[0] if len(kinds) == 1 else None
 
 
-UPSTREAM_KIND = "upstream_kind"
-"""The type of the error for an upstream that has neither `command` nor `url`, or both."""
+_COMMAND, _URL = f"{TAG}command", f"{TAG}url"
 
 Upstream: TypeAlias = Annotated[
-    Annotated[StdioUpstream, Tag("command")] | Annotated[HttpUpstream, Tag("url")],
-    Discriminator(_kind, custom_error_type=UPSTREAM_KIND, custom_error_message="needs command or url"),
+    Annotated[StdioUpstream, Tag(_COMMAND)] | Annotated[HttpUpstream, Tag(_URL)],
+    Discriminator(
+        _kind,
+        custom_error_type=UNUSABLE,
+        custom_error_message="must be a mapping with a command or a url, and not with both",
+        custom_error_context={
+            "hint": "command starts a program and speaks to it over stdio; url reaches a server."
+        },
+    ),
 ]
