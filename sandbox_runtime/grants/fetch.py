@@ -2,13 +2,15 @@
 
 import asyncio
 import base64
-import binascii
 import ipaddress
 import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import anyio
@@ -131,15 +133,13 @@ class Network:
             patterns = ", ".join(map(str, self._granted[:20]))
             hint = f"They may fetch from {patterns}. An operator can change that at {self._where('allow')}."
             raise FetchError("not_granted", f"scripts are not granted {host} on port {port}", hint)
-        private = [pattern for pattern in self._private if pattern.matches(url.scheme, host, port)]
-        is_written_out = is_address(host) and any(pattern.host == host for pattern in private)
+        private = {each.host for each in self._private if each.matches(url.scheme, host, port)}
+        allowed = {Reach.PUBLIC, *([Reach.PRIVATE] if private else [])}
+        if is_address(host) and host in private:
+            allowed.add(Reach.BY_ADDRESS)
         addresses = await self._addresses(host, port)
         for reach in map(reach_of, addresses):
-            if not (
-                reach is Reach.PUBLIC
-                or (reach is Reach.PRIVATE and private)
-                or (reach is Reach.BY_ADDRESS and is_written_out)
-            ):
+            if reach not in allowed:
                 what = {Reach.PRIVATE: "it", Reach.BY_ADDRESS: "the address itself"}.get(reach)
                 hint = (
                     f"An operator can list {what} under private ({self._where('private')})." if what else ""
@@ -160,7 +160,7 @@ class Network:
             return (ipaddress.ip_address(host),)
         try:
             addresses = tuple(dict.fromkeys(await self._resolve(host, port)))
-        except OSError:
+        except (OSError, UnicodeError):  # UnicodeError: it is no name
             addresses = ()
         if not addresses:
             raise FetchError("fetch_failed", f"the name {host} is not known", state="not_started")
@@ -168,14 +168,8 @@ class Network:
 
     async def _look_up(self, host: str, port: int) -> Sequence[Address]:
         # Who gives up waiting leaves the thread behind; a script cannot leave behind more than there are.
-        return await asyncio.get_running_loop().run_in_executor(self._threads, _looked_up, host, port)
-
-
-def _looked_up(host: str, port: int) -> Sequence[Address]:
-    try:
-        return addresses_in(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    except UnicodeError as error:
-        raise OSError("not a name") from error
+        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        return addresses_in(await asyncio.get_running_loop().run_in_executor(self._threads, ask))
 
 
 def _host_and_port(url: httpx2.URL) -> tuple[str, int]:
@@ -210,10 +204,6 @@ def _settable(name: str) -> str:
     return name
 
 
-def _decoded(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)
-
-
 _Name: TypeAlias = Annotated[
     str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}$"), AfterValidator(_settable)
 ]
@@ -229,7 +219,7 @@ class FetchRequest(BaseModel):
     url: Annotated[httpx2.URL, BeforeValidator(_url)]
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "GET"
     headers: Annotated[tuple[tuple[_Name, _Value], ...], Field(max_length=_MAX_HEADERS)] = ()
-    body: Annotated[bytes, BeforeValidator(_decoded)] = b""
+    body: Annotated[bytes, BeforeValidator(partial(base64.b64decode, validate=True))] = b""
     timeout: Annotated[float, Field(strict=True, gt=0, lt=1e9)] | None = None
     follow_redirects: StrictBool = True
 
@@ -313,7 +303,7 @@ class Fetcher:
         request = FetchRequest.parse(arguments)
         most = self.network.grant.seconds
         seconds = min(request.timeout or most, most)
-        hops = _Hops(self, on_sent)
+        hops = _Hops(self.network, self._count, on_sent)
         try:
             async with self._slots:
                 with anyio.fail_after(seconds):
@@ -328,7 +318,7 @@ class Fetcher:
             told = f"{hops.host} did not answer as HTTP does: {type(error).__name__}"
             raise FetchError("fetch_failed", told, _CHECK, hops.state) from None
 
-    def count(self) -> None:
+    def _count(self) -> None:
         """One more request. Raises FetchError: there may be no more."""
         if self._requests >= self.network.grant.requests:
             told = f"the request was not sent: {self.network.name('requests')} is used up"
@@ -336,37 +326,36 @@ class Fetcher:
         self._requests += 1
 
 
+@dataclass
 class _Hops:
     """A request and those that it is redirected to, each counted and checked as if it were the first."""
 
-    def __init__(self, fetcher: Fetcher, on_sent: Callable[[], None]) -> None:
-        self.state: FetchState = "not_started"
-        """What has become of it when it fails now."""
-        self.host = ""
-        """Who it is about then."""
-        self._fetcher = fetcher
-        self._on_sent = on_sent
+    network: Network
+    count: Callable[[], None]
+    on_sent: Callable[[], None]
+    state: FetchState = "not_started"
+    """What has become of it when it fails now."""
+    host: str = ""
+    """Who it is about then."""
 
     async def follow(self, request: FetchRequest) -> bytes:
         for _ in range(_MAX_REDIRECTS + 1):
             # The other form of a host is not there for every name.
             self.host = request.url.raw_host.decode("ascii")
             try:
-                self._fetcher.count()
-                destination = await self._fetcher.network.check(request.url)
+                self.count()
+                destination = await self.network.check(request.url)
             except FetchError as error:
                 if self.state != "not_started":
                     error.state = "done"  # what was answered with a redirection was done, wherever that leads
                 raise
-            async with await self._fetcher.network.transport(request.url.scheme) as transport:
+            async with await self.network.transport(request.url.scheme) as transport:
                 response = await self._send(transport, request, destination)
-                try:
+                async with aclosing(response):
                     location = response.headers.get("location")
                     is_followed = request.follow_redirects and response.status_code in _REDIRECTS
                     if location is None or not is_followed:
                         return await self._told(request, response)
-                finally:
-                    await response.aclose()
             request = request.redirected(response.status_code, location)
             self.state = "done"
         told = f"redirected more than {_MAX_REDIRECTS} times"
@@ -376,33 +365,29 @@ class _Hops:
         self, transport: httpx2.AsyncHTTPTransport, request: FetchRequest, destination: Destination
     ) -> httpx2.Response:
         """Send it to one of the addresses that were checked, and to no other."""
-        addresses = destination.addresses[:_TRIED_ADDRESSES]
-        for address in addresses:
-            sent = request.as_sent(destination, address, self._note_sent)
-            try:
-                return await transport.handle_async_request(sent)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                if address is addresses[-1]:
-                    raise
-        raise AssertionError("a destination has an address")
+        *others, last = destination.addresses[:_TRIED_ADDRESSES]
+        for address in others:
+            with suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
+                return await transport.handle_async_request(
+                    request.as_sent(destination, address, self._note_sent)
+                )
+        return await transport.handle_async_request(request.as_sent(destination, last, self._note_sent))
 
     async def _told(self, request: FetchRequest, response: httpx2.Response) -> bytes:
-        network = self._fetcher.network
-        body = bytearray()
-        pieces = 0
+        body, pieces = bytearray(), 0
         async for piece in response.aiter_raw():
             body += piece
             pieces += 1
             if pieces > _MAX_PIECES:
                 raise FetchError("fetch_failed", "the answer's body comes in too many pieces", state="done")
-            if len(body) > network.grant.response_bytes:
-                told = f"the answer's body is longer than {network.name('response_bytes')}"
+            if len(body) > self.network.grant.response_bytes:
+                told = f"the answer's body is longer than {self.network.name('response_bytes')}"
                 raise FetchError("response_limit", told, "Ask for less: filter, limit, or page.", "done")
         headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
         head = encode({"status": response.status_code, "url": str(request.url), "headers": headers})
-        return b'%b,"body":"%b"}' % (head[:-1], binascii.b2a_base64(body, newline=False))
+        return b'%b,"body":"%b"}' % (head[:-1], base64.b64encode(body))
 
     async def _note_sent(self, event: str, _: Json) -> None:
         if event.endswith(".send_request_headers.started"):
             self.state = "unknown"
-            self._on_sent()
+            self.on_sent()
