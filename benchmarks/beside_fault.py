@@ -21,7 +21,7 @@ import anyio.to_thread
 import structlog
 
 from benchmarks import faulty_http
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from tests.upstreams.faults.bench import STDIO_SERVER
 from upstreams.errors import UpstreamError
 from upstreams.fleet import Fleet, open_fleet

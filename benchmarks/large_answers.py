@@ -23,7 +23,7 @@ import anyio.lowlevel
 import structlog
 
 from benchmarks.measuring import RESULTS, commit, machine, percentile
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from tests.upstreams.faults.http_server import Exchange, FaultyHttpServer
 from upstreams.errors import UpstreamError
 from upstreams.fleet import open_fleet

@@ -12,7 +12,7 @@ from anyio.abc import Process
 PORTAL = """
 import anyio, os, resource, sys
 from pathlib import Path
-from manifests.upstream_sections import StdioUpstream
+from manifests.portal_manifest import StdioUpstream
 from upstreams.child_process import ChildCommand, open_child
 from upstreams.redaction import Redaction
 

@@ -16,7 +16,7 @@ import anyio
 import structlog
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
-from manifests.upstream_sections import StdioUpstream
+from manifests.portal_manifest import StdioUpstream
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.redaction import Redaction
 

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from manifests.json_value import Json
 from manifests.own_files import state_folder
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from upstreams.child_process import ChildCommand
 from upstreams.health import Diagnostics
 from upstreams.http import open_http_wire

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import anyio
 import httpx2
 
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import HttpUpstream
 from upstreams.errors import UpstreamRefusedError
 from upstreams.redaction import Redaction
 

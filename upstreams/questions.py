@@ -23,7 +23,7 @@ from mcp_types import (
 from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
-from manifests.upstream_sections import UpstreamSection
+from manifests.portal_manifest import UpstreamSection
 from upstreams.errors import UpstreamHalfwayError
 from upstreams.messages import unsendable
 from upstreams.notifications import AbandonedRequests, LogHearer, LogMessage, reaches

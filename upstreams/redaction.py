@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from manifests.json_value import Json
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
 
 MASK: Final = "[hidden]"
 LEAST_CHARACTERS: Final = 6

@@ -12,7 +12,7 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 
-from manifests.upstream_sections import StdioUpstream, UpstreamSection
+from manifests.portal_manifest import StdioUpstream, UpstreamSection
 from upstreams.errors import (
     UpstreamDownError,
     UpstreamError,

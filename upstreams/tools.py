@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from manifests.json_value import Json
 from manifests.own_files import write_whole
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
 from upstreams.health import Diagnostics
 

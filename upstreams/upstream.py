@@ -10,7 +10,7 @@ import anyio
 
 from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
-from manifests.upstream_sections import may_repeat
+from manifests.portal_manifest import may_repeat
 from upstreams.errors import (
     UpstreamBusyError,
     UpstreamError,

@@ -6,7 +6,7 @@ import webbrowser
 from argparse import Namespace
 
 from manifests.manifest import Manifest
-from manifests.upstream_sections import HttpUpstream, OAuthSettings
+from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from portal.cli.terminal import Terminal, unknown_name
 from upstreams.fleet import login_store
 from upstreams.oauth.authorization_server import OAuthError, open_guarded_http

@@ -25,7 +25,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from manifests.json_value import Json
-from manifests.upstream_sections import UpstreamSection
+from manifests.portal_manifest import UpstreamSection
 from portal.budget.tokens import compact
 from portal.ledger import Entry, Ledger
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, is_larger, one_line, printable

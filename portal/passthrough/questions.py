@@ -35,7 +35,7 @@ from pydantic import ValidationError
 
 from manifests.constraints import is_safe_for_tokens
 from manifests.json_value import Json
-from manifests.upstream_sections import UpstreamSection
+from manifests.portal_manifest import UpstreamSection
 from portal.budget.tokens import compact
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, is_larger, one_line, sendable_json
 from upstreams.questions import SAMPLE, QuestionError

@@ -9,8 +9,7 @@ from manifests.decision import Decision, ListedTool, decide, decide_fetch, unmat
 from manifests.grants import NO_HINTS, Hints, ToolRules
 from manifests.manifest import Manifest, narrowed
 from manifests.names import identifier
-from manifests.portal_manifest import Capabilities, PortalManifest
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import Capabilities, HttpUpstream, PortalManifest
 from tests.manifests.conftest import Load
 
 MANIFEST = """\

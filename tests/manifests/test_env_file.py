@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
+from manifests.portal_manifest import StdioUpstream
 from manifests.references import MAX_BYTES, env_text, read_env
-from manifests.upstream_sections import StdioUpstream
 
 MANIFEST = 'upstreams: {a: {command: x, env: {TOKEN: "${TOKEN}"}}}\n'
 

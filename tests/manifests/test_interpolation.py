@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from tests.manifests.conftest import Load, Problems
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from manifests.errors import ManifestError
 from manifests.grants import Limits
 from manifests.loader import MAX_BYTES, find_manifest, load_manifest
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from tests.manifests.conftest import Load, Problems
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

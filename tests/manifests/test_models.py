@@ -1,8 +1,7 @@
 """Models used by themselves, as other folders and their tests do."""
 
 from manifests.grants import Limits
-from manifests.portal_manifest import PortalManifest, ServerSettings
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, PortalManifest, ServerSettings, StdioUpstream
 
 
 def test_defaults_are_those_of_the_design() -> None:

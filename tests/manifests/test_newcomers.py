@@ -12,8 +12,7 @@ from manifests.grants import NO_HINTS, Hints, ToolRules
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import ToolNames, function_names
-from manifests.portal_manifest import Capabilities, PortalManifest
-from manifests.upstream_sections import HttpUpstream, RetryRules, may_repeat
+from manifests.portal_manifest import Capabilities, HttpUpstream, PortalManifest, RetryRules, may_repeat
 
 DESTRUCTIVE = Hints(destructive=True, is_silent=False)
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from manifests.decision import decide, decide_fetch, decide_flow
 from manifests.grants import Hints
 from manifests.manifest import Manifest, narrowed
-from manifests.portal_manifest import PortalManifest
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import HttpUpstream, PortalManifest
 from tests.manifests.conftest import Load, Problems
 
 BASE = """\

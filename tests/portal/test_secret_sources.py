@@ -9,7 +9,7 @@ import pytest
 from manifests.errors import ManifestError, Problem
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from portal import secret_sources
 from tests.own_keyring import OwnKeyring
 from tests.portal.peers import write_manifest

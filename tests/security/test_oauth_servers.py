@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from manifests.json_value import Json
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import HttpUpstream
 from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import (
     Handler,

@@ -33,7 +33,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.json_value import Json
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, http_peer
 from upstreams.fleet import login_store
 from upstreams.oauth.login import log_in

@@ -13,7 +13,7 @@ import anyio
 import uvicorn
 from starlette.types import ASGIApp
 
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from upstreams.fleet import Fleet, open_fleet
 from upstreams.tools import ToolResult
 from upstreams.upstream import Upstream

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from anyio.abc import Process
 
-from manifests.upstream_sections import StdioUpstream
+from manifests.portal_manifest import StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
 from upstreams.errors import UpstreamLostError
 
@@ -76,7 +76,7 @@ async def test_no_process_is_left_after_a_graceful_close(tmp_path: Path) -> None
 PORTAL = """
 import anyio, json, structlog, sys
 from pathlib import Path
-from manifests.upstream_sections import StdioUpstream
+from manifests.portal_manifest import StdioUpstream
 from upstreams.fleet import open_fleet
 
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from starlette.responses import Response
 
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from tests.upstreams.test_http_upstreams import url_of

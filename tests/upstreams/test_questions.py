@@ -8,7 +8,7 @@ import pytest
 from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData, SamplingMessage, TextContent
 
 from manifests.json_value import Json
-from manifests.upstream_sections import HttpUpstream, SamplingRules
+from manifests.portal_manifest import HttpUpstream, SamplingRules
 from upstreams.errors import UpstreamHalfwayError
 from upstreams.questions import SAMPLE, QuestionDesk, QuestionError
 

@@ -6,7 +6,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import HttpUpstream
 from upstreams.redaction import LEAST_CHARACTERS, MASK, Redaction, secrets_of
 
 SECRET = 'pa"ss+w/ord \u00e9&key=9'

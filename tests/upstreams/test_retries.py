@@ -7,7 +7,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.names import ToolNames
-from manifests.upstream_sections import RetryRules, may_repeat
+from manifests.portal_manifest import RetryRules, may_repeat
 from upstreams.errors import (
     UpstreamBusyError,
     UpstreamDownError,

@@ -11,7 +11,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
 from upstreams.errors import UpstreamRefusedError
 from upstreams.health import Diagnostics

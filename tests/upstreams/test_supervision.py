@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from manifests.upstream_sections import HttpUpstream, StdioUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer, raw_server, text_of
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamError, UpstreamUnavailableError

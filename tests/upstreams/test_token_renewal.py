@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from manifests.json_value import Json
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import HttpUpstream
 from tests.own_keyring import OwnKeyring
 from tests.portal.peers import Peer, tool
 from tests.upstreams.oauth_peer import NAME, ProtectedServer, logged_in, protected, saying

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams import supervisor

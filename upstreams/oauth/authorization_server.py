@@ -49,7 +49,7 @@ from manifests.constraints import (
     is_safe_for_tokens,
     reach_of,
 )
-from manifests.upstream_sections import HttpUpstream, OAuthSettings
+from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from upstreams.http import trusted_authorities
 
 

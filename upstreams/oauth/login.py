@@ -20,7 +20,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
 from pydantic import AnyUrl, ValidationError
 
-from manifests.upstream_sections import HttpUpstream, OAuthSettings
+from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from upstreams.oauth.authorization_server import (
     CODE,
     Client,

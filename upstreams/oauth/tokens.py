@@ -19,8 +19,8 @@ from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from manifests.own_files import write_whole
+from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from manifests.references import SecretError
-from manifests.upstream_sections import HttpUpstream, OAuthSettings
 from upstreams.errors import (
     UpstreamDownError,
     UpstreamError,

@@ -9,7 +9,7 @@ import pytest
 from mcp_types import ClientCapabilities, ElicitRequest, ElicitResult
 
 from manifests.json_value import Json
-from manifests.upstream_sections import HttpUpstream
+from manifests.portal_manifest import HttpUpstream
 from portal.passthrough.clean_json import Scrub
 from portal.passthrough.questions import elicitation
 from tests.portal.passthrough.chatty_server import SECRET
