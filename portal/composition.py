@@ -115,8 +115,7 @@ class SandboxOpening:
     async def hold(self) -> None:
         """Open the sandbox as soon as it is wanted, and keep it until cancelled.
 
-        Raises:
-            SandboxError: It cannot run on this machine.
+        Raises SandboxError: it cannot run on this machine.
         """
         await self._wanted.wait()
         async with self._open_one() as sandbox:

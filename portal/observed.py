@@ -306,8 +306,7 @@ class ShapeStore:
     def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
         """Keep this, together with what other portals learnt meanwhile.
 
-        Raises:
-            OSError: The folder cannot be written.
+        Raises OSError: the folder cannot be written.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(self.folder):

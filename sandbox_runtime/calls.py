@@ -134,8 +134,7 @@ class CallsInFlight:
     def receive(self, batch: bytes) -> None:
         """Take a batch of lines from the guest.
 
-        Raises:
-            FrameError: No honest guest would have written it, or no honest worker have sent it in one go.
+        Raises FrameError: no honest guest would have written it, or no honest worker have sent it in one go.
         """
         if len(batch) > MAX_LINES_BYTES and b"\n" in batch:
             raise FrameError("too many calls in one frame")

@@ -24,8 +24,7 @@ class GuestJsonError(Exception):
 def parse(text: bytes) -> Json:
     """Parse UTF-8 JSON of at most 200 levels; NaN and infinities become None, lone surrogates U+FFFD.
 
-    Raises:
-        GuestJsonError: It is malformed, too deep, or has an integer of more than 4,300 digits.
+    Raises GuestJsonError: it is malformed, too deep, or has an integer of more than 4,300 digits.
     """
     shape = text.translate(_DIGITS_ALIKE, b"+")
     may_be_infinite = any(sign in shape for sign in (_EXPONENT, _MANY_DIGITS, b"NaN", b"Infinity"))

@@ -179,9 +179,7 @@ def parse_record(text: str | bytes) -> Record:
 
     It may have been written by anybody: what comes back is of the right types and sizes, and no more than that is
     known. A replay of a forged one diverges, or does what the script in it does without any call going out.
-
-    Raises:
-        RecordError: It is no record, one of another format, or larger than 128 MiB.
+    Raises RecordError: it is no record, one of another format, or larger than 128 MiB.
     """
     if len(text) > MAX_JSON_BYTES:
         raise RecordError(f"a record of {len(text):,} bytes; at most {MAX_JSON_BYTES:,} are read")
@@ -255,8 +253,7 @@ class Recording:
     def take(self, kind: int, payload: bytes) -> None:
         """A frame of the worker.
 
-        Raises:
-            FrameError: It is none that an honest worker would send, or none of this run.
+        Raises FrameError: it is none that an honest worker would send, or none of this run.
         """
         if kind == ToPortal.TRACE:
             if len(payload) > MAX_TRACE_BYTES:

@@ -136,9 +136,7 @@ class Run:
         """Run the prepared script; whatever it does is in the result. `observer` hears of all its calls.
 
         Cancelling this kills the worker and ends the calls in flight, in milliseconds.
-
-        Raises:
-            Exception: What the port raised; a script cannot make it raise.
+        Raises Exception: what the port raised; a script cannot make it raise.
         """
         if self._error is not None or self.worker is None:
             return self._result(Ending(None, self._error, ()))

@@ -40,9 +40,7 @@ async def open_sandbox(
 
     The first time on a machine this compiles the guest component for 5 s, which `progress` is told. Must be
     entered on a thread that lasts as long as the sandbox: workers end with the thread that started them.
-
-    Raises:
-        SandboxError: The sandbox cannot work here; the message says why.
+    Raises SandboxError: the sandbox cannot work here; the message says why.
     """
     wasm = component or guest_component()
     least = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)

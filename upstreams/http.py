@@ -75,8 +75,7 @@ async def open_http_wire(
 ) -> AsyncIterator[Wire]:
     """A wire over the transport that the manifest names. Of Streamable HTTP nothing is sent yet.
 
-    Raises:
-        UpstreamError: A server of HTTP+SSE is not reached within `connect_seconds`.
+    Raises UpstreamError: a server of HTTP+SSE is not reached within `connect_seconds`.
     """
     kind = HttpWithSse if spec.transport == "sse" else StreamableHttp
     async with _client(spec) as client, anyio.create_task_group() as tasks:
@@ -288,9 +287,7 @@ class StreamableHttp(HttpTransport):
         """Deliver a stream of events: until it brings this answer, or what nobody asked for until it ends.
 
         One that breaks off is resumed after the last event that has an id, until that brings nothing twice.
-
-        Raises:
-            UpstreamError: The answer does not come.
+        Raises UpstreamError: the answer does not come.
         """
         last_id, pause_seconds, fruitless = "", _LEAST_RETRY_SECONDS, 0
         while True:

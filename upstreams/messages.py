@@ -199,8 +199,7 @@ class MessageReader:
 def parsed(text: bytes) -> Json:
     """JSON, although it may have half surrogate pairs, bytes that are no UTF-8 (both become U+FFFD) or a BOM.
 
-    Raises:
-        ValueError: It is no JSON, or has more lists and objects than `MAX_CONTAINERS`.
+    Raises ValueError: it is no JSON, or has more lists and objects than `MAX_CONTAINERS`.
     """
     if len(text) > MAX_CONTAINERS and text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
         raise ValueError(f"more than {MAX_CONTAINERS} lists and objects")

@@ -128,8 +128,7 @@ class QuestionDesk:
     ) -> dict[str, Json]:
         """The result of a call that is no question any more; `send` makes it, and makes it again with answers.
 
-        Raises:
-            UpstreamHalfwayError: It asks what it may not, what nobody answers, or without end.
+        Raises UpstreamHalfwayError: it asks what it may not, what nobody answers, or without end.
         """
         raw = await send({})
         for number in range(MAX_ROUNDS + 1):

@@ -91,8 +91,7 @@ async def open_session(
 ) -> AsyncIterator["Session"]:
     """Connect, negotiate the era and list the tools, all within `seconds`.
 
-    Raises:
-        UpstreamError: It cannot be reached, or does not speak MCP; the message says which.
+    Raises UpstreamError: it cannot be reached, or does not speak MCP; the message says which.
     """
     notifications = Notifications(diagnostics, questions.hear_log)
     async with open_wire(diagnostics) as wire:

@@ -135,9 +135,7 @@ class Supervisor:
 
         After an attempt has failed, the next is waited for no longer than `PATIENCE_SECONDS` from its beginning, but by
         whoever is patient until some later time, however many fail.
-
-        Raises:
-            UpstreamUnavailableError: There is none until `deadline`, or none to hope for.
+        Raises UpstreamUnavailableError: there is none until `deadline`, or none to hope for.
         """
         self._users += 1
         try:

@@ -140,8 +140,7 @@ PageReader = Callable[[str | None], Awaitable[dict[str, Json]]]
 async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIterator[dict[str, Json]]:
     """The pages of a listing; `note` hears why it ended before its end.
 
-    Raises:
-        UpstreamError: The first page could not be had. A later one that fails ends the listing instead.
+    Raises UpstreamError: the first page could not be had. A later one that fails ends the listing instead.
     """
     cursor: str | None = None
     seen: set[str] = set()
@@ -290,9 +289,7 @@ _FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_t
 async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, Json]]:
     """All rows that are as MCP has them: `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and
     `arguments` of each, as far as it has them. A server that does not know the method offers nothing.
-
-    Raises:
-        UpstreamError: The first page could not be had. A later one that fails ends the listing instead.
+    Raises UpstreamError: the first page could not be had. A later one that fails ends the listing instead.
     """
     rows: dict[str, dict[str, Json]] = {}
     try:

@@ -51,9 +51,7 @@ class Upstream(Supervisor):
         that an upstream that looks at it acts once. `progress` and `log_hearer` hear what the upstream says meanwhile,
         `questioned` is whom it may ask. `on_sent` is called when the upstream may see the call from then on. It hears
         whether the upstream may have seen it before, and may raise an UpstreamWithheldError.
-
-        Raises:
-            UpstreamError: With a scrubbed message; the class says what may have happened.
+        Raises UpstreamError: with a scrubbed message; the class says what may have happened.
         """
 
         send = partial(

@@ -91,9 +91,7 @@ class Wire(JSONRPCDispatcher):
 
         The SDK's own makes two streams, a scope and a span for each request, which a script that makes one call after
         the other waits for each time (`five_calls` of `python -m benchmarks.portal`).
-
-        Raises:
-            MCPError: An error is the answer; or there is none, and `failure_of` or `is_closed` says why.
+        Raises MCPError: an error is the answer; or there is none, and `failure_of` or `is_closed` says why.
         """
         options = opts or {}
         request_id = options.get("request_id", next(self._ids))

@@ -117,10 +117,7 @@ def verify(
 
     The first line must come after `after`, by default be the first of all; `known` must be among the lines. A log
     without a line is damaged, unless `known` is `after` or the start. With `is_mixed` lines that are no audit lines
-    are passed over, as in a captured stderr.
-
-    Raises:
-        OSError: A file cannot be read.
+    are passed over, as in a captured stderr. Raises OSError: a file cannot be read.
     """
     report = Report(head=after or START)
     expects_none = known is not None and known in (START, after)

@@ -74,8 +74,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
 async def _until_signal(command: Callable[[], Awaitable[int]]) -> int:
     """The exit status of a command; Ctrl-C and SIGTERM cancel it in order, a second one ends it at once.
 
-    Raises:
-        BaseExceptionGroup: Of whatever the command raised.
+    Raises BaseExceptionGroup: of whatever the command raised.
     """
     received: list[int] = []
     status = 0

@@ -117,8 +117,7 @@ class ClientFile:
     def write(self, data: Data) -> None:
         """Write the file anew, as its format's library does; its mode stays, and a link stays a link.
 
-        Raises:
-            ClientFileError: It cannot be written.
+        Raises ClientFileError: it cannot be written.
         """
         text = (
             tomlkit.dumps(data)
@@ -136,8 +135,7 @@ class ClientFile:
     def put(self, content: bytes | None, mode: int | None = None) -> None:
         """Replace the file by these bytes; None removes it. Without `mode` its own stays, and a link stays a link.
 
-        Raises:
-            ClientFileError: It cannot be written.
+        Raises ClientFileError: it cannot be written.
         """
         target = Path(os.path.realpath(self.path))
         mode = self.mode if mode is None else mode

@@ -28,8 +28,7 @@ def original(file: ClientFile) -> ClientFile:
 def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_dry: bool) -> str:
     """Write the file anew with the portal in place of these servers; the name of its entry.
 
-    Raises:
-        ClientFileError: The portal is there already, or a file cannot be read or written.
+    Raises ClientFileError: the portal is there already, or a file cannot be read or written.
     """
     before = original(file)
     if before.content() is not None:
@@ -52,8 +51,7 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
 def undo(file: ClientFile) -> str:
     """Take the portal out and put the servers back; says what was done.
 
-    Raises:
-        ClientFileError: There is nothing to undo, or it cannot be done.
+    Raises ClientFileError: there is nothing to undo, or it cannot be done.
     """
     kept = original(file)
     content = kept.content()

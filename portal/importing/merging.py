@@ -66,8 +66,7 @@ class Target:
     def with_upstreams(self, new: Mapping[str, Sequence[str]]) -> str:
         """The text with more upstreams at the top of their section, and no other character changed.
 
-        Raises:
-            CannotAddError: There is no place at which they could be put.
+        Raises CannotAddError: there is no place at which they could be put.
         """
         block = [line for lines in new.values() for line in ("", *lines)][1:]
         if not self.text.strip():
@@ -96,8 +95,7 @@ class Target:
     def keep(self, variables: Mapping[str, str | None]) -> list[str]:
         """Write values to portal.env, for its owner alone; the names of those that were not there.
 
-        Raises:
-            OSError: It cannot be written.
+        Raises OSError: it cannot be written.
         """
         known = {name: value for name, value in variables.items() if value is not None}
         new = {name: value for name, value in known.items() if name not in self.kept}

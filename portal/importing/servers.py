@@ -87,8 +87,7 @@ class Server:
     def spec(self, name_of: Callable[[Value], str]) -> dict[str, Json]:
         """What the manifest says of it, with a variable of this name for each value.
 
-        Raises:
-            UnfitError: A manifest cannot say it.
+        Raises UnfitError: a manifest cannot say it.
         """
         found = _mapped(self.said, lambda template: _written(template, name_of))
         return {key: value for key, value in found.items() if value}

@@ -71,9 +71,7 @@ def fitted(function: Function, kwargs: Arguments, *, repairs: bool) -> tuple[Arg
     do not fit, if it is certain what was meant.
 
     Arguments by position are `{"*0": 3}`. `UNKNOWN` stands for values, or parts of them, that are not known yet.
-
-    Raises:
-        ArgumentError: They do not fit.
+    Raises ArgumentError: they do not fit.
     """
     try:
         if any(map(POSITIONAL.fullmatch, kwargs)):
@@ -125,8 +123,7 @@ def repaired(function: Function, kwargs: Arguments) -> tuple[Arguments, Repairs]
 def _wire(function: Function, kwargs: Arguments) -> Arguments:
     """The arguments by their wire names, complete, their values not looked at.
 
-    Raises:
-        ArgumentError: An argument is unknown, given twice, or missing.
+    Raises ArgumentError: an argument is unknown, given twice, or missing.
     """
     wire: Arguments = {}
     for keyword, value in kwargs.items():

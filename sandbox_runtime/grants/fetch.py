@@ -125,8 +125,7 @@ class Network:
     async def check(self, url: httpx2.URL) -> Destination:
         """Look a URL over, and its host up.
 
-        Raises:
-            FetchError: It is no URL of http or https, or leads where the manifest does not allow.
+        Raises FetchError: it is no URL of http or https, or leads where the manifest does not allow.
         """
         host, port = _host_and_port(url)
         if not any(pattern.matches(url.scheme, host, port) for pattern in self._granted):
@@ -240,8 +239,7 @@ class FetchRequest(BaseModel):
     def redirected(self, status: int, location: str) -> "FetchRequest":
         """The request that follows it, without what was meant for the former host alone.
 
-        Raises:
-            FetchError: It is redirected to what is no URL.
+        Raises FetchError: it is redirected to what is no URL.
         """
         old = self.url
         try:
@@ -296,9 +294,7 @@ class Fetcher:
         """Fetch what the arguments say: `{status, url, headers: [[name, value]], body: base64}`, as JSON.
 
         `on_sent` is called when a request may be about to reach its host.
-
-        Raises:
-            FetchError: There is no answer for the script; why.
+        Raises FetchError: there is no answer for the script; why.
         """
         request = FetchRequest.parse(arguments)
         most = self.network.grant.seconds

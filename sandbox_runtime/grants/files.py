@@ -90,8 +90,7 @@ class FileService:
     async def __call__(self, operation: str, arguments: bytes) -> FileAnswer:
         """Do one operation, if it may be done. Never raises for what the system said.
 
-        Raises:
-            FrameError: No guest of ours would ask for it.
+        Raises FrameError: no guest of ours would ask for it.
         """
         self._operations += 1
         is_writing = changes(operation)
@@ -209,8 +208,7 @@ async def open_workspaces(
 ) -> AsyncIterator["Workspaces"]:
     """Make ready what `grant` grants; its path is relative to `folder`, and `where` says where a limit is set.
 
-    Raises:
-        WorkspaceError: The folder is not there, or the portal may not use it as granted.
+    Raises WorkspaceError: the folder is not there, or the portal may not use it as granted.
     """
     if grant is None:
         yield Workspaces(None, folder, where)

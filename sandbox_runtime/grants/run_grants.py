@@ -57,8 +57,7 @@ async def open_grants(
 ) -> AsyncIterator["OpenGrants"]:
     """Make ready what `capabilities` grant. Paths are relative to `folder`; `where` says where a key is set.
 
-    Raises:
-        WorkspaceError: The folder for files is not there, or cannot be used as granted.
+    Raises WorkspaceError: the folder for files is not there, or cannot be used as granted.
     """
     where_files = partial(where, "capabilities", "files")
     async with open_workspaces(capabilities.files, folder, where_files) as workspaces:

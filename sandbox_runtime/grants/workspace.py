@@ -53,8 +53,7 @@ class FileError(Exception):
 def parse_path(text: str) -> FilePath:
     """Read a path relative to the workspace, with `/` between its names; "" is the workspace.
 
-    Raises:
-        FileError: It is absolute, or has a name that is empty, `.`, `..`, too long, not visible, or ours.
+    Raises FileError: it is absolute, or has a name that is empty, `.`, `..`, too long, not visible, or ours.
     """
     path = tuple(text.split("/")) if text else ()
     if len(text) > _MAX_PATH_CHARS or len(path) > _MAX_DEPTH:
@@ -140,8 +139,7 @@ class Workspace:
     def __init__(self, folder: Path, quota: Quota | None, file_bytes: int, file_limit: str) -> None:
         """Open it; without a quota it is only read. `file_limit` tells of `file_bytes` in words.
 
-        Raises:
-            OSError: It is not there, or no folder.
+        Raises OSError: it is not there, or no folder.
         """
         self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # Not before the last thread has let go of this: its descriptor's number would be another file's by then.
