@@ -65,9 +65,6 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
         except BlockError as error:
             notices.append(f"portal.emit: block {position} was left out: {error}. {ALLOWED}")
             continue
-        if not _is_base64(block):
-            notices.append(f"portal.emit: the data of block {position} is not base64, so it was left out")
-            continue
         text = _text(block)
         if not is_within(text, left_tokens):
             notices.append(
@@ -93,27 +90,21 @@ def _block(raw: dict[str, Json]) -> ContentBlock:
         shown = repr(kind[:40]) if isinstance(kind, str) else "no text"
         raise BlockError(f"its type is {shown}")
     try:
-        return _KINDS[kind].model_validate(raw)
+        block = _KINDS[kind].model_validate(raw)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         # Of two kinds of resources pydantic names the one it tried.
         place = ".".join(str(step) for step in fault["loc"] if not str(step).endswith("Contents"))
         raise BlockError(f"{kind}: {place[:80]}: {fault['msg'][:80]}") from error
-
-
-def _is_base64(block: ContentBlock) -> bool:
-    """Whether what says to be binary is: some clients refuse a whole answer for one image that is not."""
-    if isinstance(block, (ImageContent, AudioContent)):
-        data = block.data
-    elif isinstance(block, EmbeddedResource) and isinstance(block.resource, BlobResourceContents):
-        data = block.resource.blob
-    else:
-        return True
+    binary = block.resource if isinstance(block, EmbeddedResource) else block
     try:
-        base64.b64decode(data, validate=True)
+        match binary:
+            case ImageContent(data=data) | AudioContent(data=data) | BlobResourceContents(blob=data):
+                base64.b64decode(data, validate=True)
     except ValueError:
-        return False
-    return True
+        # Some clients refuse a whole answer for one image.
+        raise BlockError(f"{kind}: its data is not base64") from None
+    return block
 
 
 def _text(block: ContentBlock) -> str:

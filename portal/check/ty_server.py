@@ -121,6 +121,12 @@ class Finding:
     end_line: int
     end_column: int
 
+    @classmethod
+    def of(cls, item: Json) -> Self:
+        start, end = item["range"]["start"], item["range"]["end"]
+        places = start["line"] + 1, start["character"], end["line"] + 1, end["character"]
+        return cls(str(item.get("code") or ""), item["message"], *places)
+
 
 class TyServer:
     """A warm type checker over one folder of stubs.
@@ -174,15 +180,27 @@ class TyServer:
         keeps its own line numbers. It is one notebook for all scripts, which is faster than one for each.
         """
         self.documents += 1
+        notebook = {"uri": self._notebook, "version": self.documents}
         texts = dict(zip(self._cells, (preamble, script), strict=True))
         if self.documents == 1:
-            self._notify("notebookDocument/didOpen", _opened(self._notebook, texts))
+            cells = [{"kind": 2, "document": uri} for uri in texts]
+            document = {"languageId": "python", "version": 1}
+            opened = {
+                "notebookDocument": {**notebook, "notebookType": "jupyter-notebook", "cells": cells},
+                "cellTextDocuments": [{**document, "uri": uri, "text": text} for uri, text in texts.items()],
+            }
+            self._notify("notebookDocument/didOpen", opened)
         else:
-            self._notify("notebookDocument/didChange", _changed(self._notebook, texts, self.documents))
+            contents = [
+                {"document": {"uri": uri, "version": self.documents}, "changes": [{"text": text}]}
+                for uri, text in texts.items()
+            ]
+            change = {"cells": {"textContent": contents}}
+            self._notify("notebookDocument/didChange", {"notebookDocument": notebook, "change": change})
         *_, cell = self._cells
         answer = await self._request("textDocument/diagnostic", {"textDocument": {"uri": cell}})
         with _as_server_error():
-            return [_finding(item) for item in answer["items"]]
+            return [Finding.of(item) for item in answer["items"]]
 
     def files_changed(self, files: Collection[Path]) -> None:
         """Tell that stubs were written or removed since the last question; ty takes an old one that is new, too."""
@@ -251,40 +269,3 @@ def _as_server_error() -> Iterator[None]:
         raise TyServerError("ty went away") from error
     except (anyio.IncompleteRead, anyio.DelimiterNotFound, ValueError, KeyError, TypeError) as error:
         raise TyServerError("ty sent what is no message") from error
-
-
-def _opened(notebook: str, cells: dict[str, str]) -> Json:
-    return {
-        "notebookDocument": {
-            "uri": notebook,
-            "notebookType": "jupyter-notebook",
-            "version": 1,
-            "cells": [{"kind": 2, "document": uri} for uri in cells],
-        },
-        "cellTextDocuments": [
-            {"uri": uri, "languageId": "python", "version": 1, "text": text} for uri, text in cells.items()
-        ],
-    }
-
-
-def _changed(notebook: str, cells: dict[str, str], version: int) -> Json:
-    changes = [
-        {"document": {"uri": uri, "version": version}, "changes": [{"text": text}]}
-        for uri, text in cells.items()
-    ]
-    return {
-        "notebookDocument": {"uri": notebook, "version": version},
-        "change": {"cells": {"textContent": changes}},
-    }
-
-
-def _finding(item: Json) -> Finding:
-    start, end = item["range"]["start"], item["range"]["end"]
-    return Finding(
-        rule=str(item.get("code") or ""),
-        message=item["message"],
-        line=start["line"] + 1,
-        column=start["character"],
-        end_line=end["line"] + 1,
-        end_column=end["character"],
-    )
