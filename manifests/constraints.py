@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     SecretStr,
     Strict,
@@ -27,10 +28,22 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
 from manifests.json_value import Json
 
-EMPTY_IS_DEFAULT = BeforeValidator(lambda value: {} if value is None else value)
+
+class _EmptyIsDefault:
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_before_validator_function(
+            lambda value: {} if value is None else value, handler(source)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        return {"anyOf": [handler(schema), {"type": "null"}]}
+
+
+EMPTY_IS_DEFAULT: Final = _EmptyIsDefault()
 """A section with nothing in it (`upstreams:` and only comments below) keeps its defaults."""
 
 

@@ -4,10 +4,10 @@ What stands below a field reaches operators: it is in the JSON Schema, from whic
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, Strict, Tag, model_validator
 
@@ -344,10 +344,6 @@ class PortalManifest(Section):
 FILE = "portal.schema.json"
 
 
-NULL = {"type": "null"}
-REFERENCE = {"type": "string", "pattern": r"\$\{"}
-
-
 def schema_text() -> str:
     """The schema as it ships."""
     return files("manifests").joinpath(FILE).read_text(encoding="utf-8")
@@ -359,59 +355,25 @@ def generated_schema() -> str:
     from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 
     schema = PortalManifest.model_json_schema(ref_template="#/definitions/{model}")
-    definitions = schema.pop("$defs")
-    for model in _sections_of(PortalManifest):
-        properties = (schema if model is PortalManifest else definitions[model.__name__])["properties"]
-        for base in (each for each in reversed(model.__mro__) if issubclass(each, Section)):
+    definitions = schema["definitions"] = schema.pop("$defs")
+    models = {each.__name__: each for each in _models(Section)}
+    for name, described in {**definitions, PortalManifest.__name__: schema}.items():
+        for base in (each for each in reversed(models[name].__mro__) if issubclass(each, Section)):
             for key, text in extract_docstrings_from_cls(base, use_inspect=True).items():
-                properties[model.model_fields[key].alias or key]["description"] = " ".join(text.split())
-    whole = {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        **_section(schema),
-        "title": "portal.yaml",
-        "definitions": {name: _section(definition) for name, definition in sorted(definitions.items())},
-    }
+                field = models[name].model_fields[key].alias or key
+                known = described["properties"][field]
+                known["description"] = " ".join(text.split())
+                known.pop("title", None)
+                if isinstance(known.get("default"), dict):  # a whole section, which editors would insert
+                    del known["default"]
+    whole = {"$schema": "http://json-schema.org/draft-07/schema#", **schema, "title": "portal.yaml"}
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
-def _sections_of(annotation: object) -> set[type[Section]]:
-    """Every section that a type is made of, at any depth."""
-    found = set().union(*map(_sections_of, get_args(annotation)))
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        found |= {annotation}.union(
-            *(_sections_of(each.annotation) for each in annotation.model_fields.values())
-        )
-    return found
-
-
-def _section(schema: Json) -> Json:
-    """One model's schema, in the words of draft-07 and of the loader."""
-    properties = {key: _property(value) for key, value in schema["properties"].items()}
-    return {**_plain(schema), "properties": properties}
-
-
-def _property(schema: Json) -> Json:
-    schema = _plain(schema)
-    if "enum" in schema:
-        # A reference may stand for one of the words.
-        return {**_described(schema), "anyOf": [{"enum": schema["enum"]}, REFERENCE]}
-    if "patternProperties" in schema:
-        [(pattern, value)] = schema["patternProperties"].items()
-        names = {**schema.get("propertyNames", {}), "pattern": pattern}
-        mapping = {"type": "object", "propertyNames": names, "additionalProperties": value}
-        return {**_described(schema), "anyOf": [mapping, NULL]}
-    if "$ref" in schema:
-        # Wrapped, because draft-07 sees nothing beside a $ref. Null: an empty section keeps its defaults.
-        return {**_described(schema, "description"), "anyOf": [{"$ref": schema["$ref"]}, NULL]}
-    return schema
-
-
-def _plain(schema: Json) -> Json:
-    return {key: value for key, value in schema.items() if key != "title"}
-
-
-def _described(schema: Json, *keys: str) -> Json:
-    return {key: schema[key] for key in keys or ("description", "default") if key in schema}
+def _models(base: type[Section]) -> Iterator[type[Section]]:
+    yield base
+    for each in base.__subclasses__():
+        yield from _models(each)
 
 
 if __name__ == "__main__":
