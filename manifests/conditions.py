@@ -11,8 +11,8 @@ Source: JSON Schema 2020-12, validation.
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Final, Self, TypeAlias
 from urllib.parse import unquote
@@ -75,11 +75,10 @@ class Comparison(Section):
         said = self.said
         if not said or len(said) < len(self.model_fields_set):
             raise refusal("compares with nothing", "Say equals, one_of, prefix, suffix, min or max.")
-        for detour in (ReadText(f"{self.prefix or 'x'}x").detour, ReadText(f"x{self.suffix or 'x'}").detour):
-            if detour:
-                raise refusal(
-                    f"can never hold: it has {detour} in it", "To refuse every call, deny the tool."
-                )
+        if not (readings(f"{self.prefix or 'x'}x") and readings(f"x{self.suffix or 'x'}")):
+            raise refusal(
+                "can never hold: it leads elsewhere as a path", "To refuse every call, deny the tool."
+            )
         return self
 
     @property
@@ -154,52 +153,34 @@ def _says_type(schema: Json) -> bool:
     )
 
 
-class ReadText:
+_MAX_CHARACTERS: Final = 4_096
+_MAX_DECODINGS: Final = 5
+
+
+def readings(text: str) -> list[str]:
     """A text as it is, and as it is after NFKC and percent-decoding, until neither changes it.
 
-    A prefix or a suffix must hold for each of these, and none may lead elsewhere when it is read as a path.
+    None of a text that leads elsewhere when it is read as a path, or that not all decode alike.
     """
+    found = [text]
+    while len(found) <= _MAX_DECODINGS + 1 and not _is_detour(found[-1]):
+        try:
+            decoded = unquote(unicodedata.normalize("NFKC", found[-1]), errors="strict")
+        except UnicodeDecodeError:
+            break
+        if decoded == found[-1]:
+            return found
+        found.append(decoded)
+    return []
 
-    MAX_CHARACTERS: Final = 4_096
-    MAX_DECODINGS: Final = 5
 
-    def __init__(self, text: str) -> None:
-        self._readings = [text]
-        self.detour = self._read()
-        """What makes it lead elsewhere, or keeps it from being read; "" if nothing does."""
-
-    def begins(self, prefix: str) -> bool:
-        return not self.detour and all(each.startswith(prefix) for each in self._readings)
-
-    def ends(self, suffix: str) -> bool:
-        return not self.other_end(suffix) and all(each.endswith(suffix) for each in self._readings)
-
-    def other_end(self, suffix: str) -> str:
-        """What may make its end another one than it seems, beside this suffix; "" if nothing does."""
-        if self.detour:
-            return self.detour
-        for start in (each.removesuffix(suffix) for each in self._readings):
-            if _BREAKS.search(start):
-                return "a line break or a tab"
-            if "@" in suffix and re.search("[@,;]", start):
-                return "more than one address"
-            if suffix.startswith(".") and re.search("[?#]", start):
-                return "a `?` or `#`"
-        return ""
-
-    def _read(self) -> str:
-        for _ in range(self.MAX_DECODINGS + 1):
-            reading = self._readings[-1]
-            if found := _detour(reading):
-                return found
-            try:
-                decoded = unquote(unicodedata.normalize("NFKC", reading), errors="strict")
-            except UnicodeDecodeError:
-                break
-            if decoded == reading:
-                return ""
-            self._readings.append(decoded)
-        return "an encoding that not all read alike"
+def _may_end_otherwise(start: str, suffix: str) -> bool:
+    """Whether what stands before a suffix may make the end another one than it seems: a break, an address, a query."""
+    return bool(
+        _BREAKS.search(start)
+        or ("@" in suffix and re.search("[@,;]", start))
+        or (suffix.startswith(".") and re.search("[?#]", start))
+    )
 
 
 _BREAKS: Final = re.compile(r"[\t\n\u2028\u2029]")
@@ -211,17 +192,11 @@ _SLASHES: Final = re.compile("[\\\\\u2044\u2215\u2216\u29f5\u29f8\u29f9]")
 """What some systems take for a slash; NFKC makes slashes of the others."""
 
 
-def _detour(reading: str) -> str:
-    if len(reading) > ReadText.MAX_CHARACTERS:
-        return f"more than {ReadText.MAX_CHARACTERS:,} characters"
-    if _CONTROLS.search(reading):
-        return "a control character"
-    if _ENCODED.search(reading):
-        return "an encoding that not all read alike"
+def _is_detour(reading: str) -> bool:
+    if len(reading) > _MAX_CHARACTERS or _CONTROLS.search(reading) or _ENCODED.search(reading):
+        return True
     segments = [*map(_segment, _AUTHORITY.sub("", _SLASHES.sub("/", reading), count=1).split("/"))]
-    if "." in segments:
-        return "a `.` or `..` between slashes"
-    return "" if all(segments[1:-1]) else "two slashes in a row"
+    return "." in segments or not all(segments[1:-1])
 
 
 def _segment(text: str) -> str:
@@ -231,74 +206,61 @@ def _segment(text: str) -> str:
     return ("x" if name.strip(".") else ".") if name else "x" * bool(rest)
 
 
-def _unmet(demanded: Comparison, value: Json, text: ReadText | None) -> str:
-    """The first comparison that a value does not meet, "" if it meets all; `text` is what was read of it."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    for name, operand in demanded.said.items():
-        if name in _OF_TEXTS:
-            is_met = text is not None and (text.begins if name == "prefix" else text.ends)(operand)
-        elif name in ("min", "max"):
-            is_met = is_number and (value >= operand if name == "min" else value <= operand)
-        else:
-            is_met = any(_is_equal(value, each) for each in (operand if name == "one_of" else [operand]))
-        if not is_met:
-            return name
-    return ""
-
-
-def _is_equal(one: Json, other: Json) -> bool:
-    """As in JSON, 1 is 1.0 and no boolean is a number."""
-    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
+def _is_met(comparison: str, operand: Json, value: Json) -> bool:
+    if comparison in _OF_TEXTS:
+        read = readings(value) if isinstance(value, str) else []
+        if comparison == "prefix":
+            return bool(read) and all(each.startswith(operand) for each in read)
+        ends = (
+            each.endswith(operand) and not _may_end_otherwise(each.removesuffix(operand), operand)
+            for each in read
+        )
+        return bool(read) and all(ends)
+    if comparison in ("min", "max"):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and (value >= operand if comparison == "min" else value <= operand)
+    # As in JSON, 1 is 1.0 and no boolean is a number.
+    operands = operand if comparison == "one_of" else [operand]
+    return any(isinstance(value, bool) is isinstance(each, bool) and bool(value == each) for each in operands)
 
 
 @dataclass(frozen=True)
 class ArgumentCondition:
-    """The `where` and the `schema` of one rule."""
+    """The `where` and the `schema` of one rule; false if it demands nothing."""
 
-    where: Mapping[str, Comparison]
-    schema: Json | None
+    where: Mapping[str, Comparison] = field(default_factory=dict)
+    schema: Json = None
 
-    @cached_property
-    def validator(self) -> SchemaValidator:
-        return SchemaValidator(True if self.schema is None else self.schema)
+    def __bool__(self) -> bool:
+        return bool(self.where) or self.schema is not None
 
     def __str__(self) -> str:
         told = [f"{name[:_SHOWN]} must {_demand(comparison)}" for name, comparison in self.where.items()]
         return "; ".join([*told, "the arguments must fit the schema"] if self.schema is not None else told)
 
+    def fault(self, arguments: Mapping[str, Json], max_steps: int) -> str:
+        """How the arguments of a call do not meet it, with the value and what may be; "" if they do.
 
-class CallArguments:
-    """The arguments of one call, by the tool's own names, as they would be sent. Each text is read once.
-
-    The schemas of `conditions` share what may be looked at equally, so it is the same whichever stands first.
-    """
-
-    def __init__(self, values: Mapping[str, Json], conditions: Iterable[ArgumentCondition]) -> None:
-        self._values = values
-        demanding = [*conditions]
-        named = {name for each in demanding for name in each.where}
-        texts = {name: value for name, value in values.items() if name in named and isinstance(value, str)}
-        self._read = {name: ReadText(text) for name, text in texts.items()}
-        self._steps = MAX_STEPS // max(1, sum(each.schema is not None for each in demanding))
-
-    def fault(self, condition: ArgumentCondition) -> str:
-        """How they do not meet a condition, with the value and what may be; "" if they do."""
-        for name, demanded in condition.where.items():
-            if name not in self._values:
+        Arguments are by the tool's own names, as they would be sent. The schema takes at most so many steps.
+        """
+        for name, demanded in self.where.items():
+            if name not in arguments:
                 return f"{name[:_SHOWN]} is not given, and must {_demand(demanded)}"
-            value, text = self._values[name], self._read.get(name)
-            if comparison := _unmet(demanded, value, text):
-                found = ""
-                if text is not None and comparison in _OF_TEXTS:
-                    found = text.detour if comparison == "prefix" else text.other_end(demanded.suffix or "")
-                shown = f"{_cut(value)}{f' with {found} in it' * bool(found)}"
-                return f"{name[:_SHOWN]} is {shown}; it must {_demand(demanded)}"
-        if condition.schema is None:
+            value = arguments[name]
+            if unmet := next((each for each in demanded.said.items() if not _is_met(*each, value)), None):
+                is_text = unmet[0] in _OF_TEXTS and isinstance(value, str)
+                plainly = ", and lead nowhere else when it is decoded or read as a path" if is_text else ""
+                return f"{name[:_SHOWN]} is {_cut(value)}; it must {_demand(demanded)}{plainly}"
+        if self.schema is None:
             return ""
-        findings = condition.validator.look_at(self._values, self._steps, most=1)
+        findings = self._validator.look_at(arguments, max_steps, most=1)
         if findings.errors:
             return "the arguments do not fit the schema"
         return "" if findings.is_whole else TOO_MUCH
+
+    @cached_property
+    def _validator(self) -> SchemaValidator:
+        return SchemaValidator(self.schema)
 
 
 def _demand(comparison: Comparison) -> str:

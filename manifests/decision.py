@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, TypeAlias
 
-from manifests.conditions import TOO_MUCH, CallArguments
+from manifests.conditions import MAX_STEPS, TOO_MUCH
 from manifests.errors import KeyPath, Problem
 from manifests.grants import Hints
 from manifests.json_value import Json
@@ -16,7 +16,7 @@ from manifests.manifest import Budget, Manifest, Rule, ToolSection
 from manifests.names import ToolNames
 
 _MAX_ALTERNATIVES = 3
-"""Of more conditions, one of which would do, the rest is counted."""
+"""Of more conditions, one of which would do, the rest is not told."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 
@@ -74,7 +74,11 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
     sections = rules.sections(upstream)
     for section in sections:
         if denying := next((rule for rule in section.deny if rule.restricts(names, hints)), None):
-            return _denied(manifest, denying)
+            where = _place(manifest, denying)
+            grant = (
+                f"Remove {denying.written} from {_dotted(denying.keys[:-1])} at {where}, or make it narrower."
+            )
+            return Decision("deny", _told(denying), where, grant, is_shown=False)
     allowing = [rules.allowing(section, names, hints) for section in sections]
     both = [*zip(sections, allowing, strict=True)]
     for section, found in reversed(both):
@@ -91,18 +95,16 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
 def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str, Json]) -> Decision:
     """Decide about a call with these arguments, as they would be sent, of a tool that is granted.
 
-    What they are is looked at once for all rules, and no longer than for some ten milliseconds.
+    The schemas of its rules share equally what may be looked at, so it is the same whichever stands first.
     """
     if not tool.conditions:
         return tool
-    asked = CallArguments(
-        arguments, (rule.condition for rules in tool.conditions for rule in rules if rule.condition)
-    )
+    schemas = sum(rule.condition.schema is not None for rules in tool.conditions for rule in rules)
     met = []
     for rules in tool.conditions:
         faults: list[str] = []
         for rule in rules:
-            faults.append(asked.fault(rule.condition) if rule.condition else "")
+            faults.append(rule.condition.fault(arguments, MAX_STEPS // max(1, schemas)))
             if not faults[-1]:
                 met.append(rule)
                 break
@@ -113,9 +115,10 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
 
 def _unmet(manifest: Manifest, rules: Sequence[Rule], faults: Sequence[str]) -> Decision:
     index = faults.index(TOO_MUCH) if TOO_MUCH in faults else 0
-    others = _alternatives(manifest, [*rules[:index], *rules[index + 1 :]])
+    others = [f"{rule.condition} ({_place(manifest, rule)})" for rule in rules if rule is not rules[index]]
+    more = "".join(f", or another one: {each}" for each in others[:_MAX_ALTERNATIVES])
     called = "with less at once" if TOO_MUCH in faults else "with arguments that meet the condition"
-    grant = f"Call it {called}{others}, or change the condition."
+    grant = f"Call it {called}{more}, or change the condition."
     return Decision("deny", _told(rules[index]), _place(manifest, rules[index]), grant, fault=faults[index])
 
 
@@ -125,7 +128,9 @@ def _told(rule: Rule) -> str:
 
 def decide_fetch(manifest: Manifest) -> Decision:
     """Decide about `portal.fetch` at all; which hosts it may reach is looked at where it connects."""
-    keys = _keys_of_hosts(manifest)
+    profile = manifest.profile
+    is_of_profile = profile is not None and manifest.portal.profiles[profile].network is not None
+    keys = ("profiles", profile, "network") if profile and is_of_profile else ("capabilities", "network")
     where = manifest.where(*keys)
     if manifest.portal.capabilities.network is not None:
         sections = manifest.rules.of_portal
@@ -141,12 +146,6 @@ def decide_fetch(manifest: Manifest) -> Decision:
     return Decision("deny", "scripts are granted no network", where, f"{_NO_HOSTS}.")
 
 
-def _keys_of_hosts(manifest: Manifest) -> KeyPath:
-    name = manifest.profile
-    is_of_profile = name is not None and manifest.portal.profiles[name].network is not None
-    return ("profiles", name, "network") if name and is_of_profile else ("capabilities", "network")
-
-
 def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) -> Decision:
     """Decide about a call to an upstream, or to NETWORK, after calls to `sources` may have answered."""
     if found := manifest.rules.flow_against(sources, destination):
@@ -155,19 +154,6 @@ def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) 
         grant = f"Call {destination} before {source}, or in a script and a session that do not call {source}."
         return Decision("deny", told, manifest.where(*keys), grant)
     return Decision("allow", "no rule of flows is against it", manifest.where("capabilities", "flows"))
-
-
-def _alternatives(manifest: Manifest, rules: Sequence[Rule]) -> str:
-    """What else would do, each with its place."""
-    told = [f"{rule.condition} ({_place(manifest, rule)})" for rule in rules[:_MAX_ALTERNATIVES]]
-    more = [f"{len(rules) - _MAX_ALTERNATIVES} more"] if len(rules) > _MAX_ALTERNATIVES else []
-    return "".join(f", or another one: {each}" for each in (*told, *more))
-
-
-def _denied(manifest: Manifest, rule: Rule) -> Decision:
-    where = _place(manifest, rule)
-    grant = f"Remove {rule.written} from {_dotted(rule.keys[:-1])} at {where}, or make it narrower."
-    return Decision("deny", _told(rule), where, grant, is_shown=False)
 
 
 def _not_allowed(manifest: Manifest, section: ToolSection, names: ToolNames) -> Decision:
@@ -239,70 +225,57 @@ class ListedTool:
     arguments: frozenset[str] | None
 
 
-_Listed: TypeAlias = Mapping[str, Sequence[ListedTool]]
+def unmatched_rules(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) -> Iterator[Problem]:
+    """Rules of the file that mean none of the tools, and conditions on arguments that none of theirs has.
+
+    `tools` has those of each upstream that has listed its tools. As long as one has not, nothing is told of patterns
+    that could mean a tool of it.
+    """
+    for section in manifest.rules:
+        names = [str(section.keys[1])] if section.keys[0] == "upstreams" else list(manifest.rules.upstreams)
+        listed = [(name, tool) for name in names for tool in tools.get(name, ())]
+        found = [*_unknown_arguments(manifest, section, listed), *_open_ends(section)]
+        if all(name in tools for name in names):
+            found += _unmatched(manifest, section, listed)
+        for keys, message, hint in found:
+            place = manifest.places.get(keys)
+            line, column = (place.line, place.column) if place else (None, None)
+            yield Problem(message, line, column, hint, _dotted(keys[:-1]))
+
+
+_Listed: TypeAlias = Sequence[tuple[str, ListedTool]]
 _Slip: TypeAlias = tuple[KeyPath, str, str]
 """Where it is, what it is, and what to do."""
 
 
-def unmatched_rules(manifest: Manifest, tools: _Listed) -> list[Problem]:
-    """Rules of the file that mean none of the tools, and conditions on arguments that none of theirs has.
-
-    `tools` has those of each upstream that has listed its tools. As long as one has not, nothing is told of patterns
-    that may mean a tool of it: those that do not begin with the name of one that has.
-    """
-    found: list[_Slip] = []
-    for section in manifest.rules:
-        names = [str(section.keys[1])] if section.keys[0] == "upstreams" else list(manifest.rules.upstreams)
-        listed = {name: tools[name] for name in names if name in tools}
-        starts = [f"{each}." for name in listed for each in (name, manifest.namespaces[name])]
-        found += _unmatched(manifest, section, listed, ("",) if len(listed) == len(names) else tuple(starts))
-        found += _unknown_arguments(manifest, section, listed)
-        found += _open_ends(section)
-    return [_problem(manifest, *slip) for slip in found]
-
-
-def _unmatched(
-    manifest: Manifest, section: ToolSection, listed: _Listed, starts: tuple[str, ...]
-) -> Iterator[_Slip]:
-    """`starts` are what a pattern begins with that can mean no other tools than these."""
+def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Slip]:
     rules, is_of_portal = manifest.rules, section in manifest.rules.of_portal
-    named = [
-        (rules.names(upstream, each.tool, each.function), each.hints)
-        for upstream, tools in listed.items()
-        for each in tools
-    ]
+    named = [(rules.names(upstream, each.tool, each.function), each.hints) for upstream, each in listed]
     for rule in (*section.allow, *section.deny):
-        is_of_fetch = is_of_portal and rule.means_fetch and "deny" in rule.keys
-        if (
-            str(rule) != "*"
-            and rule.glob.pattern.startswith(starts)
-            and not is_of_fetch
-            and not any(_means(rule, *each) for each in named)
-        ):
+        is_denying = "deny" in rule.keys
+        is_met = any(
+            rule.restricts(names, hints) if rule.condition or is_denying else rule.fits(names.granting, hints)
+            for names, hints in named
+        )
+        is_of_fetch = is_of_portal and is_denying and rule.means_fetch
+        if str(rule) != "*" and not is_of_fetch and not is_met:
             yield rule.keys, f"{str(rule)!r} matches no tool", _HINT
     for budget in section.budgets:
-        is_met = any(budget.glob.restricts(names) for names, _ in named)
         is_of_fetch = is_of_portal and budget.glob.means_fetch
-        if budget.pattern.startswith(starts) and not is_met and not is_of_fetch:
+        if not is_of_fetch and not any(budget.glob.restricts(names) for names, _ in named):
             yield budget.keys, f"{budget.pattern!r} matches no tool", _HINT
-
-
-def _means(rule: Rule, names: ToolNames, hints: Hints) -> bool:
-    is_restricting = rule.condition or "deny" in rule.keys
-    return rule.restricts(names, hints) if is_restricting else rule.fits(names.granting, hints)
 
 
 def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Slip]:
     rules = manifest.rules
-    for upstream, tool in ((name, tool) for name, tools in listed.items() for tool in tools):
-        if tool.arguments is None or not any(rule.condition for rule in section.allow):
-            continue
+    for upstream, tool in listed:
         names = rules.names(upstream, tool.tool, tool.function)
-        allowing = rules.allowing(section, names, tool.hints)
-        groups = section.conditions(names, tool.hints, allowing)
+        groups = section.conditions(names, tool.hints, rules.allowing(section, names, tool.hints))
         for rule in dict.fromkeys(chain.from_iterable(groups)):
-            for argument in rule.condition.where.keys() - tool.arguments if rule.condition else ():
-                known = ", ".join(sorted(tool.arguments)) or "none"
+            for argument in (
+                rule.condition.where.keys() - tool.arguments if tool.arguments is not None else ()
+            ):
+                known = ", ".join(sorted(tool.arguments or ())) or "none"
                 told = f"{upstream}.{tool.tool} has no argument {argument!r}, so it is never called; it has {known}"
                 yield rule.keys, told, ""
 
@@ -310,13 +283,7 @@ def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed
 def _open_ends(section: ToolSection) -> Iterator[_Slip]:
     """Prefixes that end within a URL's host: https://a.example lets https://a.example.evil through."""
     for rule in section.allow:
-        for name, comparison in (rule.condition.where if rule.condition else {}).items():
+        for name, comparison in rule.condition.where.items():
             if comparison.prefix is not None and _OPEN_END.fullmatch(comparison.prefix):
                 told = f"the prefix of {name!r} ends within the host, so that other hosts begin with it, too"
                 yield rule.keys, told, "End it with /."
-
-
-def _problem(manifest: Manifest, keys: KeyPath, message: str, hint: str) -> Problem:
-    place = manifest.places.get(keys)
-    line, column = (place.line, place.column) if place else (None, None)
-    return Problem(message, line, column, hint, ".".join(map(str, keys[:-1])))

@@ -83,11 +83,11 @@ class Findings:
     is_whole: bool = True
 
 
+@dataclass(frozen=True, eq=False)
 class SchemaValidator:
     """Validates against one schema; what that takes to prepare is done when it is first used."""
 
-    def __init__(self, root: SoundNode) -> None:
-        self.root = root
+    root: SoundNode
 
     def look_at(self, value: Json, max_steps: int, most: int = MOST_ERRORS) -> Findings:
         """Hold a value against the schema, in at most so many steps: uses of a keyword on a value, 5 us each."""
@@ -122,12 +122,8 @@ def _validator_class() -> Any:
     from jsonschema.validators import create
 
     keywords = {word: _counted(Draft202012Validator.VALIDATORS[word]) for word in _KEYWORDS}
-    checker = Draft202012Validator.TYPE_CHECKER
-    return create({}, {**keywords, "$ref": _counted(_follow)}, type_checker=checker)
-
-
-def _follow(validator: Any, to: Reference, value: Json, _: Any) -> Iterator[Any]:
-    yield from validator.descend(value, to.schema)
+    keywords["$ref"] = _counted(lambda validator, to, value, _: validator.descend(value, to.schema))
+    return create({}, keywords, type_checker=Draft202012Validator.TYPE_CHECKER)
 
 
 def _counted(keyword: _Keyword) -> _Keyword:

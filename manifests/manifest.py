@@ -206,16 +206,18 @@ class Rule:
 
     glob: Glob
     annotation: Annotation | None
-    condition: ArgumentCondition | None
+    condition: ArgumentCondition
     keys: KeyPath
 
     @classmethod
     def of(cls, item: str | DenyRule, keys: KeyPath) -> "Rule":
         if isinstance(item, str):
-            return cls(Glob.of(item), None, None, keys)
-        condition = None
-        if isinstance(item, AllowRule) and (item.where or item.schema_ is not None):
-            condition = ArgumentCondition(item.where, item.schema_)
+            return cls(Glob.of(item), None, ArgumentCondition(), keys)
+        condition = (
+            ArgumentCondition(item.where, item.schema_)
+            if isinstance(item, AllowRule)
+            else ArgumentCondition()
+        )
         return cls(Glob.of(item.tool), item.annotation, condition, keys)
 
     @property

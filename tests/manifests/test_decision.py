@@ -108,7 +108,7 @@ def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
         "tickets": listed("delete_ticket"),
         "time": listed("get_time"),
     }
-    found = unmatched_rules(manifest, tools)
+    found = [*unmatched_rules(manifest, tools)]
     assert [(p.line, p.column, p.key) for p in found] == [
         (11, 9, "capabilities.tools.deny"),
         (5, 34, "upstreams.tickets.tools.deny"),
@@ -169,7 +169,7 @@ def test_deny_and_budget_of_the_portals_fetch_hold_for_it(load: Load, pattern: s
         False,
         ["portal.yaml", "3" if profile else "2"],
     )
-    assert unmatched_rules(of(pattern), {"files": []}) == []
+    assert [*unmatched_rules(of(pattern), {"files": []})] == []
     budget = f"{{tool: {pattern}, calls: 1}}" if "{" not in pattern else "{tool: portal.fetch, calls: 1}"
     granted = decide_fetch(of('"*", fetch', budget))
     assert granted.granted and [each.calls for each in granted.budgets] == [1]
