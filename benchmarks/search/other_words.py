@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.search.cross_server import words_of_name
 from benchmarks.search.recorded import Answer, Asked, RecordedFunction
-from portal.search.words import ASKING, STOPWORDS
+from portal.search.query import ASKING, STOPWORDS
 
 MOST = 300
 SEED = 20261122

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.search.methods import METHODS
 from benchmarks.search.quality import RELIABLE, score
 from benchmarks.search.recorded import DATA, read_functions, read_queries
-from portal.search import index, query, ranking
+from portal.search import index, query
 
 FACTORS = (1, 1, 1, 0.5, 1 / 1.5, 1.5, 2)
 NUMBERS = (
@@ -32,7 +32,7 @@ NUMBERS = (
     (index, "_PHRASE"),
     (index, "_SAME_UPSTREAM"),
     (index, "_WHOLE_NAME"),
-    (ranking, "_SATURATION"),
+    (index, "_SATURATION"),
     (query, "_REPEATED"),
     (query, "_JOINED"),
     (query, "_RELATED"),
@@ -75,18 +75,18 @@ def scores_with(draws: np.random.Generator | None) -> Rows:
 @contextmanager
 def settings(draws: np.random.Generator | None) -> Iterator[None]:
     kept = [(module, name, getattr(module, name)) for module, name in NUMBERS]
-    fields = ranking._WEIGHTS.copy(), ranking._DISCOUNTS.copy()
+    fields = index._WEIGHTS.copy(), index._DISCOUNTS.copy()
     try:
         if draws is not None:
             for module, name, value in kept:
                 setattr(module, name, value * draws.choice(FACTORS))
-            ranking._WEIGHTS *= draws.choice(FACTORS, len(fields[0]))
-            ranking._DISCOUNTS[:] = np.minimum(0.95, fields[1] * draws.choice(FACTORS, len(fields[1])))
+            index._WEIGHTS *= draws.choice(FACTORS, len(fields[0]))
+            index._DISCOUNTS[:] = np.minimum(0.95, fields[1] * draws.choice(FACTORS, len(fields[1])))
         yield
     finally:
         for module, name, value in kept:
             setattr(module, name, value)
-        ranking._WEIGHTS[:], ranking._DISCOUNTS[:] = fields
+        index._WEIGHTS[:], index._DISCOUNTS[:] = fields
 
 
 def by_set(tried: Sequence[Rows]) -> Iterator[tuple[Floats, ...]]:
