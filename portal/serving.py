@@ -7,8 +7,10 @@ import os
 import select
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Set
-from contextlib import asynccontextmanager, contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
@@ -40,8 +42,7 @@ from portal.sessions import BEARER, Bearer
 def parse_address(text: str) -> tuple[str, int]:
     """`127.0.0.1:8080`, `[::1]:8080`, `:8080` or `8080` (both loopback) as host and port.
 
-    Raises:
-        ValueError: It is none of these.
+    Raises ValueError: it is none of these.
     """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
@@ -69,8 +70,7 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 class Gate:
     """Who may call a portal that listens on `host`. Hosts and origins are compared with and without their port.
 
-    Raises:
-        OpenBindError: `host` is reachable from other machines and there is no token.
+    Raises OpenBindError: `host` is reachable from other machines and there is no token.
     """
 
     def __init__(self, host: str, settings: ServerSettings) -> None:
@@ -80,23 +80,28 @@ class Gate:
         self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *settings.allowed_hosts)}
         local = (f"http://{name}" for name in LOOPBACK_NAMES)
         self._origins = {each.lower() for each in (*local, *settings.allowed_origins)}
-        self._token = settings.token.get_secret_value() if settings.token else None
-        self._bearers = {
-            each.token.get_secret_value(): Bearer(f"token {index}", each.profile, each.tenant)
-            for index, each in enumerate(settings.tokens, 1)
-        }
+        self._bearers: dict[bytes, Bearer | None] = {}
+        if settings.token:
+            self._bearers[settings.token.get_secret_value().encode()] = None
+        for index, each in enumerate(settings.tokens, 1):
+            bearer = Bearer(f"token {index}", each.profile, each.tenant)
+            self._bearers[each.token.get_secret_value().encode()] = bearer
 
     def is_authorised(self, headers: Headers) -> bool:
         """Whether the request carries a token, or none is asked for."""
-        if self._token is None and not self._bearers:
-            return True
-        return _is_same(_given(headers), self._token) or self.bearer(headers) is not None
+        return not self._bearers or bool(self._given(headers))
 
     def bearer(self, headers: Headers) -> Bearer | None:
-        """Whose of `server.tokens` the request carries. All are compared, so that the time tells nothing."""
-        given = _given(headers)
-        found = [bearer for token, bearer in self._bearers.items() if _is_same(given, token)]
-        return found[0] if found else None
+        """Whose of `server.tokens` the request carries."""
+        return next(iter(self._given(headers)), None)
+
+    def _given(self, headers: Headers) -> Sequence[Bearer | None]:
+        """Whose token the request carries, if any; of `server.token` None. The time it takes tells nothing."""
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return ()
+        token = given.strip().encode()
+        return [bearer for own, bearer in self._bearers.items() if hmac.compare_digest(token, own)]
 
     def refusal(self, path: str, headers: Headers) -> Response | None:
         """421 for a Host that is not ours, 403 for an Origin, 401 without a token; None for what may pass."""
@@ -113,34 +118,25 @@ class Gate:
         return PlainTextResponse(told, 401, {"WWW-Authenticate": 'Bearer realm="mcp-code-portal"'})
 
 
+@dataclass(frozen=True)
 class HttpGate:
     """The gate as ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
-        self._app = app
-        self._gate = gate
+    app: ASGIApp
+    gate: Gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            if refusal := self._gate.refusal(scope["path"], headers):
+            if refusal := self.gate.refusal(scope["path"], headers):
                 await refusal(scope, receive, send)
                 return
-            if bearer := self._gate.bearer(headers):
+            if bearer := self.gate.bearer(headers):
                 # By "user" the SDK knows whose MCP session of an older client is; it need not know the token itself.
                 user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
                 scope = {**scope, BEARER: bearer, "user": user}
         if scope["type"] != "websocket":
-            await self._app(scope, receive, send)
-
-
-def _given(headers: Headers) -> str | None:
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    return given.strip() if scheme.lower() == "bearer" else None
-
-
-def _is_same(given: str | None, token: str | None) -> bool:
-    return given is not None and token is not None and hmac.compare_digest(given.encode(), token.encode())
+            await self.app(scope, receive, send)
 
 
 def _matches(value: str, allowed: Set[str]) -> bool:
@@ -178,10 +174,9 @@ def build_http_app(portal: Portal, server: Server[Any], gate: Gate) -> Starlette
 
 def _readiness(portal: Portal, tells_names: bool) -> dict[str, Json]:
     """`{ready, upstreams: {status: count}, not_ready?: {name: detail}}`: ready although an upstream is down."""
-    counts: dict[str, int] = {}
+    counts = Counter(upstream.state.status for upstream in portal.fleet)
     not_ready: dict[str, str] = {}
     for upstream in portal.fleet:
-        counts[upstream.state.status] = counts.get(upstream.state.status, 0) + 1
         if not upstream.state.is_well:
             detail = f": {upstream.state.detail}" if upstream.state.detail else ""
             prospect = f"; {upstream.prospect}" if upstream.prospect else ""
@@ -194,19 +189,6 @@ def _readiness(portal: Portal, tells_names: bool) -> dict[str, Json]:
 
 _AT_ONCE_BYTES: Final = select.PIPE_BUF
 """A pipe that is ready for writing takes this much without blocking."""
-
-
-@contextmanager
-def client_pipes() -> Iterator[tuple["ClientLines", "ClientAnswers"]]:
-    """Take stdin and stdout for the protocol. Whatever else prints to stdout meanwhile ends up on stderr."""
-    sys.stdout.flush()
-    wire = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    try:
-        yield ClientLines(), ClientAnswers(wire)
-    finally:
-        sys.stdout.flush()
-        os.dup2(wire, sys.stdout.fileno())  # left open: a thread may still be writing to it
 
 
 class ClientLines(anyio.AsyncFile[str]):
@@ -235,17 +217,12 @@ class ClientAnswers(anyio.AsyncFile[str]):
         data = text.encode()
         if len(data) <= _AT_ONCE_BYTES and self._room.poll(0):
             data = data[os.write(self._descriptor, data) :]
-        if data:
-            await anyio.to_thread.run_sync(_write_all, self._descriptor, data, abandon_on_cancel=True)
+        while data:
+            written = await anyio.to_thread.run_sync(os.write, self._descriptor, data, abandon_on_cancel=True)
+            data = data[written:]
 
     async def flush(self) -> None:
         """Nothing is kept back."""
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 SHUTDOWN_SECONDS = 3
@@ -255,14 +232,16 @@ SHUTDOWN_SECONDS = 3
 async def serve_stdio(
     manifest: Manifest, progress: Callable[[str], None], profile: str | None = None
 ) -> None:
-    """Serve one client on stdin and stdout; returns when it closes them."""
-    with client_pipes() as (lines, answers):
-        async with (
-            open_portal(manifest, progress, profile=profile) as portal,
-            stdio_server(stdin=lines, stdout=answers) as (reader, writer),
-        ):
-            server = build_server(portal)
-            await server.run(reader, writer, server.create_initialization_options())
+    """Serve one client on stdin and stdout, until it closes them. Whatever else prints to stdout ends up on stderr."""
+    sys.stdout.flush()
+    answers = ClientAnswers(os.dup(sys.stdout.fileno()))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    async with (
+        open_portal(manifest, progress, profile=profile) as portal,
+        stdio_server(stdin=ClientLines(), stdout=answers) as (reader, writer),
+    ):
+        server = build_server(portal)
+        await server.run(reader, writer, server.create_initialization_options())
 
 
 async def serve_http(
@@ -280,67 +259,43 @@ async def serve_http(
     gate = Gate(host, settings)
     listener = _listener(host, port)
     bound = {token.profile for token in settings.tokens if token.profile is not None}
-    # Responses end before the upstreams and workers that they need: those are cancelled by nobody but this.
-    async with (
-        _told_to_end() as is_over,
-        open_portal(manifest, progress, profile=profile, bound=bound) as portal,
-    ):
-        app = build_http_app(portal, build_server(portal), gate)
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        )
-        shown = f"[{host}]" if ":" in host else host
-        progress(f"listening on http://{shown}:{listener.getsockname()[1]}/mcp")
-        await _HttpServer(config).serve_until(is_over, listener)
-
-
-@asynccontextmanager
-async def _told_to_end() -> AsyncIterator[anyio.Event]:
-    """Set when this is cancelled from outside; what is within goes on."""
-    is_over = anyio.Event()
-
-    async def wait() -> None:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            is_over.set()
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(wait)
+        # Shielded: responses end before the upstreams and workers that they need.
         with anyio.CancelScope(shield=True):
-            yield is_over
+            async with open_portal(manifest, progress, profile=profile, bound=bound) as portal:
+                server = _HttpServer(
+                    uvicorn.Config(
+                        build_http_app(portal, build_server(portal), gate),
+                        log_config=None,
+                        access_log=False,
+                        server_header=False,
+                        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+                    )
+                )
+                tasks.start_soon(server.end_when_cancelled)
+                shown = f"[{host}]" if ":" in host else host
+                progress(f"listening on http://{shown}:{listener.getsockname()[1]}/mcp")
+                await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn, ended by an event: its own handling of SIGTERM ends the process before upstreams are closed."""
+    """uvicorn, ended by cancelling: its own handling of SIGTERM ends the process before upstreams are closed."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def serve_until(self, is_over: anyio.Event, listener: socket.socket) -> None:
+    async def end_when_cancelled(self) -> None:
         """Responses that are under way then get SHUTDOWN_SECONDS to end."""
-
-        async def end() -> None:
-            await is_over.wait()
+        try:
+            await anyio.sleep_forever()
+        finally:
             self.should_exit = True
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(end)
-            await self.serve(sockets=[listener])
-            tasks.cancel_scope.cancel()
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
-    except ValueError:
-        family = socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, or asyncio leaves Nagle's algorithm on: a second part of an answer waits 40 ms then.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
