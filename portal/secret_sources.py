@@ -40,112 +40,88 @@ def fetch_secrets(
     Of a command it is what it prints on stdout, at most 64 KiB of UTF-8, without white space around it. What has not
     come after `SECRET_SECONDS` counts as an error, and its command is killed.
     """
-    fetches = [_Fetch(reference, folder) for reference in references]
-    try:
-        for fetch in fetches:
-            fetch.start()
-        deadline = time.monotonic() + SECRET_SECONDS + 1
-        for fetch in fetches:
-            fetch.join(max(0.0, deadline - time.monotonic()))
-        return {fetch.reference: fetch.value for fetch in fetches}
-    finally:  # also when the operator lost patience
-        for fetch in fetches:
-            fetch.stop()
+    late, hints = f"gave nothing within {SECRET_SECONDS:g} s", {"command": _SILENT_HINT}
+    values: dict[SecretReference, str | SecretError] = {
+        each: SecretError(f"the {each.kind} {late}", hints.get(each.kind, "")) for each in references
+    }
+    processes: list[subprocess.Popen[bytes]] = []
 
-
-class _Fetch(threading.Thread):
-    """One secret, in a thread that nobody has to wait for: a keyring may ask its owner, and not come back."""
-
-    def __init__(self, reference: SecretReference, folder: Path) -> None:
-        super().__init__(daemon=True)
-        self.reference = reference
-        self.value: str | SecretError = SecretError(
-            f"the {reference.kind} gave nothing within {SECRET_SECONDS:g} s"
-        )
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def run(self) -> None:
+    def fetch(reference: SecretReference) -> None:
         try:
-            self.value = self._command() if self.reference.kind == "command" else self._keyring()
+            is_command = reference.kind == "command"
+            values[reference] = (
+                _printed(reference.text, folder, processes) if is_command else _kept(reference.text)
+            )
         except SecretError as error:
-            self.value = error
-        except ValueError:  # a NUL in the command line, which a program cannot be given
-            self.value = SecretError("the command holds a character that no command can hold")
+            values[reference] = error
 
-    def stop(self) -> None:
-        """Leave nothing running."""
-        if self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _command(self) -> str:
-        words = _words(self.reference.text)
-        try:
-            process = subprocess.Popen(
-                words,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                process_group=0,
-            )
-        except OSError as error:
-            reason = error.strerror or "unknown reason"
-            raise SecretError(f"the command {words[0]!r} cannot be started: {reason}") from None
-        self._process = process
-        with process:
-            try:
-                output, _ = process.communicate(timeout=SECRET_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.stop()
-                told = f"the command {words[0]!r} gave nothing within {SECRET_SECONDS:g} s"
-                raise SecretError(told, _SILENT_HINT) from None
-        if len(output) > MAX_SECRET_BYTES:
-            raise SecretError(f"the command {words[0]!r} printed more than {MAX_SECRET_BYTES} bytes")
-        if process.returncode:
-            raise SecretError(f"the command {words[0]!r} {_ending(process.returncode)}", _SILENT_HINT)
-        return _text(output, words[0])
-
-    def _keyring(self) -> str:
-        service, _, user = self.reference.text.rpartition("/")
-        if not service or not user:
-            raise SecretError(
-                "the keyring is asked for something without a name", "Write ${keyring:service/user}."
-            )
-        value = keyring_password(service, user)
-        if value is None:
-            raise SecretError(
-                f"the keyring holds no password of {user!r} for {service!r}",
-                f"Put it there: keyring set {shlex.quote(service)} {shlex.quote(user)}",
-            )
-        return value
+    # Threads that nobody has to wait for: a keyring may ask its owner, and not come back.
+    threads = [threading.Thread(target=fetch, args=(reference,), daemon=True) for reference in references]
+    try:
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + SECRET_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return dict(values)
+    finally:  # also when the operator lost patience
+        for process in processes:
+            if process.returncode is None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
-def _words(command: str) -> list[str]:
+def _printed(command: str, folder: Path, processes: list[subprocess.Popen[bytes]]) -> str:
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise SecretError(f"the command cannot be split into words: {error}") from None
     if not words:
         raise SecretError("there is no command", "Write ${command:program argument ...}; it has no shell.")
-    return words
-
-
-def _ending(returncode: int) -> str:
-    if returncode < 0:
-        return f"was ended by signal {-returncode}"
-    return f"ended with exit status {returncode}"
-
-
-def _text(output: bytes, name: str) -> str:
+    told = f"the command {words[0]!r}"
     try:
-        text = output.decode("utf-8").strip()
+        process = subprocess.Popen(
+            words,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+    except (OSError, ValueError) as error:  # ValueError: a NUL, which a program cannot be given
+        reason = getattr(error, "strerror", None) or "unknown reason"
+        raise SecretError(f"{told} cannot be started: {reason}") from None
+    processes.append(process)
+    with process:
+        output, _ = process.communicate()
+    if len(output) > MAX_SECRET_BYTES:
+        raise SecretError(f"{told} printed more than {MAX_SECRET_BYTES} bytes")
+    if process.returncode:
+        ending = (
+            f"exit status {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
+        )
+        raise SecretError(f"{told} ended with {ending}", _SILENT_HINT)
+    try:
+        text = output.decode().strip()
     except UnicodeDecodeError:
-        raise SecretError(f"what the command {name!r} printed is not UTF-8") from None
+        raise SecretError(f"what {told} printed is not UTF-8") from None
     if not text:
-        raise SecretError(f"the command {name!r} printed nothing", _SILENT_HINT)
+        raise SecretError(f"{told} printed nothing", _SILENT_HINT)
     return text
+
+
+def _kept(name: str) -> str:
+    service, _, user = name.rpartition("/")
+    if not service or not user:
+        told = "the keyring is asked for something without a name"
+        raise SecretError(told, "Write ${keyring:service/user}.")
+    value = keyring_password(service, user)
+    if value is None:
+        raise SecretError(
+            f"the keyring holds no password of {user!r} for {service!r}",
+            f"Put it there: keyring set {shlex.quote(service)} {shlex.quote(user)}",
+        )
+    return value
 
 
 log = structlog.get_logger()
