@@ -27,7 +27,7 @@ from portal.observed import Observations
 from portal.passthrough.notifications import NO_CLIENT, BackChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.passthrough.resources import ResourceError, Resources, recorded
-from portal.sessions import SessionTools
+from portal.sessions import SessionPast
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
@@ -57,7 +57,7 @@ class Broker:
 
     `snapshot` is that library. `repairs` are those of its calls.
     `fetcher` is there where the manifest grants network. `channel` hears what upstreams say of calls while they are
-    under way. `session_tools` is what the names of functions meant in the session before.
+    under way. `past` is what the names of functions meant in the session before.
     """
 
     manifest: Manifest
@@ -69,7 +69,7 @@ class Broker:
     fetcher: Fetcher | None = None
     audit: RunAudit = UNHEARD
     channel: BackChannel = NO_CLIENT
-    session_tools: SessionTools = field(default_factory=SessionTools)
+    past: SessionPast = field(default_factory=SessionPast)
     repairs: RepairNotes = field(default_factory=RepairNotes)
     _order: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
     _absent: int = 0
@@ -119,7 +119,7 @@ class Broker:
             request = self.authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
         elif function is None:
             return self.absence(call.function)
-        elif (changed := self.session_tools.change(function)) is not None:
+        elif (changed := self.past.change(function)) is not None:
             return changed
         else:
             bound = partial(self._bound, function, call.arguments, mended)

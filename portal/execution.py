@@ -23,7 +23,7 @@ from portal.errors import NO_UPSTREAMS
 from portal.ledger import Ledger
 from portal.observed import Observations
 from portal.passthrough.notifications import NO_CLIENT, BackChannel
-from portal.sessions import LOCAL, Caller, SessionError, Sessions, SessionTools
+from portal.sessions import LOCAL, Caller, SessionError, SessionPast, Sessions
 from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallPort
 from sandbox_runtime.grants.run_grants import OpenGrants
@@ -104,7 +104,7 @@ class Execution:
     port: Callable[[Broker], CallPort]
     audit: Audit = NO_AUDIT
     await_upstreams: AwaitUpstreams | None = None
-    _pasts: "WeakKeyDictionary[Session, _SessionPast]" = field(default_factory=WeakKeyDictionary)
+    _pasts: "WeakKeyDictionary[Session, SessionPast]" = field(default_factory=WeakKeyDictionary)
 
     async def run(
         self,
@@ -143,7 +143,7 @@ class Execution:
         sandbox = await self.sandbox()
         try:
             async with self.sessions.use(sandbox, request.session, caller) as session:
-                past = _SessionPast() if session is None else self._pasts.setdefault(session, _SessionPast())
+                past = SessionPast() if session is None else self._pasts.setdefault(session, SessionPast())
                 async with self.grants.run(session, caller.tenant) as grants:
                     ledger.files = grants.files
                     broker = Broker(
@@ -156,7 +156,7 @@ class Execution:
                         grants.fetcher,
                         audit,
                         channel,
-                        past.tools,
+                        past,
                     )
                     where, size = partial(self._where_of, limits), len(request.code)
                     async with sandbox.run(
@@ -183,7 +183,7 @@ class Execution:
         if error is not None:
             return _refused(ledger, error, prepared.notices)
         broker.snapshot = snapshot
-        broker.session_tools.note(snapshot.library, prepared.names)
+        broker.past.note(snapshot.library, prepared.names)
         stage("running the script")
         try:
             result = await run.execute(snapshot.table(prepared.names), self.port(broker), broker)
@@ -225,9 +225,10 @@ class Execution:
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
         if refusing and self.authority.manifest.portal.server.check == "strict":
             return _check_error(refusing), []
-        hints = [f". {each.hint}" if each.hint else "" for each in diagnostics]
-        told = zip(diagnostics, hints, strict=True)
-        return None, [f"line {each.line}: {each.message}{hint}" for each, hint in told]
+        return None, [
+            f"line {each.line}: {each.message}" + (f". {each.hint}" if each.hint else "")
+            for each in diagnostics
+        ]
 
     def _limits(self, timeout_seconds: float | None) -> tuple[Limits, list[str]]:
         limits = self.authority.manifest.portal.capabilities.limits
@@ -256,16 +257,6 @@ class Execution:
         where = self._where("stdout_bytes")
         limit = f"limits.stdout_bytes = {kept:,} ({where})"
         return (f"stdout: {result.stdout_bytes_dropped:,} bytes beyond {limit} were dropped",)
-
-
-@dataclass
-class _SessionPast:
-    """What the runs of a session so far may have left for its next one."""
-
-    sources: set[str] = field(default_factory=set)
-    """Where their calls went: what came back may be in its variables."""
-
-    tools: SessionTools = field(default_factory=SessionTools)
 
 
 def _refused(ledger: Ledger, error: RunError, notices: Sequence[str] = ()) -> Answer:

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeAlias, TypeVar
@@ -31,7 +31,6 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from manifests.json_value import Json
 from portal.authority import reachable
 from portal.budget.content import content_blocks, without_binaries
 from portal.budget.excerpt import fit
@@ -66,29 +65,14 @@ _SMALL_CHARACTERS = 20_000
 _FEW_CALLS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRequest:
-    """One request for a tool. `channel` is its client until it is answered; a script's calls go into `ledger`."""
-
-    name: str
-    arguments: dict[str, Json]
-    caller: Caller
-    ledger: Ledger
-    channel: BackChannel
-
-
 class ChangingServer(Server[Any]):
     """The SDK's server, which says of its lists that they change. Since 2026-07-28 the SDK says so by itself."""
 
     def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
+        self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
     ) -> InitializationOptions:
         changing = NotificationOptions(prompts_changed=True, resources_changed=True)
-        options = notification_options or changing
-        return super().create_initialization_options(options, experimental_capabilities, extensions)
+        return super().create_initialization_options(notification_options or changing, *rest, **named)
 
 
 def build_server(portal: Portal) -> Server[Any]:
@@ -105,10 +89,9 @@ def build_server(portal: Portal) -> Server[Any]:
     async def call_tool(
         context: Context, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        if params.name not in _TOOLS:
-            raise MCPError(
-                INVALID_PARAMS, f"unknown tool {params.name[:100]!r}: there are {', '.join(_TOOLS)}"
-            )
+        if params.name not in (DOCS_SEARCH, EXECUTE_CODE):
+            told = f"unknown tool {params.name[:100]!r}: there are {DOCS_SEARCH}, {EXECUTE_CODE}"
+            raise MCPError(INVALID_PARAMS, told)
         call = _call_in_rounds if comes_in_rounds(context, params) else _call
         answer = await _until_disconnected(context, partial(call, portal, context, params))
         if isinstance(answer, MCPError):
@@ -220,9 +203,8 @@ def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Qu
 async def _call(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult:
     caller, ledger = caller_of(context), Ledger()
     channel = BackChannel(_questions(portal, context, caller, ask_by_request(context)))
-    request = ToolRequest(params.name, params.arguments or {}, caller, ledger, channel)
     async with _notified(portal, context, channel, ledger):
-        return await _answered(portal, request)
+        return await _answered(portal, params, caller, ledger, channel)
 
 
 async def _call_in_rounds(
@@ -235,10 +217,7 @@ async def _call_in_rounds(
     caller = caller_of(context)
 
     async def work(pending: PendingRequest) -> CallToolResult:
-        arguments = params.arguments or {}
-        return await _answered(
-            portal, ToolRequest(params.name, arguments, caller, pending.ledger, pending.channel)
-        )
+        return await _answered(portal, params, caller, pending.ledger, pending.channel)
 
     pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
     async with _notified(portal, context, pending.channel, pending.ledger):
@@ -247,9 +226,21 @@ async def _call_in_rounds(
     return outcome or MCPError(INVALID_PARAMS, "the request has ended without a result")
 
 
-async def _answered(portal: Portal, request: ToolRequest) -> CallToolResult:
-    failed = partial(_failure, request.name, ledger=request.ledger)
-    return await _guarded(partial(_TOOLS[request.name], portal, request), failed)
+async def _answered(
+    portal: Portal, params: CallToolRequestParams, caller: Caller, ledger: Ledger, channel: BackChannel
+) -> CallToolResult:
+    """`channel` is the client until this is answered; a script's calls go into `ledger`."""
+    view, arguments = portal.views[caller.profile], params.arguments or {}
+
+    async def work() -> CallToolResult:
+        if params.name == EXECUTE_CODE:
+            answer = await view.execution.run(execute_code_request(arguments), caller, ledger, channel)
+            return await _fitted(answer, portal.manifest.portal.server.output_tokens)
+        channel.stage("waiting for upstreams that are starting")
+        found = await view.docs_search.answer(docs_search_request(arguments))
+        return CallToolResult(content=[_text(found.text)], structured_content=sendable_json(found.structured))
+
+    return await _guarded(work, partial(_failure, params.name, ledger=ledger))
 
 
 async def _guarded(work: Callable[[], Awaitable[Result]], failed: Callable[[str, str], Result]) -> Result:
@@ -264,18 +255,7 @@ async def _guarded(work: Callable[[], Awaitable[Result]], failed: Callable[[str,
         return failed("internal_error", f"the portal failed at this request; its log has it under {number}")
 
 
-async def _docs_search(portal: Portal, request: ToolRequest) -> CallToolResult:
-    request.channel.stage("waiting for upstreams that are starting")
-    search = portal.views[request.caller.profile].docs_search
-    answer = await search.answer(docs_search_request(request.arguments))
-    return CallToolResult(content=[_text(answer.text)], structured_content=sendable_json(answer.structured))
-
-
-async def _execute_code(portal: Portal, request: ToolRequest) -> CallToolResult:
-    execution = portal.views[request.caller.profile].execution
-    code = execute_code_request(request.arguments)
-    answer = await execution.run(code, request.caller, request.ledger, request.channel)
-    output_tokens = portal.manifest.portal.server.output_tokens
+async def _fitted(answer: Answer, output_tokens: int) -> CallToolResult:
     most = _SMALL_CHARACTERS if is_loaded() else output_tokens // 2
     if is_larger([answer.stdout, answer.result, *answer.emitted], most) or len(answer.calls) > _FEW_CALLS:
         # In a thread: ten megabytes take a tenth of a second to cut, and other clients wait for nobody.
@@ -314,9 +294,3 @@ def _failure(tool: str, code: str, message: str, ledger: Ledger | None = None) -
 
 def _text(text: str) -> TextContent:
     return TextContent(type="text", text=sendable(text))
-
-
-_TOOLS: dict[str, Callable[[Portal, ToolRequest], Awaitable[CallToolResult]]] = {
-    DOCS_SEARCH: _docs_search,
-    EXECUTE_CODE: _execute_code,
-}

@@ -1,9 +1,9 @@
 """Callers, the sessions that belong to them, and which tool a name means in each."""
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
@@ -87,20 +87,22 @@ def _client(context: ServerRequestContext[Any, Any], request: Request) -> Caller
     return Caller(f"address {request.client.host if request.client else ''}", "", is_one_client=False)
 
 
-MAX_CHARACTERS: Final = 100
+_MAX_CHARACTERS: Final = 100
 """Of a tool's name no more is told."""
 
 
-class SessionTools:
-    """The tools that names meant first, in the runs of one session.
+@dataclass(eq=False)
+class SessionPast:
+    """What the runs of a session so far may have left for its next one: results, and functions that they imported.
 
     Functions that a session keeps call by name, and a name may become another tool's once the upstream lists one that
-    is called just that.
+    is called just that: so the tools that names meant first are kept.
     """
 
-    def __init__(self) -> None:
-        self._tools: dict[str, str] = {}
-        self._known: dict[str, Namespace] = {}
+    sources: set[str] = field(default_factory=set)
+    """Where their calls went: what came back may be in its variables."""
+    _tools: dict[str, str] = field(default_factory=dict)
+    _known: dict[str, Namespace] = field(default_factory=dict)
 
     def note(self, library: Library, namespaces: Iterable[str]) -> None:
         """A run may import from these namespaces."""
@@ -116,17 +118,12 @@ class SessionTools:
         before = self._tools.setdefault(function.qualified, function.tool)
         if before == function.tool:
             return None
-        told = (
-            f"{function.qualified} is the tool {_shown(function.tool)} now, and was {_shown(before)} before"
+        now, was = repr(function.tool[:_MAX_CHARACTERS]), repr(before[:_MAX_CHARACTERS])
+        return CallError(
+            "tool_changed",
+            f"{function.qualified} is the tool {now} now, and was {was} before in this session",
+            'Nothing was sent. What the session kept may mean either: begin another one with session="new".',
         )
-        hint = (
-            'Nothing was sent. What the session kept may mean either: begin another one with session="new".'
-        )
-        return CallError("tool_changed", f"{told} in this session", hint)
-
-
-def _shown(tool: str) -> str:
-    return repr(tool[:MAX_CHARACTERS])
 
 
 NEW = "new"
@@ -149,7 +146,7 @@ class SessionError(Exception):
 class _Parked:
     session: Session
     caller: Caller
-    since: float
+    ends: float
 
 
 class Sessions:
@@ -162,10 +159,10 @@ class Sessions:
     def __init__(self, settings: ServerSettings) -> None:
         self._capacity = settings.sessions
         self._idle_seconds = settings.session_idle_seconds
-        self._parked: OrderedDict[str, _Parked] = OrderedDict()
-        self._busy: dict[str, Caller] = {}
-        self._starting: list[str] = []
-        """The shares of the callers for whom one is being started."""
+        self._parked: dict[str, _Parked] = {}
+        """The one used least recently is first."""
+        self._busy: dict[object, Caller] = {}
+        """By id those that run a script; and those that are being started."""
 
     @asynccontextmanager
     async def use(
@@ -193,24 +190,22 @@ class Sessions:
         finally:
             del self._busy[session.id]
             if session.alive:
-                self._parked[session.id] = _Parked(session, owner, anyio.current_time())
+                ends = anyio.current_time() + self._idle_seconds
+                self._parked[session.id] = _Parked(session, owner, ends)
 
     async def keep(self) -> None:
         """Drop each idle session as its time comes, until cancelled."""
         while True:
             oldest = next(iter(self._parked.values()), None)
-            until = self._idle_seconds if oldest is None else self._expiry(oldest) - anyio.current_time()
-            await anyio.sleep(max(until, 0))
+            seconds = oldest.ends - anyio.current_time() if oldest else self._idle_seconds
+            await anyio.sleep(max(seconds, 0))
             self._drop_idle()
 
     def _drop_idle(self) -> None:
         now = anyio.current_time()
         for identifier, parked in list(self._parked.items()):
-            if self._expiry(parked) <= now or not parked.session.alive:
+            if parked.ends <= now or not parked.session.alive:
                 self._drop(identifier)
-
-    def _expiry(self, parked: _Parked) -> float:
-        return parked.since + self._idle_seconds
 
     def _drop(self, identifier: str) -> None:
         self._parked.pop(identifier).session.close()
@@ -224,24 +219,24 @@ class Sessions:
                 f"all {self._capacity} sessions (server.sessions) are running scripts now",
                 "Wait for one of their answers, or run the script without a session.",
             )
-        self._starting.append(caller.share)
+        start = object()
+        self._busy[start] = caller
         try:
             return await sandbox.open_session()
         except WorkerStartError as error:
             told = f"no session could be started: {error}"
             raise SessionError("sandbox_busy", told, "Try again in a moment.") from error
         finally:
-            self._starting.remove(caller.share)
+            del self._busy[start]
 
     @property
     def _size(self) -> int:
-        return len(self._parked) + len(self._busy) + len(self._starting)
+        return len(self._parked) + len(self._busy)
 
     def _least_due(self, caller: Caller) -> str:
         """The idle session that makes room for one more of the caller's."""
-        held = Counter([caller.share, *(parked.caller.share for parked in self._parked.values())])
-        held.update(busy.share for busy in self._busy.values())
-        held.update(self._starting)
+        callers = caller, *self._busy.values(), *(parked.caller for parked in self._parked.values())
+        held = Counter(each.share for each in callers)
         # The first of several greatest is the one used least recently.
         return max(self._parked, key=lambda identifier: held[self._parked[identifier].caller.share])
 
