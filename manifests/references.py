@@ -13,24 +13,21 @@ its line, or stands in double quotes with the escapes of JSON, or in single quot
 import json
 import re
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
 
 from manifests.errors import KeyPath, ManifestError, Place, Problem
 from manifests.json_value import Json
 from manifests.own_files import read_capped, utf8
-
-SecretKind: TypeAlias = Literal["command", "keyring"]
-SECRET_KINDS: tuple[SecretKind, ...] = get_args(SecretKind)
 
 
 @dataclass(frozen=True)
 class SecretReference:
     """`text` is what stands behind the colon: a command line, or `service/user`."""
 
-    kind: SecretKind
+    kind: Literal["command", "keyring"]
     text: str
 
 
@@ -69,11 +66,6 @@ class Template:
         return "".join(part if isinstance(part, str) else secrets[part] for part in self.parts)
 
 
-_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
-_INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<has_default>:-(?P<default>[^$]*))?")
-_SECRET = re.compile(rf"(?P<kind>{'|'.join(SECRET_KINDS)}):(?!-)(?P<text>.*)", re.DOTALL)
-
-
 @dataclass(frozen=True)
 class VariableReference:
     """To a variable of the environment, or of portal.env; without a default it has to be there."""
@@ -94,34 +86,32 @@ class FaultyReference:
 
 Piece: TypeAlias = str | VariableReference | SecretReference | FaultyReference
 
+_REFERENCE = re.compile(
+    r"\$\$\{"
+    r"|\$\{(?P<kind>command|keyring):(?!-)(?P<text>[^}]*)\}"
+    r"|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^$}]*))?\}"
+    r"|(?P<faulty>\$\{[^}]*\}?)"
+)
+
 
 def pieces(text: str) -> Iterator[Piece]:
     """A string in its order: the references, and what stands between them, with `$${` as the `${` that it means."""
     end = 0
     for match in _REFERENCE.finditer(text):
         yield text[end : match.start()]
-        yield _piece(match)
         end = match.end()
+        if match["name"]:
+            yield VariableReference(match["name"], match["default"])
+        elif kind := match["kind"]:
+            yield SecretReference("command" if kind == "command" else "keyring", match["text"].strip())
+        else:
+            yield FaultyReference(match[0]) if match["faulty"] else "${"
     yield text[end:]
 
 
-def _piece(match: re.Match[str]) -> Piece:
-    if match[0] == "$${":
-        return "${"
-    if not match["end"]:
-        return FaultyReference(match[0])
-    if secret := _SECRET.fullmatch(match["inside"]):
-        kind: SecretKind = "command" if secret["kind"] == "command" else "keyring"
-        return SecretReference(kind, secret["text"].strip())
-    inside = _INSIDE.fullmatch(match["inside"])
-    return VariableReference(inside["name"], inside["default"]) if inside else FaultyReference(match[0])
-
-
-SECTIONS: tuple[KeyPath, ...] = (("upstreams",), ("server",), ("capabilities", "environment"))
-"""Where references mean something. What scripts may do depends on the environment only in what they see of it."""
-
-SECTIONS_OF_SECRETS: tuple[KeyPath, ...] = (("upstreams",), ("server",))
-"""Where those to secrets do: what is in `capabilities.environment` every script reads."""
+_SECTIONS = (("upstreams",), ("server",))
+"""Where references mean something; those to variables do so in `capabilities.environment`, too, which scripts read.
+What else scripts may do does not depend on the environment."""
 
 NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
 """Variables that are none, wherever they stand. Neither is one with a default in the manifest: that is a setting."""
@@ -135,8 +125,8 @@ class Interpolation:
 
     environ: Mapping[str, str]
     places: Mapping[KeyPath, Place]
-    fetch_secrets: FetchSecrets = fetch_nothing
-    folder: Path = Path()
+    fetch_secrets: FetchSecrets
+    folder: Path
     problems: list[Problem] = field(default_factory=list)
     filled: set[KeyPath] = field(default_factory=set)
     templates: dict[KeyPath, Template] = field(default_factory=dict, repr=False)
@@ -146,15 +136,16 @@ class Interpolation:
     _fetched: Mapping[SecretReference, str | SecretError] = field(default_factory=dict, repr=False)
 
     def manifest(self, data: Json) -> Json:
-        """The same data with the strings of SECTIONS filled in; keys stay as they are."""
-        texts = (text for path, text in _texts(data) if _in(SECTIONS_OF_SECRETS, path))
+        """The same data with references filled in; keys stay as they are."""
+        texts = (text for path, text in _texts(data) if path[:1] in _SECTIONS)
         wanted = {each for text in texts for each in pieces(text) if isinstance(each, SecretReference)}
         if wanted:  # all at once: each command is run once, and none waits for another
             self._fetched = self.fetch_secrets(wanted, self.folder)
         return _changed(data, (), self._text)
 
     def _text(self, value: Json, path: KeyPath) -> Json:
-        if not isinstance(value, str) or "${" not in value or not _in(SECTIONS, path):
+        is_read = path[:1] in _SECTIONS or path[:2] == ("capabilities", "environment")
+        if not isinstance(value, str) or "${" not in value or not is_read:
             return value
         template = Template(tuple(self._part(piece, path) for piece in pieces(value)))
         if template.references:
@@ -166,7 +157,7 @@ class Interpolation:
             return piece
         self.filled.add(path)
         if isinstance(piece, SecretReference):
-            if _in(SECTIONS_OF_SECRETS, path):
+            if path[:1] in _SECTIONS:
                 return piece
             message = f"${{{piece.kind}:...}} means nothing here, where every script could read it"
             self._note(path, message, "It may stand in upstreams and in server.")
@@ -179,7 +170,7 @@ class Interpolation:
             return ""
         value = self.environ.get(piece.name)
         is_setting = piece.name in NO_SECRETS or piece.default
-        if value and not is_setting and _in(SECTIONS_OF_SECRETS, path):
+        if value and not is_setting and path[:1] in _SECTIONS:
             self.taken.setdefault(path, set()).add(value)
         if value is None and piece.default is None:
             hint = f"Set it, here or in portal.env, or give a setting a default: ${{{piece.name}:-default}}."
@@ -216,10 +207,6 @@ def _texts(value: Json, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
     elif isinstance(value, dict | list):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _texts(item, (*path, key))
-
-
-def _in(sections: Iterable[KeyPath], path: KeyPath) -> bool:
-    return any(path[: len(section)] == section for section in sections)
 
 
 MAX_BYTES: Final = 1024 * 1024
@@ -292,34 +279,19 @@ def _quoted(value: str) -> str:
     return value if _BARE.fullmatch(value) else json.dumps(value, ensure_ascii=False)
 
 
-_KINDS: Final = {
-    "a GitHub token": ("github_pat_", "ghp_", "gho_", "ghu_", "ghs_"),
-    "a GitLab token": ("glpat-",),
-    "an Anthropic API key": ("sk-ant-",),
-    "an OpenAI API key": ("sk-",),
-    "a Stripe key": ("sk_live_", "rk_live_"),
-    "a Slack token": ("xoxb-", "xoxp-", "xapp-"),
-    "an AWS access key": ("AKIA", "ASIA"),
-    "a Google credential": ("AIza", "ya29."),
-    "a key or token": ("npm_", "pypi-", "hf_", "ntn_", "lin_api_", "dop_v1_", "shpat_", "SG.", "figd_"),
-    "a JSON Web Token": ("eyJ",),
-}
-_PREFIXES: Final = {prefix: kind for kind, prefixes in _KINDS.items() for prefix in prefixes}
 TOKEN: Final = re.compile(
-    rf"(?<![A-Za-z0-9_-])(?P<prefix>{'|'.join(map(re.escape, sorted(_PREFIXES, key=len, reverse=True)))})"
-    r"[A-Za-z0-9_./+=-]{12,}"
+    r"(?<![A-Za-z0-9_-])(?:github_pat_|gh[pous]_|glpat-|sk-|[sr]k_live_|xox[bp]-|xapp-|A[KS]IA|AIza|ya29\.|npm_|pypi-"
+    r"|hf_|ntn_|lin_api_|dop_v1_|shpat_|SG\.|figd_|eyJ)[A-Za-z0-9_./+=-]{12,}"
 )
+"""A credential as well-known services write theirs: GitHub, GitLab, AI providers, Stripe, Slack, clouds, registries."""
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
-def known_token(text: str) -> str | None:
-    """What well-known credential a text holds, like "a GitHub token"; None if it holds none."""
-    if _PRIVATE_KEY.search(text):
-        return "a private key"
-    found = TOKEN.search(text)
-    return _PREFIXES[found["prefix"]] if found else None
+def holds_token(text: str) -> bool:
+    """Whether a text holds a well-known kind of credential."""
+    return bool(_PRIVATE_KEY.search(text) or TOKEN.search(text))
 
 
-def literal_tokens(written: Json, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """Where a manifest, as it was written, holds such credentials, and what each is."""
-    yield from ((place, kind) for place, text in _texts(written, path) if (kind := known_token(text)))
+def literal_tokens(written: Json, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """Where a manifest, as it was written, holds such credentials."""
+    return (place for place, text in _texts(written, path) if holds_token(text))

@@ -179,9 +179,9 @@ def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
 
 
 def _look_at_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:
-    for path, kind in literal_tokens(manifest.written, ("upstreams",)):
+    for path in literal_tokens(manifest.written, ("upstreams",)):
         findings.warnings.append(
-            f"{manifest.where(*path)}: {'.'.join(map(str, path))} holds {kind} itself. Write a reference like "
+            f"{manifest.where(*path)}: {'.'.join(map(str, path))} holds a credential itself. Write a reference like "
             "${NAME} and keep the value in the environment or in portal.env"
         )
     listed = {u.name: listed_tools(u) for u in portal.fleet if u.state.is_well}
