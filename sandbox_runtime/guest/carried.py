@@ -19,7 +19,6 @@ import zipfile
 import zlib
 import zoneinfo
 from collections.abc import Collection, Iterator, Sequence
-from importlib.resources.abc import Traversable, TraversableResources
 from typing import Any, BinaryIO
 
 _LIBRARY = "/python"
@@ -118,12 +117,6 @@ class Carried:
         code: types.CodeType = marshal.loads(zlib.decompress(self._modules[name][2]))
         return code
 
-    def is_package(self, name: str) -> bool:
-        return self._modules[name][0]
-
-    def get_source(self, name: str) -> None:
-        return None
-
     def get_data(self, path: str) -> bytes:
         """A file beside the modules, as `pkgutil.get_data` asks for it.
 
@@ -135,19 +128,10 @@ class Carried:
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
 
-    def get_resource_reader(self, name: str) -> "_Resources":
+    def get_resource_reader(self, name: str) -> types.SimpleNamespace:
+        """What lies beside the modules of one package."""
         folder = os.path.dirname(self._modules[name][1]).removeprefix(f"{_PACKAGES}/")
-        return _Resources(zipfile.Path(self._files, f"{folder}/"))
-
-
-class _Resources(TraversableResources):
-    """What lies beside the modules of one package."""
-
-    def __init__(self, folder: Traversable) -> None:
-        self._folder = folder
-
-    def files(self) -> Traversable:
-        return self._folder
+        return types.SimpleNamespace(files=lambda: zipfile.Path(self._files, f"{folder}/"))
 
 
 def _install_time_zones(carried: Carried) -> None:

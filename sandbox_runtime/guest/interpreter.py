@@ -14,10 +14,8 @@ from itertools import islice
 from typing import Any
 
 from sandbox_runtime.guest import loop
-from sandbox_runtime.guest.calls import Calls
-from sandbox_runtime.guest.errors import ToolError
+from sandbox_runtime.guest.calls import Calls, Host, Output, ToolError
 from sandbox_runtime.guest.library import Library
-from sandbox_runtime.guest.output import Host, Output
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
 from sandbox_runtime.guest.script import FILENAME, Script
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line

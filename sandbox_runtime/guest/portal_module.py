@@ -8,10 +8,8 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from sandbox_runtime.guest.calls import Call, Calls
-from sandbox_runtime.guest.errors import ToolError
+from sandbox_runtime.guest.calls import Call, Calls, Host, ToolError
 from sandbox_runtime.guest.library import LibraryFunction
-from sandbox_runtime.guest.output import Host
 from sandbox_runtime.guest.values import Uncrossable, encode_value
 
 _MAX_NOTICES = 10

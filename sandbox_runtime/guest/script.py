@@ -172,7 +172,6 @@ def _function_code(tree: ast.Module) -> CodeType:
     Every name the script binds is declared global there, and the function is then told to keep no locals of
     its own: `globals()`, `locals()`, `exec` and later runs of a session see what a module's would.
     """
-    names = sorted(_bound_names(tree))
     futures = [statement for statement in tree.body if _is_future(statement)]
     for block in list(_blocks(tree)):
         block[:] = [_inside_function(statement) for statement in block]
@@ -180,44 +179,31 @@ def _function_code(tree: ast.Module) -> CodeType:
     last = body[-1]
     if isinstance(last, ast.Expr):
         body[-1] = ast.copy_location(ast.Return(last.value), last)
-    if names:
+    local = _function(futures, body)
+    if names := [*local.co_varnames, *local.co_cellvars]:
         body.insert(0, ast.Global(names))
-    try:
-        module = _code(_function(ast.FunctionDef, futures, body), "exec")
-    except SyntaxError:  # it awaits, or no Python is like this
-        module = _code(_function(ast.AsyncFunctionDef, futures, body), "exec")
-    code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
+    code = _function(futures, body)
     return code.replace(co_flags=code.co_flags & ~(inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS))
 
 
-def _function(kind: Any, futures: list[ast.stmt], body: list[ast.stmt]) -> ast.Module:
+def _function(futures: list[ast.stmt], body: list[ast.stmt]) -> CodeType:
     nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    # Tracebacks print this name: the frame is to look like the module it stands for.
-    function = kind(name="<module>", args=nothing, body=body, decorator_list=[], lineno=1, col_offset=0)
-    function.type_params = []
-    return ast.fix_missing_locations(ast.Module([*futures, function], []))
+
+    def compiled(kind: Any) -> CodeType:
+        # Tracebacks print this name: the frame is to look like the module it stands for.
+        function = kind(name="<module>", args=nothing, body=body, decorator_list=[], lineno=1, col_offset=0)
+        function.type_params = []
+        return _code(ast.fix_missing_locations(ast.Module([*futures, function], [])), "exec")
+
+    try:
+        module = compiled(ast.FunctionDef)
+    except SyntaxError:  # it awaits, or no Python is like this
+        module = compiled(ast.AsyncFunctionDef)
+    return next(constant for constant in module.co_consts if isinstance(constant, CodeType))
 
 
 def _is_future(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-
-
-def _bound_names(tree: ast.Module) -> set[str]:
-    """Every name that a statement or a walrus binds anywhere in the script.
-
-    Names bound in inner functions are among them: declaring those global out here changes nothing for them.
-    """
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names.add(node.id)
-        elif isinstance(node, (*_NEW_SCOPE, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
-            names.add(node.name)
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            names.add(node.rest)
-        elif isinstance(node, ast.alias) and node.name != "*":
-            names.add(node.asname or node.name.partition(".")[0])
-    return names
 
 
 def _inside_function(statement: ast.stmt) -> ast.stmt:

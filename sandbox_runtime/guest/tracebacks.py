@@ -14,7 +14,7 @@ import types
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from sandbox_runtime.guest.errors import ToolError
+from sandbox_runtime.guest.calls import ToolError
 from sandbox_runtime.guest.script import FILENAME
 
 _MAX_MESSAGE_CHARS = 2000

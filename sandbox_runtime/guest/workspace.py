@@ -15,8 +15,7 @@ import weakref
 import zlib
 from typing import Any, NoReturn, TypeAlias
 
-from sandbox_runtime.guest.calls import Calls
-from sandbox_runtime.guest.errors import ToolError
+from sandbox_runtime.guest.calls import Calls, ToolError
 
 MOUNT = "/workspace"
 """Where scripts see the folder. It is also their working directory."""

@@ -16,8 +16,7 @@ from itertools import chain
 from typing import Any
 
 from sandbox_runtime.guest import databases
-from sandbox_runtime.guest.calls import Calls
-from sandbox_runtime.guest.errors import ToolError
+from sandbox_runtime.guest.calls import Calls, ToolError
 from sandbox_runtime.guest.workspace import MOUNT, Open, Workspace, WorkspaceFile
 
 _MAX_NOTICES = 10
