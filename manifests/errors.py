@@ -65,3 +65,9 @@ def nearest(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
     while path and path not in places:
         path = path[:-1]
     return places.get(path) or Place(1, 1, 1, 1)
+
+
+def problem_at(places: Mapping[KeyPath, Place], path: KeyPath, message: str, hint: str) -> Problem:
+    """What is wrong with the value at a path."""
+    place = nearest(places, path)
+    return Problem(message, place.value_line, place.value_column, hint, ".".join(map(str, path)))

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from manifests.constraints import TAG, UNUSABLE
-from manifests.errors import KeyPath, ManifestError, Place, Problem, nearest
+from manifests.errors import KeyPath, ManifestError, Place, Problem, nearest, problem_at
 from manifests.json_value import Json
 from manifests.manifest import Manifest, slips
 from manifests.own_files import (
@@ -144,10 +144,9 @@ def exposures(
         found.append("what the portal keeps for itself")
     if found:
         keys = ("capabilities", "files", "workspace")
-        place = nearest(places, keys)
         hint = "Give scripts a folder that has nothing else in it, like `workspace: data`."
         message = f"has {' and '.join(found)} in it, which are not for scripts"
-        yield Problem(message, place.value_line, place.value_column, hint, ".".join(keys))
+        yield problem_at(places, keys, message, hint)
 
 
 def _is_within(inner: Path, outer: Path) -> bool:
@@ -201,9 +200,8 @@ def _problem(error: ErrorDetails, places: Mapping[KeyPath, Place], filled: Set[K
         message = f"the key {label} must {wanted}" if is_key else f"{label} is {shown}; it must {wanted}"
         if kind == "string_type" and not isinstance(error["input"], list | dict):
             hint = 'An empty string is written "".' if error["input"] is None else "Put it in quotes."
-    place = nearest(places, path)
-    line, column = (place.line, place.column) if is_key else (place.value_line, place.value_column)
-    return Problem(message, line, column, hint, ".".join(map(str, path)))
+    problem, place = problem_at(places, path, message, hint), nearest(places, path)
+    return replace(problem, line=place.line, column=place.column) if is_key else problem
 
 
 def _label(path: KeyPath) -> str:
@@ -221,9 +219,7 @@ def _shown(path: KeyPath, value: Json) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "a mapping"
     if not _PRIVATE.isdisjoint(path):
-        return (
-            "text" if isinstance(value, str) else "true or false" if isinstance(value, bool) else "a number"
-        )
+        return "no text" if not isinstance(value, str) else "a text"
     return str(value).lower() if isinstance(value, bool) else _cut(value)
 
 

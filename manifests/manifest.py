@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from manifests.conditions import ArgumentCondition
 from manifests.constraints import HostPattern
-from manifests.errors import KeyPath, Place, Problem, nearest
+from manifests.errors import KeyPath, Place, Problem, problem_at
 from manifests.grants import (
     ANY,
     NETWORK,
@@ -20,7 +20,6 @@ from manifests.grants import (
     DenyRule,
     FlowRule,
     Hints,
-    NetworkGrant,
     ToolRules,
 )
 from manifests.json_value import Json
@@ -93,8 +92,7 @@ def slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[P
     found = [_profile_slips(portal, name) for name in portal.profiles]
     found += [_flow_slips(portal, keys) for keys in sections]
     for keys, message, hint in dict.fromkeys(chain(_name_slips(portal), *found, _token_slips(portal))):
-        place = nearest(places, keys)
-        yield Problem(message, place.value_line, place.value_column, hint, ".".join(map(str, keys)))
+        yield problem_at(places, keys, message, hint)
 
 
 _Slip: TypeAlias = tuple[KeyPath, str, str]
@@ -176,16 +174,12 @@ def _capabilities(base: Capabilities, profile: Profile) -> Capabilities:
     elif profile.files == "read" and base.files is not None:
         update["files"] = base.files.model_copy(update={"mode": "read"})
     if profile.network is not None and base.network is not None:
-        update["network"] = _network(base.network, profile.network)
+        left = {
+            each: tuple(host for host in profile.network if _is_covered(host, getattr(base.network, each)))
+            for each in ("allow", "private")
+        }
+        update["network"] = base.network.model_copy(update=left) if any(left.values()) else None
     return base.model_copy(update=update)
-
-
-def _network(base: NetworkGrant, hosts: Sequence[str]) -> NetworkGrant | None:
-    update = {
-        "allow": tuple(host for host in hosts if _is_covered(host, base.allow)),
-        "private": tuple(host for host in hosts if _is_covered(host, base.private)),
-    }
-    return base.model_copy(update=update) if any(update.values()) else None
 
 
 def _is_covered(host: str, by: Sequence[str]) -> bool:

@@ -89,36 +89,26 @@ def function_names(tools: Sequence[str]) -> dict[str, str]:
     digits of their own name's SHA-256, or as many more as it takes to be alone. So a name changes when tools
     are added only if a newcomer would get the very same one.
     """
-    plain = {tool: identifier(tool) for tool in dict.fromkeys(tools)}
-    shared = Counter(plain.values())
-    settled = {tool: name for tool, name in plain.items() if shared[name] == 1 or tool == name}
-    return {**plain, **settled, **_apart({t: n for t, n in plain.items() if t not in settled}, set(shared))}
-
-
-def _apart(colliding: dict[str, str], taken: set[str]) -> dict[str, str]:
-    """Give each colliding name the shortest suffix of its hash that no other name has.
-
-    Suffixes of different lengths never meet: the `_` before them stands at different places. And since every
-    name that meets another one at some length goes on to the next, the answer does not depend on the order.
-    """
-    settled: dict[str, str] = {}
+    names = {tool: identifier(tool) for tool in dict.fromkeys(tools)}
+    shared = Counter(names.values())
+    colliding = {tool: name for tool, name in names.items() if shared[name] > 1 and tool != name}
     length = _DIGITS
-    while colliding:  # upstreams choose names, so they could occupy every suffix up to any length
-        candidates = {text: f"{name}_{_digest(text, length)}" for text, name in colliding.items()}
-        seen = Counter(candidates.values())
-        alone = {t: name for t, name in candidates.items() if seen[name] == 1 and name not in taken}
-        settled.update(alone)
-        colliding = {text: name for text, name in colliding.items() if text not in alone}
+    # Suffixes of different lengths never meet: the `_` before them stands at different places. And since every name
+    # that meets another one goes on to the next length, the order does not matter. Upstreams could occupy any length.
+    while colliding:
+        longer = {tool: f"{name}_{_digest(tool, length)}" for tool, name in colliding.items()}
+        seen = Counter(longer.values())
+        alone = {tool: name for tool, name in longer.items() if seen[name] == 1 and name not in shared}
+        names |= alone
+        colliding = {tool: name for tool, name in colliding.items() if tool not in alone}
         length += _DIGITS
-    return settled
+    return names
 
 
 def _digest(text: str, length: int = _DIGITS) -> str:
-    """The first hex digits of the text's SHA-256; beyond its 64, those of the hash hashed again, and on."""
+    """The first hex digits of the text's SHA-256; beyond its 64, they come again."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    while len(digest) < length:
-        digest += hashlib.sha256(digest.encode()).hexdigest()
-    return digest[:length]
+    return (digest * (length // len(digest) + 1))[:length]
 
 
 Names: TypeAlias = tuple[str, str, str, str]

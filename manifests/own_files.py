@@ -154,14 +154,9 @@ class Pin:
     @cached_property
     def digest(self) -> str | None:
         """The hash of everything in it; None if it cannot be written, because it nests too deep."""
-        whole = {
-            "upstream": self.upstream,
-            "tool": self.tool,
-            "description": self.description,
-            "definition": self.definition,
-        }
+        whole = {"upstream": self.upstream, "tool": self.tool, "description": self.description}
         try:
-            return hashlib.sha256(_canonical(whole).encode()).hexdigest()
+            return hashlib.sha256(_canonical({**whole, "definition": self.definition}).encode()).hexdigest()
         except (RecursionError, TypeError, ValueError):
             return None
 
@@ -173,8 +168,12 @@ class Pin:
         """
         if self.digest is None:
             return None
-        head = {"upstream": self.upstream, "tool": self.tool, "sha256": self.digest}
-        head |= {"description": self.description}
+        head = {
+            "upstream": self.upstream,
+            "tool": self.tool,
+            "sha256": self.digest,
+            "description": self.description,
+        }
         return f'{json.dumps(head)[:-1]}, "definition": {_canonical(self.definition)}}}'
 
     def is_same(self, other: "Pin") -> bool:

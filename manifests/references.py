@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from manifests.errors import KeyPath, ManifestError, Place, Problem
+from manifests.errors import KeyPath, ManifestError, Place, Problem, problem_at
 from manifests.json_value import Json
 from manifests.own_files import read_capped, utf8
 
@@ -186,9 +186,7 @@ class Interpolation:
         return value
 
     def _note(self, path: KeyPath, message: str, hint: str) -> None:
-        place = self.places[path]
-        key = ".".join(map(str, path))
-        self.problems.append(Problem(message, place.value_line, place.value_column, hint, key))
+        self.problems.append(problem_at(self.places, path, message, hint))
 
 
 def _changed(value: Json, path: KeyPath, change: Callable[[Json, KeyPath], Json]) -> Json:

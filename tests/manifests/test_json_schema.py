@@ -62,7 +62,6 @@ def test_what_the_loader_takes_the_schema_takes(
         "upstreams: {a: {}}",
         "upstreams: {a: {command: x, url: 'http://x'}}",
         "upstreams: {a: {command: x, headers: {}}}",
-        "upstreams: {a: {url: 'ftp://x'}}",
         "upstreams: {a: {url: 'http://x', transport: http}}",
         "upstreams: {a: {command: ''}}",
         "upstreams: {a: {command: 5}}",
@@ -74,9 +73,7 @@ def test_what_the_loader_takes_the_schema_takes(
         "capabilities: {limits: {tool_calls: '5'}}",
         "capabilities: {limits: {tool_cals: 5}}",
         "server: {check: maybe}",
-        "server: {token: ''}",
         "server: {workers: 0}",
-        "server: {allowed_origins: [x]}",
     ],
 )
 def test_what_the_loader_refuses_for_its_structure_the_schema_refuses(
