@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,19 +39,13 @@ def stub_folder() -> Path:
     """A new folder, owner-only. What portals left that were killed is removed on the way."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         process = left.name.removeprefix(_PREFIX).partition("-")[0]
-        if process.isdigit() and not _lives(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
+        # It lives, and is somebody else's; or its name is no portal's.
+        with suppress(PermissionError, ValueError, OverflowError):
+            try:
+                os.kill(int(process), 0)
+            except ProcessLookupError:
+                shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # it is somebody else's
-    return True
 
 
 @dataclass(frozen=True)
@@ -66,11 +60,14 @@ class View:
 
 
 @dataclass(frozen=True)
-class Portal:
-    """A running portal, behind whichever transport or command uses it."""
+class Portal(View):
+    """A running portal, behind whichever transport or command uses it.
+
+    It is itself the view of callers who are bound to no profile, as far as the portal itself is bound to none.
+    """
 
     views: Mapping[str | None, View]
-    """By profile; None is of callers who are bound to none, as far as the portal itself is bound to none."""
+    """By profile; None is of callers who are bound to none."""
     fleet: Fleet
     sandbox: Callable[[], Awaitable[Sandbox]]
     """Waits until the sandbox is open, which is only tried once somebody wants it."""
@@ -81,26 +78,6 @@ class Portal:
     list_changes: ListChanges
     log_levels: LogLevels = field(default_factory=LogLevels)
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
-
-    @property
-    def manifest(self) -> Manifest:
-        return self.views[None].manifest
-
-    @property
-    def authority(self) -> Authority:
-        return self.views[None].authority
-
-    @property
-    def catalog(self) -> Catalog:
-        return self.views[None].catalog
-
-    @property
-    def docs_search(self) -> DocsSearch:
-        return self.views[None].docs_search
-
-    @property
-    def execution(self) -> Execution:
-        return self.views[None].execution
 
 
 class SandboxOpening:
@@ -201,6 +178,7 @@ async def open_portal(
             )
         )
         sessions = Sessions(settings)
+        awaiting = await_upstreams or (lambda fleet, names: fleet.settled(settings.start_seconds, names))
 
         def view(authority: Authority, catalog: Catalog, checker: Checker | None) -> View:
             own = authority.manifest
@@ -208,7 +186,7 @@ async def open_portal(
             search = DocsSearch(own, catalog, fleet)
             port = partial(ScriptSearch, search)
             parts = authority, catalog, fleet, opening.sandbox, checker, sessions, left
-            execution = Execution(*parts, observations, port, audit, await_upstreams)
+            execution = Execution(*parts, observations, port, audit, awaiting)
             return View(own, authority, catalog, search, execution)
 
         if runs_scripts:
@@ -226,7 +204,17 @@ async def open_portal(
                     upstream.on_offering_change = changes.note
             authorities = {name: each.authority for name, each in views.items()}
             resources = ClientResources(authorities, fleet, audit, changes)
-            yield Portal(views, fleet, opening.sandbox, baked, Rounds(tasks), resources, changes)
+            rounds = Rounds(tasks)
+            yield Portal(
+                **vars(views[None]),
+                views=views,
+                fleet=fleet,
+                sandbox=opening.sandbox,
+                baked=baked,
+                rounds=rounds,
+                resources=resources,
+                list_changes=changes,
+            )
             tasks.cancel_scope.cancel()
 
 

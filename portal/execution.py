@@ -13,7 +13,7 @@ import structlog
 
 from manifests.grants import Limits
 from manifests.json_value import Json
-from portal.audit.audit import NO_AUDIT, Audit, RunAudit
+from portal.audit.audit import Audit, RunAudit
 from portal.authority import Authority, Authorization
 from portal.broker import Broker
 from portal.catalog import Catalog
@@ -89,8 +89,7 @@ AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]
 class Execution:
     """Runs scripts against the catalog's current snapshot.
 
-    `port` makes what answers the calls of one run. `await_upstreams` waits for those that a script names; by default
-    `server.start_seconds` at most.
+    `port` makes what answers the calls of one run.
     """
 
     authority: Authority
@@ -102,8 +101,8 @@ class Execution:
     grants: OpenGrants
     observations: Observations
     port: Callable[[Broker], CallPort]
-    audit: Audit = NO_AUDIT
-    await_upstreams: AwaitUpstreams | None = None
+    audit: Audit
+    await_upstreams: AwaitUpstreams
     _pasts: "WeakKeyDictionary[Session, SessionPast]" = field(default_factory=WeakKeyDictionary)
 
     async def run(
@@ -213,10 +212,7 @@ class Execution:
             keys = {
                 key for key, namespace in self.authority.manifest.namespaces.items() if namespace in waited
             }
-            if self.await_upstreams is None:
-                await self.fleet.settled(self.authority.manifest.portal.server.start_seconds, keys)
-            else:
-                await self.await_upstreams(self.fleet, keys)
+            await self.await_upstreams(self.fleet, keys)
             await self.catalog.fresh()
 
     async def _check(self, prepared: Prepared, snapshot: Snapshot) -> tuple[RunError | None, list[str]]:
