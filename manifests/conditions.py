@@ -90,11 +90,10 @@ class Comparison(Section):
 
 _NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _SIZES: Final = tuple(f"{bound}{of}" for of in ("Length", "Items", "Properties") for bound in ("min", "max"))
-_OTHERS: Final = (
-    *("type", "enum", "const", "required"),
-    *("additionalProperties", "items", "properties", "anyOf", "allOf"),
+_UNDERSTOOD: Final = (
+    *("type", "enum", "const", "required", "additionalProperties", "items", "properties", "anyOf", "allOf"),
+    *(*_NUMBERS, *_SIZES),
 )
-_UNDERSTOOD: Final = (*_OTHERS, *_NUMBERS, *_SIZES)
 
 
 def _sound(schema: Json) -> Json:

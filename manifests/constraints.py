@@ -5,7 +5,6 @@ A refusal never repeats the value: it may be a secret.
 """
 
 import enum
-import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -81,8 +80,6 @@ Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=500)]
 Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(False), Field(max_length=1000)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 UNUSABLE = "unusable"
 """The type of all errors raised here. The message reads on after the key's name; the context has a `hint`."""
 
@@ -121,7 +118,8 @@ def _check_url(text: str) -> str:
 def is_safe_for_tokens(url: str) -> bool:
     """Whether nobody on the way can read what is sent there: https://, or this machine itself."""
     parts = urlsplit(url)
-    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
+    is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
+    return parts.scheme == "https" or (parts.scheme == "http" and is_local)
 
 
 _without_nul = _matching(r"[^\x00]*", "contains a NUL character")
@@ -325,7 +323,7 @@ def canonical_host(text: str) -> str:
     if "%" in text:
         raise ValueError("an address has no zone here")
     try:
-        return str(ipaddress.ip_address(text))
+        return str(ip_address(text))
     except ValueError:
         name = text.lower().removesuffix(".")
     labels = name.split(".")

@@ -15,15 +15,7 @@ from manifests.json_value import Json
 from manifests.manifest import Budget, Manifest, Rule, ToolSection
 from manifests.names import ToolNames
 
-_MAX_ALTERNATIVES = 3
-"""Of more conditions, one of which would do, the rest is not told."""
-
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
-
-_NO_HOSTS = "To grant hosts, write capabilities.network.allow: [api.example.com]"
-
-Verdict: TypeAlias = Literal["allow", "deny"]
-"""`authorize()` matches all there are. Everybody else asks `Decision.granted`, to which a third would be a refusal."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +32,8 @@ class Decision:
     `conditions` are what the arguments of a call must meet, one rule of each group; `budgets` count the call.
     """
 
-    verdict: Verdict
+    verdict: Literal["allow", "deny"]
+    """`authorize()` matches both. Everybody else asks `granted`, to which a third would be a refusal."""
     rule: str
     where: str
     grant: str = ""
@@ -83,9 +76,12 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
     both = [*zip(sections, allowing, strict=True)]
     for section, found in reversed(both):
         if not found:
-            return _not_allowed(manifest, section, names)
-    if hints.destructive and (keys := _refusing(sections, allowing)):
-        return _destructive(manifest, keys, names)
+            keys = (*section.keys, "allow")
+            where = manifest.where(*keys)
+            grant = f"Add {_pattern(names)} to {_dotted(keys)} at {where}."
+            return Decision("deny", f"{_dotted(keys)} has no pattern for it", where, grant, is_shown=False)
+    if hints.destructive and (refusing := _refusing(sections, allowing)):
+        return _destructive(manifest, refusing, names)
     conditions = tuple(group for section, found in both for group in section.conditions(names, hints, found))
     budgets = tuple(each for section in sections for each in section.budgets if each.glob.restricts(names))
     first = allowing[0][0]
@@ -116,7 +112,7 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
 def _unmet(manifest: Manifest, rules: Sequence[Rule], faults: Sequence[str]) -> Decision:
     index = faults.index(TOO_MUCH) if TOO_MUCH in faults else 0
     others = [f"{rule.condition} ({_place(manifest, rule)})" for rule in rules if rule is not rules[index]]
-    more = "".join(f", or another one: {each}" for each in others[:_MAX_ALTERNATIVES])
+    more = "".join(f", or another one: {each}" for each in others[:3])
     called = "with less at once" if TOO_MUCH in faults else "with arguments that meet the condition"
     grant = f"Call it {called}{more}, or change the condition."
     return Decision("deny", _told(rules[index]), _place(manifest, rules[index]), grant, fault=faults[index])
@@ -143,7 +139,8 @@ def decide_fetch(manifest: Manifest) -> Decision:
     if keys[0] == "profiles":
         grant = f"Name hosts of capabilities.network in {_dotted(keys)}."
         return Decision("deny", f"{_dotted(keys)} leaves scripts no host", where, grant)
-    return Decision("deny", "scripts are granted no network", where, f"{_NO_HOSTS}.")
+    grant = "To grant hosts, write capabilities.network.allow: [api.example.com]."
+    return Decision("deny", "scripts are granted no network", where, grant)
 
 
 def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) -> Decision:
@@ -154,13 +151,6 @@ def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) 
         grant = f"Call {destination} before {source}, or in a script and a session that do not call {source}."
         return Decision("deny", told, manifest.where(*keys), grant)
     return Decision("allow", "no rule of flows is against it", manifest.where("capabilities", "flows"))
-
-
-def _not_allowed(manifest: Manifest, section: ToolSection, names: ToolNames) -> Decision:
-    keys = (*section.keys, "allow")
-    where = manifest.where(*keys)
-    grant = f"Add {_quoted(_pattern(names))} to {_dotted(keys)} at {where}."
-    return Decision("deny", f"{_dotted(keys)} has no pattern for it", where, grant, is_shown=False)
 
 
 def _refusing(sections: Sequence[ToolSection], allowing: Sequence[Sequence[Rule]]) -> KeyPath | None:
@@ -176,7 +166,7 @@ def _refusing(sections: Sequence[ToolSection], allowing: Sequence[Sequence[Rule]
 
 
 def _destructive(manifest: Manifest, keys: KeyPath, names: ToolNames) -> Decision:
-    dotted, pattern = _dotted(keys), _quoted(_pattern(names))
+    dotted, pattern = _dotted(keys), _pattern(names)
     is_default = (*keys, "allow") not in manifest.places
     added = f'write {dotted}.allow: ["*", {pattern}]' if is_default else f"add {pattern} to {dotted}.allow"
     # In a profile nothing may be allowed that the others refuse.
@@ -193,15 +183,12 @@ def _place(manifest: Manifest, rule: Rule) -> str:
 
 
 def _pattern(names: ToolNames) -> str:
-    """What means this one tool in a list of patterns: `files.delete_file`.
+    """What means this one tool in a list of patterns, in quotes: `files.delete_file`.
 
     An upstream's own name for it only if nothing can be hidden in that: whoever reads this may be a model.
     """
     own, function = names.now[2:]
-    return glob.escape(own if _PLAIN.fullmatch(own) and own in names.granting else function)
-
-
-def _quoted(pattern: str) -> str:
+    pattern = glob.escape(own if _PLAIN.fullmatch(own) and own in names.granting else function)
     return '"' + pattern.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -231,14 +231,10 @@ NETWORK: Final = "network"
 ANY: Final = "*"
 
 
-def _listed(value: Json) -> Json:
-    return [value] if isinstance(value, str) else value
-
-
 Ends: TypeAlias = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=100)], ...],
     Strict(False),
-    BeforeValidator(_listed),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     Field(min_length=1, max_length=1000),
 ]
 

@@ -40,9 +40,6 @@ def no_collection(size: int) -> Iterator[None]:
 SoundNode: TypeAlias = dict[str, Any] | bool
 """A schema whose operands make sense; the operand of `$ref` is a `Reference`."""
 
-MOST_ERRORS: Final = 5
-"""Errors that one look at a value finds."""
-
 _KEYWORDS: Final = (
     *("type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "minimum", "maximum", "exclusiveMinimum"),
     *("exclusiveMaximum", "properties", "additionalProperties", "required", "minProperties", "maxProperties"),
@@ -89,8 +86,10 @@ class SchemaValidator:
 
     root: SoundNode
 
-    def look_at(self, value: Json, max_steps: int, most: int = MOST_ERRORS) -> Findings:
-        """Hold a value against the schema, in at most so many steps: uses of a keyword on a value, 5 us each."""
+    def look_at(self, value: Json, max_steps: int, most: int = 5) -> Findings:
+        """Hold a value against the schema, for at most so many errors and in at most so many
+        steps: uses of a keyword on a value, 5 us each.
+        """
         errors: list[SchemaError] = []
         token = _steps_left.set([max_steps])
         try:

@@ -34,14 +34,11 @@ from manifests.references import FetchSecrets, Interpolation, env_path, fetch_no
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
 DEFAULT_FILE = Path("portal.yaml")
 MAX_BYTES = 1024 * 1024
-MAX_COMPLAINTS = 200
 
 
 def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
     """The file to load: the one asked for, else `$MCP_CODE_PORTAL_CONFIG`, else `./portal.yaml` if it is there."""
-    if explicit is not None:
-        return explicit
-    if named := environ.get(CONFIG_VARIABLE):
+    if named := explicit or environ.get(CONFIG_VARIABLE):
         return Path(named)
     return DEFAULT_FILE if DEFAULT_FILE.exists() else None
 
@@ -81,7 +78,7 @@ def _load(
         problems += slips(portal, source.places)
         problems += exposures(portal, path, own_folders, source.places)
     except ValidationError as error:
-        errors = error.errors(include_url=False)[:MAX_COMPLAINTS]
+        errors = error.errors(include_url=False)
         found = [_problem(each, source.places, interpolation.filled) for each in errors]
         # What is wrong with a reference was said; that the hole it leaves is no good value is no news.
         reported = {problem.key for problem in interpolation.problems}

@@ -261,11 +261,6 @@ class Budget:
     def pattern(self) -> str:
         return self.glob.pattern
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has room for no call."""
-        return 0 in (self.calls, self.per_minute)
-
 
 class ToolSection:
     """The lists of one `tools` section."""
@@ -304,32 +299,30 @@ class Rules:
     def __init__(
         self, portal: PortalManifest, namespaces: Mapping[str, str], profile: str | None = None
     ) -> None:
-        self.capabilities = ToolSection(portal.capabilities.tools, "capabilities")
+        bound: list[tuple[Capabilities | Profile, tuple[str, ...]]] = [
+            (portal.capabilities, ("capabilities",))
+        ]
+        if profile is not None:
+            bound.append((portal.profiles[profile], ("profiles", profile)))
+        self.of_portal = [ToolSection(each.tools, *keys) for each, keys in bound]
+        """Those that mean what is no upstream's, too."""
+        self.flows: list[tuple[FlowRule, KeyPath]] = [
+            (rule, (*keys, "flows", index)) for each, keys in bound for index, rule in enumerate(each.flows)
+        ]
         self.upstreams = {
             name: ToolSection(upstream.tools, "upstreams", name)
             for name, upstream in portal.upstreams.items()
         }
-        self.profile: list[ToolSection] = []
-        self.flows = _flows(portal.capabilities.flows, "capabilities")
-        if profile is not None:
-            own = portal.profiles[profile]
-            self.profile.append(ToolSection(own.tools, "profiles", profile))
-            self.flows += _flows(own.flows, "profiles", profile)
         self._namespaces = namespaces
         self._owners = {name: upstream for upstream, name in namespaces.items()}
         self._owners.update({upstream: upstream for upstream in namespaces})
 
     def __iter__(self) -> Iterator[ToolSection]:
-        yield from (self.capabilities, *self.upstreams.values(), *self.profile)
-
-    @property
-    def of_portal(self) -> list[ToolSection]:
-        """Those that mean what is no upstream's, too."""
-        return [self.capabilities, *self.profile]
+        yield from (*self.of_portal, *self.upstreams.values())
 
     def sections(self, upstream: str) -> list[ToolSection]:
         """Those that a tool of an upstream must pass."""
-        return [self.capabilities, self.upstreams[upstream], *self.profile]
+        return [self.of_portal[0], self.upstreams[upstream], *self.of_portal[1:]]
 
     def names(self, upstream: str, tool: str, function: str) -> ToolNames:
         """What a pattern may call a tool."""
@@ -358,7 +351,3 @@ class Rules:
             if owner := self._owners.get(name):
                 return owner
         return None
-
-
-def _flows(flows: Sequence[FlowRule], *keys: str) -> list[tuple[FlowRule, KeyPath]]:
-    return [(rule, (*keys, "flows", index)) for index, rule in enumerate(flows)]

@@ -186,7 +186,6 @@ def _canonical(value: Json) -> str:
 
 HEADER: Final = "# mcp-code-portal lock 1: tools as they were accepted. Written by `mcp-code-portal lock`."
 MAX_BYTES: Final = 256 * 1024 * 1024
-MAX_PROBLEMS: Final = 100
 
 _VERSION: Final = b"# mcp-code-portal lock 1:"
 _KEYS: Final = ["upstream", "tool", "sha256", "description", "definition"]
@@ -217,7 +216,7 @@ def read_lock(path: Path) -> Lock | None:
     """The lock; None if there is no such file.
 
     Raises:
-        ManifestError: It cannot be read or used; it carries every problem found, up to 100.
+        ManifestError: It cannot be read or used; it carries every problem found.
     """
     try:
         content, _ = read_capped(path, MAX_BYTES)
@@ -264,7 +263,7 @@ def _parsed(content: bytes, file: str) -> Lock:
             problems.append(Problem(told, number, 1, "Keep the line that you mean to accept."))
         pins[key], lines[key] = pin, number
     if problems:
-        raise ManifestError(problems[:MAX_PROBLEMS], file)
+        raise ManifestError(problems, file)
     return Lock(file, pins, lines)
 
 

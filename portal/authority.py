@@ -42,7 +42,7 @@ def granted(manifest: Manifest) -> list[str]:
 def reachable(manifest: Manifest) -> Capabilities:
     """What scripts are granted: no network where the rules leave `portal.fetch` no call."""
     fetching, capabilities = decide_fetch(manifest), manifest.portal.capabilities
-    if fetching.granted and not any(budget.is_empty for budget in fetching.budgets):
+    if fetching.granted and not any(0 in (budget.calls, budget.per_minute) for budget in fetching.budgets):
         return capabilities
     return capabilities.model_copy(update={"network": None})
 
