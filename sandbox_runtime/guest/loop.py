@@ -144,6 +144,11 @@ def install(calls: Calls) -> HostLoop:
     policy = HostLoopPolicy(calls)
     asyncio.events._event_loop_policy = policy  # type: ignore[attr-defined]
     asyncio.run = _nesting(asyncio.run)
+    # A script may name the class; the usual one needs sockets.
+    initial = {"__init__": lambda loop, selector=None: HostLoop.__init__(loop, calls)}
+    vars(asyncio).update(
+        dict.fromkeys(("EventLoop", "SelectorEventLoop"), type("EventLoop", (HostLoop,), initial))
+    )
     time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
     _install_futures()
     _install_locks()
