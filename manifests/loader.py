@@ -4,7 +4,6 @@ A value is shown only where it cannot be a secret: not if any of it came from th
 `env`, `environment`, `headers`, `args`, `url`, `token` and `client_secret`.
 """
 
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -291,9 +290,6 @@ _WORDS: dict[str, Json] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
-    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
 }
 
 
@@ -317,10 +313,9 @@ class YamlSource:
             return [self.read(item, (*path, index), item) for index, item in enumerate(node.value)]
         data: dict[str, Json] = {}
         for key, value in node.value:
-            name = str(key.value)
             if not isinstance(key, yaml.ScalarNode):
                 self._note(key, "a key must be a string, not a list or a mapping", "", path)
-            elif name in data:
+            elif (name := str(key.value)) in data:
                 first = self.places[(*path, name)]
                 message = f"the key {name!r} is here twice; the first is at {first.line}:{first.column}"
                 self._note(key, message, "Keep one of them.", (*path, name))

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Discriminator, Field, Strict, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
 
 from manifests.constraints import (
     EMPTY_IS_DEFAULT,
@@ -188,25 +188,27 @@ class HttpUpstream(UpstreamSection):
 
 
 def _kind(value: Json) -> str | None:
-    """Which of the two an upstream is; None if it is neither, or tries to be both."""
-    if isinstance(value, StdioUpstream | HttpUpstream):
-        return _COMMAND if isinstance(value, StdioUpstream) else _URL
-    kinds = [f"{TAG}{key}" for key in ("command", "url") if isinstance(value, dict) and key in value]
-    return kinds[0] if len(kinds) == 1 else None
+    """Which of the two an upstream is; None if it is neither."""
+    if isinstance(value, StdioUpstream) or (isinstance(value, dict) and "command" in value):
+        return f"{TAG}command"
+    return f"{TAG}url" if isinstance(value, dict | HttpUpstream) else None
 
 
-_COMMAND, _URL = f"{TAG}command", f"{TAG}url"
+def _with_kind(value: Json) -> Json:
+    if isinstance(value, dict) and ("command" in value) is ("url" in value):
+        told = (
+            f"needs a command or a url, and not both; it has {', '.join(map(repr, value))[:200] or 'nothing'}"
+        )
+        raise refusal(told, "command starts a program and speaks to it over stdio; url reaches a server.")
+    return value
+
 
 Upstream: TypeAlias = Annotated[
-    Annotated[StdioUpstream, Tag(_COMMAND)] | Annotated[HttpUpstream, Tag(_URL)],
+    Annotated[StdioUpstream, Tag(f"{TAG}command")] | Annotated[HttpUpstream, Tag(f"{TAG}url")],
     Discriminator(
-        _kind,
-        custom_error_type=UNUSABLE,
-        custom_error_message="must be a mapping with a command or a url, and not with both",
-        custom_error_context={
-            "hint": "command starts a program and speaks to it over stdio; url reaches a server."
-        },
+        _kind, custom_error_type=UNUSABLE, custom_error_message="must be a mapping with a command or a url"
     ),
+    BeforeValidator(_with_kind),
 ]
 
 

@@ -116,8 +116,6 @@ What else scripts may do does not depend on the environment."""
 NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
 """Variables that are none, wherever they stand. Neither is one with a default in the manifest: that is a setting."""
 
-_SHOWN = 60
-
 
 @dataclass
 class Interpolation:
@@ -156,17 +154,15 @@ class Interpolation:
         if isinstance(piece, str):
             return piece
         self.filled.add(path)
+        if isinstance(piece, SecretReference) and path[:1] in _SECTIONS:
+            return piece
         if isinstance(piece, SecretReference):
-            if path[:1] in _SECTIONS:
-                return piece
             message = f"${{{piece.kind}:...}} means nothing here, where every script could read it"
             self._note(path, message, "It may stand in upstreams and in server.")
             return ""
         if isinstance(piece, FaultyReference):
             hint = "Write ${NAME} or ${NAME:-default}; the default holds no $. A literal ${ is written $${."
-            self._note(
-                path, f"{piece.written[:_SHOWN]!r} is not a reference to an environment variable", hint
-            )
+            self._note(path, f"{piece.written[:60]!r} is not a reference to an environment variable", hint)
             return ""
         value = self.environ.get(piece.name)
         is_setting = piece.name in NO_SECRETS or piece.default

@@ -241,34 +241,18 @@ def test_rule_that_cannot_be_is_told_at_its_place(problems: Problems, rule: str,
     assert problem.line == 3 and problem.column and problem.column >= 5
 
 
-@pytest.mark.parametrize("items", ["{type: object, properties: {a: {type: string}}, required: [a]}"])
-def test_arguments_of_many_parts_are_refused_where_a_schema_looks_at_each(load: Load, items: str) -> None:
+def test_arguments_of_many_parts_are_refused_where_a_schema_looks_at_each(load: Load) -> None:
+    items = "{type: object, properties: {a: {type: string}}, required: [a]}"
     schema = f"{{properties: {{rows: {{type: array, items: {items}}}}}, required: [rows]}}"
     manifest = manifest_of(
         load, f"{{tool: write, schema: {schema}}}", "{tool: write, where: {mode: {equals: all}}}"
     )
-    for rows in (["v499"] * 120_000, [{"a": "x"}] * 120_000, [[[3]] * 400] * 300):
-        arguments = {"rows": rows}
-        assert not ask(manifest, arguments).granted
-        assert ask(manifest, {**arguments, "mode": "all"}).granted
-
-    few = [{"a": "x"}] if "object" in items else [[[1]] * 3] if "array" in items else ["v499"] * 2_000
-    many = (
-        [{"a": "x"}] * 40_000
-        if "object" in items
-        else [[[1]] * 9] * 4_000
-        if "array" in items
-        else ["v0"] * 40_000
-    )
-    assert ask(manifest, {"rows": few}).granted
-    refused = ask(manifest, {"rows": many})
+    many = {"rows": [{"a": "x"}] * 40_000}
+    assert ask(manifest, {"rows": [{"a": "x"}]}).granted
+    assert ask(manifest, {**many, "mode": "all"}).granted
+    refused = ask(manifest, many)
     assert (refused.verdict, refused.where) == ("deny", "portal.yaml:2:32")
     assert "too many parts" in refused.reason
-
-
-TEXT = "{type: string}"
-ROW = f"{{type: object, properties: {{a: {TEXT}, b: {TEXT}, c: {TEXT}}}, required: [a, b, c]}}"
-LEAN, DEAR = f"{{type: array, items: {TEXT}}}", f"{{type: array, items: {{anyOf: [{ROW}, {ROW}, {TEXT}]}}}}"
 
 
 def test_value_of_any_size_is_shown_short(load: Load) -> None:

@@ -72,9 +72,6 @@ def test_grant_of_a_name_goes_to_who_has_it(tool: str, pattern: str, newcomer: s
         assert is_named is (has_it and any(map(str.isalnum, pattern)))
 
 
-LINEAR = ["get-issue", "get-issue-comments", "list-issues", "list-issue-labels"]
-
-
 @pytest.mark.parametrize("pattern", ["my_up.a_b_{}", "*_{}", "a?b_{}*"])
 def test_pattern_that_spells_a_suffix_means_who_could_get_it(pattern: str) -> None:
     suffixed = function_names(["a-b", "a_b"])["a-b"]

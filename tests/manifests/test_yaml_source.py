@@ -33,7 +33,7 @@ def both_parsers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         ("1_000", "1_000"),
         ("2026-01-31", "2026-01-31"),
         ("1e3", 1000.0),
-        (".inf", math.inf),
+        (".inf", ".inf"),
         ('"12"', "12"),
         ("9" * 5000, "9" * 5000),
         ("1e999999", math.inf),
