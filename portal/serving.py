@@ -9,7 +9,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -192,15 +192,37 @@ _AT_ONCE_BYTES: Final = select.PIPE_BUF
 
 
 class ClientLines(anyio.AsyncFile[str]):
-    """What the client sends, line by line. Can be cancelled at any time."""
+    """What the client sends, line by line. Can be cancelled at any time.
 
-    def __init__(self) -> None:
+    The loop tells when a pipe is ready, because a thread for each line makes trivial scripts slower.
+    """
+
+    def __init__(self, descriptor: int) -> None:
         super().__init__(io.StringIO())
+        self._descriptor = descriptor
+        self._kept = bytearray()
+        self._searched = 0
 
     async def readline(self) -> str:
         """The next line with its end; an empty one after the last."""
-        line: bytes = await anyio.to_thread.run_sync(sys.stdin.buffer.readline, abandon_on_cancel=True)
+        while (end := self._kept.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._kept)
+            data = await self._read()
+            if not data:
+                end = self._searched
+                break
+            self._kept += data
+        line = bytes(self._kept[: end + 1])
+        del self._kept[: end + 1]
+        self._searched = 0
         return line.decode("utf-8", "replace")
+
+    async def _read(self) -> bytes:
+        with suppress(
+            PermissionError
+        ):  # of a file, or /dev/null: epoll takes neither, and neither keeps us waiting
+            await anyio.wait_readable(self._descriptor)
+        return os.read(self._descriptor, 1 << 16)
 
 
 class ClientAnswers(anyio.AsyncFile[str]):
@@ -238,7 +260,7 @@ async def serve_stdio(
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     async with (
         open_portal(manifest, progress, profile=profile) as portal,
-        stdio_server(stdin=ClientLines(), stdout=answers) as (reader, writer),
+        stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),
     ):
         server = build_server(portal)
         await server.run(reader, writer, server.create_initialization_options())
