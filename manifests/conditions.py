@@ -132,9 +132,8 @@ def _check_schema(schema: Json) -> None:
         raise refusal(f"lets {name!r} be left out", hint)
     parts = {**properties, **{key: schema[key] for key in ("items", "additionalProperties") if key in schema}}
     for name, nested in parts.items():
-        if nested is not True and not _says_type(
-            nested
-        ):  # `true` is the way to say that anything may be there
+        # `true` is the way to say that anything may be there.
+        if nested is not True and not _says_type(nested):
             hint = f"Give {name} a type, an enum or a const; where it has anyOf, each of these."
             raise refusal(f"lets {name!r} be of any type", hint)
     for nested in (*parts.values(), *schema.get("anyOf", ()), *schema.get("allOf", ())):

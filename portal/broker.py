@@ -1,7 +1,7 @@
 """The only way from a script to upstreams and the network: decides, validates, records and forwards each call.
 
 Rule 1: nothing the guest says is believed. `Authorization.authorize()` (`portal/authority.py`) decides on every call;
-sizes are looked at just before, in the sandbox's host side. Files go by `sandbox_runtime/grants/file_service.py`.
+sizes are looked at just before, in the sandbox's host side. Files go by `sandbox_runtime/grants/files.py`.
 Rule 2: every call has an entry in the ledger before anything is done with it, and the entry is `unknown` from the
 moment at which the upstream may have seen the call until its answer was read.
 Rule 3: calls are decided in the order in which the script made them, also where one is long to decide.
@@ -94,14 +94,13 @@ class Broker:
         entry = self.ledger[call.seq]
         mended: Repairs = {}
         async with self._order:
+            # A call is decided in one go, and scripts make many at once.
             if _is_long(call.arguments):
-                await (
-                    anyio.lowlevel.checkpoint()
-                )  # it is decided in one go, and scripts make many calls at once
+                await anyio.lowlevel.checkpoint()
             function = self.snapshot.library.functions.get(call.function)
             permit = None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function, mended)
         if permit is None:
-            return await self._read(call, entry)
+            return await self._read_offer(call, entry)
         if isinstance(permit, CallError):
             self.audit.refused(call.seq, self._known(call.function), permit)
             return _ended(entry, "refused", permit)
@@ -134,7 +133,7 @@ class Broker:
     ) -> CallRequest:
         return self.authorization.of_function(function, self.fleet[function.upstream].tools, arguments, seq)
 
-    async def _read(self, call: ToolCall, entry: Entry) -> Outcome:
+    async def _read_offer(self, call: ToolCall, entry: Entry) -> Outcome:
         """What upstreams offer besides tools; each request to one of them is authorised for itself."""
         try:
             resources = Resources(self.manifest, self.authorization, self.fleet)

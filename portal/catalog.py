@@ -58,9 +58,8 @@ class Offer:
 def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
     namespace = authority.manifest.namespaces[upstream.name]
     tools, summary = upstream.tools, authority.pins.summary(upstream)
-    names = function_names(
-        [tool.name for tool in tools]
-    )  # of all, so that no name depends on what is granted
+    # Of all tools, so that no name depends on what is granted.
+    names = function_names([tool.name for tool in tools])
     shown: list[RecordedTool] = []
     denied: dict[str, Decision] = {}
     refusals: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The MCP server: two tools in both eras of the protocol, and the one table that turns an error into an answer."""
+"""The MCP server: two tools in both eras of the protocol, whose errors become answers."""
 
 import secrets
 from collections.abc import Awaitable, Callable

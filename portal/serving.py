@@ -218,9 +218,8 @@ class ClientLines(anyio.AsyncFile[str]):
         return line.decode("utf-8", "replace")
 
     async def _read(self) -> bytes:
-        with suppress(
-            PermissionError
-        ):  # of a file, or /dev/null: epoll takes neither, and neither keeps us waiting
+        # epoll takes no file and no /dev/null; neither keeps us waiting.
+        with suppress(PermissionError):
             await anyio.wait_readable(self._descriptor)
         return os.read(self._descriptor, 1 << 16)
 

@@ -54,6 +54,8 @@ _TOO_SLOW = RunError(
 )
 _CANCELLED = RunError("cancelled", "the run was cancelled")
 _LOST = 0
+"""In place of a frame's kind: the worker is gone."""
+
 _READ_AT_ONCE_BYTES = 1 << 18
 
 _Message: TypeAlias = tuple[int, bytes]
@@ -124,7 +126,9 @@ class Run:
                 break
             kind, payload = await self._ask_to_prepare(head)
         if kind == ToPortal.PREPARED:
-            prepared = await _in_turns(len(payload), partial(read_prepared, payload, script, self.bounds))
+            prepared = await _in_thread_if_long(
+                len(payload), partial(read_prepared, payload, script, self.bounds)
+            )
             self._error = self._error or prepared.error
             return prepared
         self._error = self._failure(kind, payload)
@@ -162,7 +166,7 @@ class Run:
             raise self._port_error
         wall_ms = (asyncio.get_running_loop().time() - started) * 1000
         read_blocks = partial(self._captured.read_blocks, bounds.result_values)
-        blocks, values = await _in_turns(self._captured.blocks_bytes, read_blocks)
+        blocks, values = await _in_thread_if_long(self._captured.blocks_bytes, read_blocks)
         cpu_ms, ending = await self._ending(kind, payload, calls.knows, bounds.result_values - values)
         return self._result(ending, wall_ms, cpu_ms, blocks)
 
@@ -209,10 +213,12 @@ class Run:
                 raise FrameError(f"frame {kind} while a script runs")
 
     def resume(self) -> None:
+        """The worker reads again what it is sent."""
         if self._calls is not None:
             self._calls.resume()
 
     def lose(self, reason: str) -> None:
+        """The worker is gone."""
         self._error = self._error or worker_lost(reason)
         if self._next is not None:
             self._error = self._stopped(self._error)
@@ -307,7 +313,7 @@ class Run:
             self._is_renewed = True
             told = payload[END_HEADER.size :]
             read = partial(read_ending, told, self.bounds, knows, most_values)
-            return cpu_ms, await _in_turns(len(told), read)
+            return cpu_ms, await _in_thread_if_long(len(told), read)
         error = self._failure(kind, payload)
         is_clean = error.code == "script_exit" and payload[END_HEADER.size] == TrapCause.CLEAN_EXIT
         return cpu_ms, Ending(None, None if is_clean else error, ())
@@ -362,6 +368,6 @@ def _table_text(functions: Mapping[str, str]) -> str:
     return "\n" + "".join(lines)
 
 
-async def _in_turns(size: int, read: Callable[[], _Read]) -> _Read:
+async def _in_thread_if_long(size: int, read: Callable[[], _Read]) -> _Read:
     """What a reader of `size` bytes returns. Many bytes are read in a thread: its steps take turns with everybody."""
     return read() if size <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(read)

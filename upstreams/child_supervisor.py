@@ -66,9 +66,8 @@ class Leash:
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._stop)
         for number in (signal.SIGCHLD, PARENT_SIGNAL):
-            signal.signal(
-                number, lambda *_: None
-            )  # its arrival alone wakes the loop, through the wakeup pipe
+            # Its arrival alone wakes the loop, through the wakeup pipe.
+            signal.signal(number, lambda *_: None)
         # Ctrl-C and a closing terminal are for the portal, which then stops its servers in order.
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)

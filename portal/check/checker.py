@@ -371,9 +371,8 @@ class Checker:
             found = [*syntax_diagnostics(prepared, snapshot, repairs=self._repairs)]
         is_whole = typed is not None and not any(each.code in _OF_THE_WHOLE_LIBRARY for each in found)
         if typed is None:
-            if not (
-                self._is_outage_told and self._types.is_out
-            ):  # of an outage only the first script is told
+            # Of an outage only the first script is told.
+            if not (self._is_outage_told and self._types.is_out):
                 found.append(_UNCHECKED)
             self._is_outage_told = self._types.is_out
         else:

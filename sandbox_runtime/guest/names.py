@@ -162,9 +162,8 @@ class Names:
         source = next(
             (s for name in ("value", "iter", "context_expr") if (s := getattr(parent, name, None))), node
         )
-        is_ahead = isinstance(
-            parent, ast.comprehension
-        )  # it is bound before what stands in front of it is evaluated
+        # A comprehension binds its names before what stands in front of it is evaluated.
+        is_ahead = isinstance(parent, ast.comprehension)
         position = (0, 0) if is_ahead else (source.end_lineno or 0, source.end_col_offset or 0)
         self._bind(scope, node.id, _Binding(position, value=source if is_alone else None))
 

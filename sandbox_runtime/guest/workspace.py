@@ -308,9 +308,8 @@ class WorkspaceFile(io.BytesIO):
         super().__init__(base64.b64decode(text))
         self._changed_ns = facts[2]
         self._base = facts[1] if self._is_adding else 0
-        self._is_dirty = (
-            bool(flags & os.O_TRUNC) and not is_new
-        )  # what is there stays until there is something else
+        # What is there stays until there is something else.
+        self._is_dirty = bool(flags & os.O_TRUNC) and not is_new
         if self._is_appending:
             super().seek(0, io.SEEK_END)
         if not self._is_readable:
