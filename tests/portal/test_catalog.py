@@ -61,3 +61,4 @@ async def test_a_disk_that_is_full_costs_the_check_and_nothing_else(tmp_path: Pa
         portal.portal.catalog.note_change(portal.portal.fleet["store"])
         assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
         assert not portal.portal.catalog.snapshot.is_on_disk
+    stubs.unlink()
