@@ -29,7 +29,7 @@ from portal.authority import Authorization, Permit
 from portal.broker import Broker
 from portal.composition import Portal, open_portal
 from portal.ledger import Ledger
-from portal.observed import Observations
+from portal.library.observed import Observations
 from portal.sessions import LOCAL
 from sandbox_runtime.calls import ToolCall
 

@@ -33,7 +33,7 @@ from manifests.names import namespace_of
 from portal.check.checker import Checker, open_checker
 from portal.library.function import Function
 from portal.library.library import Library, LibrarySource, write_stubs
-from portal.snapshot import Snapshot
+from portal.library.snapshot import Snapshot
 from sandbox_runtime.guest.script import Script
 from sandbox_runtime.result import Bounds, Prepared, read_prepared
 from upstreams.tools import RecordedTool

@@ -21,7 +21,7 @@ from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
 from manifests.json_value import Json
 from portal.library.library import Library, LibrarySource, write_stubs
-from portal.observed import merged, shape_of
+from portal.library.observed import merged, shape_of
 from portal.search.index import SearchIndex
 
 SIZES = (3_231, 6_263, 11_000)

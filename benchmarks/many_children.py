@@ -13,7 +13,7 @@ PORTAL = """
 import anyio, os, resource, sys
 from pathlib import Path
 from manifests.portal_manifest import StdioUpstream
-from upstreams.child_process import ChildCommand, open_child
+from upstreams.transports.child_process import ChildCommand, open_child
 from upstreams.redaction import Redaction
 
 async def hold(script, close):

@@ -38,7 +38,7 @@ def held(runs: int) -> Held:
     own = os.getpid()
     below = children(own)
     servers = [pid for pid in below if b"fork_server" in _command(pid)]
-    workers = [pid for pid in below if b"sandbox_runtime.worker\0work\0" in _command(pid)]
+    workers = [pid for pid in below if b"sandbox_runtime.worker.worker\0work\0" in _command(pid)]
     workers += [child for server in servers for child in children(server)]
     living = [pid for pid in workers if _state(pid) not in ("", "Z")]
     sizes = [_private_mb(pid) for pid in living]

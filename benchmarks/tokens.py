@@ -36,9 +36,9 @@ from benchmarks.registries import REGISTRIES, read_sources
 from manifests.portal_manifest import Capabilities
 from portal.budget.tokens import compact, count_tokens
 from portal.definitions import INSTRUCTIONS, tool_definitions
-from portal.docs_search import Found
 from portal.library.function import Function
 from portal.library.library import Library, LibrarySource
+from portal.search.docs_search import Found
 from portal.search.index import SearchIndex
 from upstreams.tools import RecordedTool
 

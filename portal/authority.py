@@ -18,7 +18,7 @@ from portal.audit.audit import UNHEARD, RunAudit, unrecorded
 from portal.errors import refused
 from portal.ledger import Entry
 from portal.library.function import Function
-from portal.pinning import Pins
+from portal.library.pinning import Pins
 from sandbox_runtime.calls import CallError
 from upstreams.errors import UpstreamWithheldError
 from upstreams.tools import RecordedTool

@@ -23,12 +23,12 @@ from portal.authority import Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
 from portal.library.arguments import ArgumentError, Repairs, fitted
 from portal.library.function import Function, script_value
-from portal.observed import Observations
+from portal.library.observed import Observations
+from portal.library.snapshot import Snapshot
 from portal.passthrough.notifications import NO_CLIENT, BackChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.passthrough.resources import ResourceError, Resources, recorded
 from portal.sessions import SessionPast
-from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
 from upstreams.errors import UpstreamError, UpstreamRefusedError

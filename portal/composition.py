@@ -15,21 +15,21 @@ from manifests.manifest import Manifest, narrowed
 from manifests.own_files import state_folder
 from portal.audit.audit import open_audit
 from portal.authority import Authority, CallRates
-from portal.catalog import Catalog
 from portal.check.checker import Checker, open_checker
-from portal.docs_search import DocsSearch, ScriptSearch
 from portal.execution import AwaitUpstreams, Execution
-from portal.observed import Observations, ShapeStore, open_observations
+from portal.library.catalog import Catalog
+from portal.library.observed import Observations, ShapeStore, open_observations
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.notifications import LogLevels
 from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
-from portal.secret_sources import header_renewals
+from portal.search.docs_search import DocsSearch, ScriptSearch
 from portal.sessions import Sessions
 from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import QueueLimits, Sandbox, open_sandbox
 from upstreams.fleet import Fleet, open_fleet
+from upstreams.secret_sources import header_renewals
 from upstreams.upstream import Upstream
 
 _PREFIX = "mcp-code-portal-"

@@ -16,15 +16,15 @@ from manifests.json_value import Json
 from portal.audit.audit import Audit, RunAudit
 from portal.authority import Authority, Authorization
 from portal.broker import Broker
-from portal.catalog import Catalog
 from portal.check.checker import Checker, Diagnostic
 from portal.definitions import ExecuteCode
 from portal.errors import NO_UPSTREAMS
 from portal.ledger import Ledger
-from portal.observed import Observations
+from portal.library.catalog import Catalog
+from portal.library.observed import Observations
+from portal.library.snapshot import Snapshot
 from portal.passthrough.notifications import NO_CLIENT, BackChannel
 from portal.sessions import LOCAL, Caller, SessionError, SessionPast, Sessions
-from portal.snapshot import Snapshot
 from sandbox_runtime.calls import CallPort
 from sandbox_runtime.grants.run_grants import OpenGrants
 from sandbox_runtime.result import Prepared, RunError, RunResult

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from manifests.own_files import cache_folder
-from sandbox_runtime.engine import CONFIGURATION, NOT_WRITTEN
 from sandbox_runtime.errors import CacheError, ComponentError
+from sandbox_runtime.worker.engine import CONFIGURATION, NOT_WRITTEN
 from sandbox_runtime.worker_process import start_process
 
 CACHE_VARIABLE = "MCP_CODE_PORTAL_CACHE"
@@ -113,7 +113,7 @@ class AotCache:
     def _compile(self, component: Path, target: Path) -> None:
         """Compile in a process of its own: the engine can abort its process, and takes 350 MB while it compiles."""
         with start_process(
-            "sandbox_runtime.engine", "compile_file", str(component.absolute()), str(target)
+            "sandbox_runtime.worker.engine", "compile_file", str(component.absolute()), str(target)
         ) as child:
             self._compiling = child
             try:

@@ -69,7 +69,7 @@ class GuestBuild:
     def fingerprint(self) -> str:
         """Names what a component is made from, besides packages that an operator adds."""
         digest = hashlib.sha256("\n".join(REQUIREMENTS).encode())
-        guest, wit = sorted(self._package.glob("guest/*.py")), sorted(self._package.glob("wit/*.wit"))
+        guest, wit = sorted(self._package.glob("guest/**/*.py")), sorted(self._package.glob("wit/*.wit"))
         for source in (self._package / "build_guest.py", *wit, *guest):
             content = source.read_bytes()
             digest.update(f"\n{source.relative_to(self._package)} {len(content)}\n".encode())

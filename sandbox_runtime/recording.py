@@ -22,7 +22,7 @@ from sandbox_runtime.frames import END_HEADER, SEED_BYTES, TRAP_HEADER, FrameErr
 from sandbox_runtime.grants.files import FILE_PREFIX
 from sandbox_runtime.guest_json import GuestJsonError, parse
 from sandbox_runtime.result import RunError
-from sandbox_runtime.run_host import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, tokens
+from sandbox_runtime.worker.run_host import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, tokens
 
 MAX_JSON_BYTES = 128 << 20
 MAX_RECORD_BYTES = 32 << 20

@@ -9,8 +9,8 @@ from sandbox_runtime.frames import PAST_HEADER, FrameError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import MAX_RECORD_BYTES, Event, Record, Recording
 from sandbox_runtime.result import RunError, RunResult
-from sandbox_runtime.run_host import REPEATED, RESUMED
 from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.worker.run_host import REPEATED, RESUMED
 
 
 async def replay(

@@ -36,7 +36,7 @@ from sandbox_runtime.result import (
     read_prepared,
     worker_lost,
 )
-from sandbox_runtime.run_host import seed_of_module
+from sandbox_runtime.worker.run_host import seed_of_module
 from sandbox_runtime.worker_process import WorkerProcess
 
 LibraryTable: TypeAlias = Mapping[str, Mapping[str, str]]

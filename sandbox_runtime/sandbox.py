@@ -15,10 +15,10 @@ from manifests.grants import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
-from sandbox_runtime.lockdown import MEASURES
 from sandbox_runtime.recording import Origin, Recording
 from sandbox_runtime.result import Bounds, RunError, worker_lost
 from sandbox_runtime.run import MAX_SCRIPT_BYTES, Run, too_long
+from sandbox_runtime.worker.lockdown import MEASURES
 from sandbox_runtime.worker_process import Launcher, WorkerProcess, default_launcher
 
 _LEAST_WORKERS = 2

@@ -77,7 +77,7 @@ class SpawnLauncher:
         self._killed: list[subprocess.Popen[bytes]] = []
 
     async def launch(self, end: socket.socket) -> Callable[[], None]:
-        child = start_process("sandbox_runtime.worker", "work", str(self._compiled), end=end)
+        child = start_process("sandbox_runtime.worker.worker", "work", str(self._compiled), end=end)
 
         def kill() -> None:
             child.kill()
@@ -140,7 +140,7 @@ class ForkLauncher:
         ours.setblocking(False)
         with theirs:
             compiled = str(self._compiled)
-            self._server = start_process("sandbox_runtime.worker", "fork_server", compiled, end=theirs)
+            self._server = start_process("sandbox_runtime.worker.worker", "fork_server", compiled, end=theirs)
         with suppress(TimeoutError):
             async with asyncio.timeout(_SERVER_START_SECONDS):
                 if await asyncio.get_running_loop().sock_recv(ours, 1):

@@ -13,16 +13,16 @@ from anyio.abc import TaskGroup
 from manifests.json_value import Json
 from manifests.own_files import state_folder
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
-from upstreams.child_process import ChildCommand
 from upstreams.health import Diagnostics
-from upstreams.http import open_http_wire
-from upstreams.http_credentials import HeaderRenewal, HttpCredentials
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.session import WireOpener
-from upstreams.stdio import open_stdio_wire
 from upstreams.tools import ListingStore
+from upstreams.transports.child_process import ChildCommand
+from upstreams.transports.http import open_http_wire
+from upstreams.transports.http_credentials import HeaderRenewal, HttpCredentials
+from upstreams.transports.stdio import open_stdio_wire
+from upstreams.transports.wire import Wire
 from upstreams.upstream import Upstream
-from upstreams.wire import Wire
 
 if TYPE_CHECKING:
     from upstreams.oauth.tokens import LoginStore

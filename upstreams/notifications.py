@@ -21,8 +21,8 @@ from mcp_types import LoggingLevel, RequestId
 from manifests.json_value import Json
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.health import Diagnostics
-from upstreams.messages import failure_of
-from upstreams.wire import Wire
+from upstreams.transports.messages import failure_of
+from upstreams.transports.wire import Wire
 
 ABANDONED_SECONDS: Final = 300.0
 """How long an abandoned request counts as under way unless it is answered: one that was cancelled in time never is."""

@@ -25,8 +25,8 @@ from pydantic import BaseModel, ValidationError
 from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
 from upstreams.errors import UpstreamHalfwayError
-from upstreams.messages import unsendable
 from upstreams.notifications import AbandonedRequests, LogHearer, LogMessage, reaches
+from upstreams.transports.messages import unsendable
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"

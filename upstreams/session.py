@@ -52,11 +52,11 @@ from upstreams.errors import (
     UpstreamUnreadError,
 )
 from upstreams.health import Diagnostics
-from upstreams.messages import failure_of, unsendable
 from upstreams.notifications import LogHearer, Notifications, reaches
 from upstreams.questions import QuestionDesk, Questioned, ServedCall
 from upstreams.tools import RecordedTool, ToolResult, read_listing, read_result
-from upstreams.wire import ProgressHearer, Wire, is_closed, with_last_words
+from upstreams.transports.messages import failure_of, unsendable
+from upstreams.transports.wire import ProgressHearer, Wire, is_closed, with_last_words
 
 LOG_LEVEL_SECONDS: Final = 2.0
 """How long the first call of a client waits until the upstream has set the level of what it logs."""

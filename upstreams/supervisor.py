@@ -21,11 +21,11 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.health import CircuitBreaker, Diagnostics, Status, UpstreamState
-from upstreams.http_errors import cause_of, described
 from upstreams.questions import QuestionDesk
 from upstreams.redaction import Redaction
 from upstreams.session import HandshakeFirstError, Session, WireOpener, open_session
 from upstreams.tools import ListingStore, Offer
+from upstreams.transports.http_errors import cause_of, described
 
 log = structlog.get_logger()
 

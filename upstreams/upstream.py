@@ -25,7 +25,7 @@ from upstreams.questions import Questioned
 from upstreams.session import Session
 from upstreams.supervisor import PATIENCE_SECONDS, Supervisor
 from upstreams.tools import LISTING_METHODS, Listed, ToolResult, read_offered
-from upstreams.wire import ProgressHearer
+from upstreams.transports.wire import ProgressHearer
 
 T = TypeVar("T")
 

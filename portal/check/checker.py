@@ -22,7 +22,7 @@ from portal.check.ty_server import Finding, TypeChecker
 from portal.library.arguments import ArgumentError, fitted
 from portal.library.function import Function
 from portal.library.library import Library
-from portal.snapshot import Snapshot
+from portal.library.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.result import SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
 

@@ -14,13 +14,13 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest, narrowed
 from manifests.references import literal_tokens
 from portal.authority import granted
-from portal.catalog import listed_tools
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
 from portal.errors import NO_UPSTREAMS
+from portal.library.catalog import listed_tools
+from portal.library.pinning import QUARANTINED, pins_of, suspicions
 from portal.library.plain_text import MARK
-from portal.pinning import QUARANTINED, pins_of, suspicions
 from upstreams.upstream import Upstream
 
 WARNED: Final = 3

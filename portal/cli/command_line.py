@@ -19,10 +19,10 @@ from portal.cli.terminal import Terminal, unknown_name
 from portal.errors import PortalError
 from portal.library.plain_text import marked_lines
 from portal.logs import configure_logs
-from portal.secret_sources import fetch_secrets
 from portal.serving import parse_address
 from sandbox_runtime.errors import SandboxError
-from upstreams.child_process import allow_open_files
+from upstreams.secret_sources import fetch_secrets
+from upstreams.transports.child_process import allow_open_files
 
 USAGE_ERROR: Final = 2
 

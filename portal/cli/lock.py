@@ -11,8 +11,7 @@ from manifests.own_files import Lock, lock_path
 from portal.cli.check import declared
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import open_portal
-from portal.library.plain_text import first_sentence
-from portal.pinning import (
+from portal.library.pinning import (
     Difference,
     Suspicion,
     accept,
@@ -22,6 +21,7 @@ from portal.pinning import (
     pins_of,
     suspicions,
 )
+from portal.library.plain_text import first_sentence
 
 DIFFERENT: Final = 1
 """The exit status of `lock --diff` when something differs."""

@@ -32,8 +32,8 @@ from portal.passthrough.clean_json import Scrub, clean_json, clean_text, is_larg
 from portal.passthrough.questions import CallQuestions, Questions
 from portal.sessions import caller_of
 from upstreams.notifications import LEVELS, LogHearer, LogMessage
+from upstreams.transports.wire import ProgressHearer
 from upstreams.upstream import Upstream
-from upstreams.wire import ProgressHearer
 
 FLUSH_SECONDS: Final = 1.0
 """How long an answer waits for a client that does not read its notifications."""

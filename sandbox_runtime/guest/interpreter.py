@@ -15,12 +15,12 @@ from typing import Any
 
 from sandbox_runtime.guest import loop
 from sandbox_runtime.guest.calls import Calls, Host, Output, ToolError
+from sandbox_runtime.guest.files.workspace_mount import WorkspaceMount
 from sandbox_runtime.guest.library import Library
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
 from sandbox_runtime.guest.script import FILENAME, Script
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
 from sandbox_runtime.guest.values import NotJsonError, encode_value, mend_json
-from sandbox_runtime.guest.workspace_mount import WorkspaceMount
 
 _MAX_LOOKED_AT = 100  # in each container of the script's variables
 _PARSER_STACK = "Parser stack overflowed"  # a MemoryError, and it has nothing to do with the memory

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from sandbox_runtime.guest.awaits import await_notices, forgotten_calls, with_awaits
-from sandbox_runtime.guest.names import LIBRARY, Names
-from sandbox_runtime.guest.usage import Usage
+from sandbox_runtime.guest.analysis.awaits import await_notices, forgotten_calls, with_awaits
+from sandbox_runtime.guest.analysis.names import LIBRARY, Names
+from sandbox_runtime.guest.analysis.usage import Usage
 
 FILENAME = "script.py"
 _NEW_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -21,9 +21,9 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.composition import Portal, open_portal
-from portal.secret_sources import fetch_secrets
 from portal.server import build_server
 from tests.upstreams.peers import RAW_SERVER, http_peer
+from upstreams.secret_sources import fetch_secrets
 
 DEADLINE_SECONDS = 30
 

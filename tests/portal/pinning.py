@@ -7,7 +7,7 @@ from typing import Any
 
 from manifests.json_value import Json
 from manifests.own_files import write_lock
-from portal.pinning import pins_of
+from portal.library.pinning import pins_of
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
 
 Upstreams = dict[str, Peer | dict[str, Json]]

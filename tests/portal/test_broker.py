@@ -9,7 +9,7 @@ from manifests.json_value import Json
 from portal.authority import Authorization
 from portal.broker import Broker
 from portal.ledger import Ledger
-from portal.observed import Observations
+from portal.library.observed import Observations
 from sandbox_runtime.calls import ToolCall
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, tool
 

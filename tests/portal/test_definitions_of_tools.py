@@ -4,7 +4,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.own_files import Pin
-from portal.pinning import differences, suspicions
+from portal.library.pinning import differences, suspicions
 
 
 def shown(before: Pin, now: Pin) -> str:

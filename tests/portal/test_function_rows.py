@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from manifests.json_value import Json
-from portal.docs_search import brief_signature, stub_code
+from portal.search.docs_search import brief_signature, stub_code
 from tests.portal.library.sample_tools import arguments, function
 
 TEXT: Json = {"type": "string"}

@@ -7,7 +7,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.own_files import Pin
-from portal.pinning import Difference, differences, hash_of, meant
+from portal.library.pinning import Difference, differences, hash_of, meant
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import raw, raw_tools, write_manifest
 

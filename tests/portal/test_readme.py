@@ -141,7 +141,7 @@ async def test_a_run_goes_through_the_files_to_read_in_their_order(tmp_path: Pat
             assert await portal.result_of("await tickets.get_issue(id=1)")
         finally:
             sys.setprofile(None)
-    elsewhere = ("sandbox_runtime/worker.py", "sandbox_runtime/guest/")  # in the worker's process
+    elsewhere = ("sandbox_runtime/worker/worker.py", "sandbox_runtime/guest/")  # in the worker's process
     assert all(any(file.startswith(place) for file in files_to_read()) for place in elsewhere)
     here = [file for file in files_to_read() if not file.startswith(elsewhere)]
     assert [file for file in entered if file in {str(ROOT / each) for each in here}] == [

@@ -10,9 +10,9 @@ from manifests.errors import ManifestError, Problem
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
-from portal import secret_sources
 from tests.own_keyring import OwnKeyring
 from tests.portal.peers import write_manifest
+from upstreams import secret_sources
 
 SECRET = "canary-7f3d9e-value"
 

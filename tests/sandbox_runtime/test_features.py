@@ -4,7 +4,7 @@ import pytest
 import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, Module, WasmtimeError, wat2wasm
 
-from sandbox_runtime.engine import new_engine
+from sandbox_runtime.worker.engine import new_engine
 
 MODULES = {
     "wasm_threads": "(memory 1 2 shared) (func (drop (i32.atomic.load (i32.const 0))))",

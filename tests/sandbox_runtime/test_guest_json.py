@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from manifests.json_value import Json
 from sandbox_runtime.frames import MAX_LINES_BYTES
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
-from sandbox_runtime.run_host import cut_lines
+from sandbox_runtime.worker.run_host import cut_lines
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from('\\"[]{},:\ud800\udfff'), max_size=9)
 VALUES = st.recursive(

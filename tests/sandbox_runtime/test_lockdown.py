@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.lockdown import MEASURES
 from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.worker.lockdown import MEASURES
 from tests.sandbox_runtime.running import where
 
 ATTEMPTS = {
@@ -49,7 +49,7 @@ HARMLESS = {
 }
 PROGRAM = """
 import ctypes, json, mmap, os, resource, signal, socket, subprocess, sys, threading, time
-from sandbox_runtime.lockdown import harden, seal
+from sandbox_runtime.worker.lockdown import harden, seal
 end = socket.socket(fileno=int(sys.argv[1]))
 libc = ctypes.CDLL(None, use_errno=True)
 def check(result):

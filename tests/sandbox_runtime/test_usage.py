@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from sandbox_runtime.guest.analysis.usage import UNKNOWN, Usage
 from sandbox_runtime.guest.script import Script
-from sandbox_runtime.guest.usage import UNKNOWN, Usage
 
 NAMESPACES = frozenset({"git", "files", "weather"})
 

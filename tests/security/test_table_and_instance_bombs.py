@@ -7,7 +7,7 @@ from wasmtime import Instance, Module, Store, Trap, WasiConfig, WasmtimeError
 from wasmtime.component import Component
 
 from sandbox_runtime.aot import AotCache, default_cache, guest_component
-from sandbox_runtime.engine import bound, new_engine
+from sandbox_runtime.worker.engine import bound, new_engine
 from tests.sandbox_runtime.running import Runner
 from tests.security.hostile import RAW_HOST
 

@@ -7,11 +7,11 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from manifests.json_value import Json
-from upstreams import messages
 from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError
 from upstreams.health import Diagnostics
-from upstreams.messages import InboundLimits, MessageReader, failure_of, parsed
 from upstreams.redaction import Redaction
+from upstreams.transports import messages
+from upstreams.transports.messages import InboundLimits, MessageReader, failure_of, parsed
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,9 @@ from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from tests.upstreams.test_http_upstreams import url_of
-from upstreams import http
 from upstreams.errors import UpstreamTimeoutError
 from upstreams.health import FAILURES_IN_A_ROW
+from upstreams.transports import http
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio

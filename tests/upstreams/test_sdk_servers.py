@@ -15,10 +15,10 @@ from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
 from upstreams.errors import UpstreamRefusedError
 from upstreams.health import Diagnostics
-from upstreams.messages import InboundLimits
 from upstreams.redaction import Redaction
+from upstreams.transports.messages import InboundLimits
+from upstreams.transports.wire import Wire
 from upstreams.upstream import Upstream
-from upstreams.wire import Wire
 
 pytestmark = pytest.mark.anyio
 

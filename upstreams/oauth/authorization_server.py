@@ -50,7 +50,7 @@ from manifests.constraints import (
     reach_of,
 )
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
-from upstreams.http import trusted_authorities
+from upstreams.transports.http import trusted_authorities
 
 
 class OAuthError(Exception):

@@ -27,7 +27,6 @@ from upstreams.errors import (
     UpstreamNeedsLoginError,
     UpstreamUnavailableError,
 )
-from upstreams.http_credentials import HttpCredentials
 from upstreams.oauth.authorization_server import (
     Client,
     Discovered,
@@ -41,6 +40,7 @@ from upstreams.oauth.authorization_server import (
 )
 from upstreams.redaction import Redaction
 from upstreams.system_keyring import drop_from_keyring, keep_in_keyring, keyring_password
+from upstreams.transports.http_credentials import HttpCredentials
 
 log = structlog.get_logger()
 

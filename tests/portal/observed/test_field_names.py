@@ -6,7 +6,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.observed import are_numbered, is_field_name
+from portal.library.observed import are_numbered, is_field_name
 
 NAMES = (
     "id createdAt node_id InstanceId content-type X-Rate-Limit _links @type $ref #text sha256 address1 p95 i18n "

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.observed import (
+from portal.library.observed import (
     Observations,
     Observed,
     ShapeStore,

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import Json, SchemaValidator
+from portal.library.observed import MAX_FIELDS, Shape, merged, schema_of, shape_of
 from portal.library.schema import sound_schema
-from portal.observed import MAX_FIELDS, Shape, merged, schema_of, shape_of
 from tests.depth import depth
 
 CANARY = "canary value"

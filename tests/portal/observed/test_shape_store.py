@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manifests.json_value import Json
-from portal.observed import MAX_FILE_BYTES, Observed, ShapeStore, shape_of
+from portal.library.observed import MAX_FILE_BYTES, Observed, ShapeStore, shape_of
 
 
 def observed(value: Json, definition: str = "d1") -> Observed:

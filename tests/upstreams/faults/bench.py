@@ -13,9 +13,9 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.authority import Authority, Authorization, CallRates
 from portal.broker import Broker
-from portal.catalog import Catalog
 from portal.ledger import Ledger
-from portal.observed import Observations
+from portal.library.catalog import Catalog
+from portal.library.observed import Observations
 from sandbox_runtime.calls import ToolCall
 from tests.portal.peers import write_manifest
 from tests.upstreams.faults.http_server import FaultyHttpServer

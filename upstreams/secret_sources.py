@@ -19,8 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 from manifests.constraints import Header
 from manifests.manifest import Manifest
 from manifests.references import SecretError, SecretReference, Template
-from upstreams.http_credentials import HeaderRenewal
 from upstreams.system_keyring import keyring_password
+from upstreams.transports.http_credentials import HeaderRenewal
 
 SECRET_SECONDS: Final = 30.0
 """How long a command may run, and how long the keyring may ask its owner."""

@@ -13,7 +13,6 @@ import time
 
 from wasmtime import ExitTrap, WasmtimeError
 
-from sandbox_runtime.engine import GuestEngine
 from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,
@@ -27,8 +26,9 @@ from sandbox_runtime.frames import (
     TrapCause,
     passed_on,
 )
-from sandbox_runtime.lockdown import end_with_parent, harden, seal
-from sandbox_runtime.run_host import RecordedPast, RunHost
+from sandbox_runtime.worker.engine import GuestEngine
+from sandbox_runtime.worker.lockdown import end_with_parent, harden, seal
+from sandbox_runtime.worker.run_host import RecordedPast, RunHost
 
 _REST_MS = 2
 _LITTLE_MEMORY = 0.4

@@ -16,11 +16,11 @@ from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream, ObjectRe
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
-from upstreams.child_process import ChildCommand, open_child
 from upstreams.errors import UpstreamUnreadError
 from upstreams.health import Diagnostics
-from upstreams.messages import InboundLimits, MessageReader
-from upstreams.wire import Wire
+from upstreams.transports.child_process import ChildCommand, open_child
+from upstreams.transports.messages import InboundLimits, MessageReader
+from upstreams.transports.wire import Wire
 
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _NOTIFICATION_SECONDS: Final = 0.05

@@ -16,8 +16,8 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
-from upstreams.messages import parsed
 from upstreams.redaction import Redaction
+from upstreams.transports.messages import parsed
 
 SESSION_HEADER: Final = "mcp-session-id"
 _DAY_SECONDS: Final = 86_400.0

@@ -20,7 +20,6 @@ from typing import NoReturn
 
 from wasmtime import WasmtimeError
 
-from sandbox_runtime.engine import Text
 from sandbox_runtime.frames import (
     COUNT,
     MAX_BLOCKS,
@@ -34,6 +33,7 @@ from sandbox_runtime.frames import (
     TrapCause,
     frame,
 )
+from sandbox_runtime.worker.engine import Text
 
 READS, LATER, ANSWERED, RESUMED, REPEATED = "", "+", "=", "@", "*"
 

@@ -33,10 +33,17 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.health import Diagnostics
-from upstreams.http_credentials import HttpCredentials
-from upstreams.http_errors import SESSION_HEADER, described, error_of, kind_of, refusal, status_line
-from upstreams.messages import InboundLimits, MessageReader
-from upstreams.wire import Wire
+from upstreams.transports.http_credentials import HttpCredentials
+from upstreams.transports.http_errors import (
+    SESSION_HEADER,
+    described,
+    error_of,
+    kind_of,
+    refusal,
+    status_line,
+)
+from upstreams.transports.messages import InboundLimits, MessageReader
+from upstreams.transports.wire import Wire
 
 _WRITE_SECONDS: Final = 60.0
 _KEPT_CONNECTIONS: Final = 32

@@ -18,9 +18,9 @@ from manifests.names import function_names
 from portal.authority import Authority
 from portal.check.checker import Checker
 from portal.library.library import Library, LibrarySource, write_stubs
-from portal.observed import Observations, Observed, schema_of
+from portal.library.observed import Observations, Observed, schema_of
+from portal.library.snapshot import Snapshot
 from portal.passthrough.resources import LISTED
-from portal.snapshot import Snapshot
 from upstreams.fleet import Fleet
 from upstreams.tools import RecordedTool
 from upstreams.upstream import Upstream

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from sandbox_runtime.guest import databases
 from sandbox_runtime.guest.calls import Calls, ToolError
-from sandbox_runtime.guest.workspace import MOUNT, Open, Workspace, WorkspaceFile
+from sandbox_runtime.guest.files import databases
+from sandbox_runtime.guest.files.workspace import MOUNT, Open, Workspace, WorkspaceFile
 
 _MAX_NOTICES = 10
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sandbox_runtime.guest.awaits import ForgottenCall
-from sandbox_runtime.guest.names import LIBRARY, Names, last_name
+from sandbox_runtime.guest.analysis.awaits import ForgottenCall
+from sandbox_runtime.guest.analysis.names import LIBRARY, Names, last_name
 from sandbox_runtime.guest.values import clean
 
 UNKNOWN = "\x00"

@@ -14,14 +14,14 @@ from manifests.manifest import Manifest
 from portal.authority import granted
 from portal.broker import Broker
 from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
-from portal.catalog import Catalog, standing
 from portal.definitions import DocsSearchRequest, RequestError, docs_search_request
 from portal.errors import NO_UPSTREAMS
+from portal.library.catalog import Catalog, standing
 from portal.library.function import Function, short_parameter
 from portal.library.library import portal_functions
 from portal.library.plain_text import escaped
+from portal.library.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from portal.search.query import asked_name
-from portal.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream

@@ -21,10 +21,10 @@ import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, Linker
 
-from sandbox_runtime.lockdown import end_with_parent
+from sandbox_runtime.worker.lockdown import end_with_parent
 
 if TYPE_CHECKING:
-    from sandbox_runtime.run_host import RunHost
+    from sandbox_runtime.worker.run_host import RunHost
 
 HostFunction: TypeAlias = Callable[[Any, Any], None]
 """Takes the array of argument values and the array of result values."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sandbox_runtime.guest.names import Names, last_name
+from sandbox_runtime.guest.analysis.names import Names, last_name
 
 _AWAITING = frozenset(
     """

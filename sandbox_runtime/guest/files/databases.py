@@ -8,7 +8,7 @@ import sqlite3
 import urllib.parse
 from typing import Any
 
-from sandbox_runtime.guest.workspace import Workspace
+from sandbox_runtime.guest.files.workspace import Workspace
 
 _WRITE_AHEAD = slice(18, 20)  # bytes of the header: 1 rollback journal, 2 write-ahead log
 

@@ -33,7 +33,7 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamCutOffError, UpstreamError
-from upstreams.messages import STRAY_ANSWER_UNITS, InboundLimits
+from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits
 
 _CLOSED: Final = object()
 

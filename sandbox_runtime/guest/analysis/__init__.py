@@ -1,0 +1,1 @@
+"""What a script's syntax tree tells before it runs."""

@@ -1,0 +1,1 @@
+"""The granted workspace as the guest's file system."""
