@@ -1,6 +1,8 @@
 # Sourced by the scripts beside it: runs one long step at a time and shows that it lives.
 
 HEARTBEAT_SECONDS=5
+# For every uv below: where TLS goes through a company's own authority, only the system knows it.
+export UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-1}
 
 # Before `set -e` ends the script inside a step, this tells which step that was and what it printed.
 step_title=""
