@@ -19,7 +19,6 @@ from portal.cli.terminal import Terminal, unknown_name
 from portal.errors import PortalError
 from portal.library.plain_text import marked_lines
 from portal.logs import configure_logs
-from portal.serving import parse_address
 from sandbox_runtime.errors import SandboxError
 from upstreams.secret_sources import fetch_secrets
 from upstreams.transports.child_process import allow_open_files
@@ -294,10 +293,11 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _address(text: str) -> tuple[str, int]:
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    """`127.0.0.1:8080`, `[::1]:8080`, `:8080` or `8080` (both loopback) as host and port."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT, such as 127.0.0.1:8080")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def _head(text: str) -> Head:

@@ -23,6 +23,8 @@ FILES = {
     "codex": ".codex/config.toml",
 }
 CLIENTS = tuple(FILES)
+CACHE = {"MCP_CODE_PORTAL_CACHE": str(Path.home() / ".cache/mcp-code-portal")}
+"""Where other tests have the sandbox compiled: in a new home that would be done again."""
 SECRET = "ghp_abcdefghij0123456789"
 
 
@@ -60,7 +62,7 @@ def relative(server: dict[str, Json]) -> dict[str, Json]:
 
 
 def portal(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **CACHE}
     return subprocess.run(
         [COMMAND, *arguments],
         cwd=home / "work",
@@ -93,7 +95,7 @@ async def test_import_check_serve_and_back(home: Path) -> None:
     text = (home / FILES["cursor"]).read_text().removeprefix("// mine\n")
     (entry,) = json.loads(text)["mcpServers"].values()
     parameters = StdioServerParameters(
-        command=entry["command"], args=entry["args"], env={"HOME": str(home)}, cwd="/"
+        command=entry["command"], args=entry["args"], env={"HOME": str(home), **CACHE}, cwd="/"
     )
     async with Client(parameters) as client:
         value = await Model(client).result_of(

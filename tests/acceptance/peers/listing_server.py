@@ -1,6 +1,7 @@
 """An MCP server that lists what a file says: `listing_server.py FILE`, a JSON list of tools. Each call is noted.
 
-Tools answer their arguments; `environ` answers the variable KEY, `fail` an error that repeats it.
+Tools answer their arguments; `environ` answers the variable KEY, `fail` an error that repeats it. It is written without
+an SDK, which would take a second to import at each of the many starts.
 """
 
 import json
@@ -9,42 +10,43 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import anyio
-from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
-from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
-
 FILE = Path(sys.argv[1])
 
 
-def listed() -> list[Tool]:
-    tools = [{"inputSchema": {"type": "object"}, **tool} for tool in json.loads(FILE.read_text())]
-    return [Tool.model_validate(tool) for tool in tools]
+def initialize(params: Any) -> Any:
+    server = {"name": "listing", "version": "1"}
+    return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": server}
 
 
-async def list_tools(*_: Any) -> ListToolsResult:
-    return ListToolsResult(tools=listed())
+def list_tools(_: Any) -> Any:
+    return {"tools": [{"inputSchema": {"type": "object"}, **tool} for tool in json.loads(FILE.read_text())]}
 
 
-def note(tool: str) -> None:
+def call_tool(params: Any) -> Any:
     with FILE.with_suffix(".calls").open("a") as calls:
-        calls.write(f"{tool}\n")
-
-
-async def call_tool(_: Any, params: CallToolRequestParams) -> CallToolResult:
-    note(params.name)
+        calls.write(f"{params['name']}\n")
     key = os.environ.get("KEY", "")
-    if params.name == "fail":
-        return CallToolResult(content=[TextContent(type="text", text=f"refused {key}")], is_error=True)
-    content = {"key": key} if params.name == "environ" else params.arguments or {}
-    return CallToolResult(content=[], structured_content=content)
+    if params["name"] == "fail":
+        return {"content": [{"type": "text", "text": f"refused {key}"}], "isError": True}
+    content = {"key": key} if params["name"] == "environ" else params.get("arguments") or {}
+    return {"content": [], "structuredContent": content}
 
 
-async def main() -> None:
-    server: Server[Any] = Server("listing", on_list_tools=list_tools, on_call_tool=call_tool)
-    print(f"started with {os.environ.get('KEY', '')}", file=sys.stderr, flush=True)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+ANSWERS = {
+    "initialize": initialize,
+    "ping": lambda _: {},
+    "tools/list": list_tools,
+    "tools/call": call_tool,
+}
 
-
-anyio.run(main)
+print(f"started with {os.environ.get('KEY', '')}", file=sys.stderr, flush=True)
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    answer = ANSWERS.get(request["method"])
+    if answer is None:
+        said = {"error": {"code": -32601, "message": "Method not found"}}
+    else:
+        said = {"result": answer(request.get("params", {}))}
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **said}), flush=True)
