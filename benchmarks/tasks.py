@@ -5,7 +5,7 @@ and what do they cost in tokens and round trips, compared with calling the tools
 
 Each task's scripts run as given, joined, in one `execute_code`, with the default manifest apart from `upstreams` and
 `server.output_tokens`. A recorder between portal and upstreams notes every `tools/call` as it was on the wire.
-Exit status 1 when one task differs. Writes benchmarks/results/tasks.json.
+Exit status 1 when one task differs. Writes benchmarks/results/tasks.json, unless only some tasks were run.
 """
 
 import argparse
@@ -274,7 +274,7 @@ async def replay_split(tasks: list[dict[str, Any]], script: Path, folder: Path) 
                 return done
 
 
-def report(done: list[Comparison]) -> int:
+def report(done: list[Comparison], *, writes: bool) -> int:
     right = [row for row in done if not row.differences]
     for row in done:
         for difference in row.differences[:4]:
@@ -286,11 +286,9 @@ def report(done: list[Comparison]) -> int:
         f"tokens       {direct:>9,} calling tools one by one   {portal:>9,} through the portal  ({portal / direct:.0%})"
     )
     print(f"round trips  {trips:>9,}                             {fewer:>9,} (one search a turn, one script)")
-    RESULTS.mkdir(exist_ok=True)
-    rows = [vars(row) for row in done]
-    (RESULTS / "tasks.json").write_text(
-        json.dumps({"machine": machine(), "tasks": rows}, indent=1) + "\n", "utf-8"
-    )
+    if writes:
+        rows = {"machine": machine(), "tasks": [vars(row) for row in done]}
+        (RESULTS / "tasks.json").write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
     return 0 if len(right) == len(done) else 1
 
 
@@ -302,7 +300,7 @@ async def run(options: argparse.Namespace) -> int:
     for split in sorted({task["split"] for task in tasks}):
         chosen = [task for task in tasks if task["split"] == split]
         done.extend(await replay_split(chosen, options.tasks / "upstream.py", folder))
-    return report(done)
+    return report(done, writes=not options.only)
 
 
 def main() -> None:
