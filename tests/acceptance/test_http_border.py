@@ -13,6 +13,7 @@ from tests.acceptance.portal_process import COMMAND, HttpPortal, http_model, htt
 pytestmark = pytest.mark.anyio
 
 TOKEN = "a-token-of-the-tests"
+READER = "a-readers-token"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 ROUTES = ["/mcp", "/healthz", "/readyz", "/anything"]
 REFUSAL_SECONDS = 30
@@ -22,8 +23,12 @@ REFUSAL_SECONDS = 30
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpPortal]:
     """One with a token, a living upstream and a dead one."""
     upstreams = {"time": real_servers.time(), "missing": {"command": "no-such-program-anywhere"}}
+    reader = {"tools": {"deny": ["convert_time"]}, "limits": {"tool_calls": 1}}
     manifest = write_manifest(
-        tmp_path_factory.mktemp("http_border"), upstreams, server={"token": TOKEN, "start_seconds": 20}
+        tmp_path_factory.mktemp("http_border"),
+        upstreams,
+        server={"token": TOKEN, "tokens": [{"token": READER, "profile": "reader"}], "start_seconds": 20},
+        profiles={"reader": reader},
     )
     with http_portal(manifest) as portal:
         yield portal
@@ -74,6 +79,26 @@ def test_missing_or_wrong_token_is_refused(portal: HttpPortal, route: str, heade
 async def test_client_with_the_token_is_served(portal: HttpPortal) -> None:
     async with http_model(portal, token=TOKEN) as model:
         assert await model.result_of("6 * 7") == 42
+
+
+async def test_profile_of_a_token_says_what_its_scripts_may_do(portal: HttpPortal) -> None:
+    now, convert = "await time_.get_current_time(timezone='UTC')", "await time_.convert_time("
+    convert += "source_timezone='UTC', time='12:00', target_timezone='UTC')"
+    async with http_model(portal, token=TOKEN) as all_tools, http_model(portal, token=READER) as reader:
+        assert (await all_tools.run(f"{now}\n{now}\n{convert}"))["status"] == "ok"
+        assert (await reader.run(now))["status"] == "ok"
+        assert (await reader.run(f"{now}\n{now}"))["error"]["code"] == "tool_calls_limit"
+        assert (await reader.run(convert))["error"]["code"] == "not_granted"
+        assert [row["tool"] for row in (await reader.search("convert time"))["functions"]] == [
+            "get_current_time"
+        ]
+
+
+async def test_session_belongs_to_its_token(portal: HttpPortal) -> None:
+    async with http_model(portal, token=TOKEN) as owner, http_model(portal, token=READER) as other:
+        session = (await owner.run("tea = 'Assam'", session="new"))["session"]
+        assert (await other.run("tea", session=session))["status"] == "refused"
+        assert (await owner.run("tea", session=session))["result"] == "Assam"
 
 
 def test_healthz_needs_no_token(portal: HttpPortal) -> None:

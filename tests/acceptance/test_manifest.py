@@ -228,6 +228,27 @@ async def test_secret_of_an_upstream_is_in_nothing_that_leaves_the_portal(tmp_pa
         assert not [spelling for spelling in SPELLINGS if spelling in text]
 
 
+def test_audit_log_has_every_call_and_shows_what_was_done_to_it(tmp_path: Path) -> None:
+    manifest = write_manifest(
+        tmp_path,
+        {"up": upstream(tmp_path, TOOLS)},
+        capabilities={"tools": {"deny": ["up.write"]}},
+        server={"check": "off"},
+        audit={"to": "audit.jsonl"},
+    )
+    portal("run", "-", "--config", str(manifest), stdin="await up.read(path='secret')\nawait up.write(path='x')")
+    log = tmp_path / "audit.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    events = [json.loads(line)["event"] for line in lines]
+    assert events[1:6] == ["run_began", "call_decided", "call_ended", "call_refused", "run_ended"]
+    assert "secret" not in log.read_text()
+    assert portal("audit", "verify", str(log)).returncode == 0
+    changes = (lines[:1] + lines[2:], [*lines[:2], lines[3], lines[2], lines[4]], [*lines, lines[-1]])
+    for changed in (*changes, ["".join(lines).replace("up.write", "up.read")]):
+        log.write_text("".join(changed))
+        assert portal("audit", "verify", str(log)).returncode == 1
+
+
 def test_mistakes_of_a_manifest_are_told_with_their_places(tmp_path: Path) -> None:
     (tmp_path / "portal.yaml").write_text(
         yaml.safe_dump({"upstreams": {"up": {"comand": "x"}}, "capabilities": {"limits": {"tool_calls": -1}}})

@@ -1,5 +1,6 @@
 """A portal among upstreams that are dead, slow or silent: the others work, and every answer says what happened."""
 
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance import real_servers
-from tests.acceptance.model import Model
+from tests.acceptance.model import Json, Model
 from tests.acceptance.portal_process import stdio_model, write_manifest
 
 pytestmark = pytest.mark.anyio
 
+LISTING_SERVER = str(Path(__file__).parent / "peers/listing_server.py")
 WAITING_SERVER = str(Path(__file__).parent / "peers/waiting_server.py")
 
 
@@ -91,3 +93,54 @@ told
 
 async def test_portal_answers_after_a_timeout(model: Model) -> None:
     assert await model.result_of("await waiting.note(text='still here')") == "still here"
+
+
+FAULTS = [
+    ("fail", "tool_error", "failed", "refused"),
+    ("crash", "upstream_lost", "unknown", "exited with status 7"),
+    ("write_no_json", "upstream_answer", "unknown", "cut off"),
+    ("write_too_much", "upstream_answer", "unknown", "message_bytes"),
+    ("flood", "upstream_answer", "unknown", "unsolicited messages"),
+]
+"""A tool that misbehaves, the error's code, the state in the ledger, and what is told."""
+
+
+@pytest.fixture(scope="module")
+async def faulty(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Model]:
+    folder = tmp_path_factory.mktemp("faults")
+    upstreams: dict[str, dict[str, Json]] = {"waiting": {"command": sys.executable, "args": [WAITING_SERVER]}}
+    for fault, *_ in FAULTS:
+        (folder / f"{fault}.json").write_text(json.dumps([{"name": fault}, {"name": "fine"}]))
+        listing = [LISTING_SERVER, str(folder / f"{fault}.json")]
+        upstreams[f"up_{fault}"] = {"command": sys.executable, "args": listing, "message_bytes": 100_000}
+    async with stdio_model(write_manifest(folder, upstreams)) as model:
+        yield model
+
+
+@pytest.mark.parametrize(("fault", "code", "state", "told"), FAULTS, ids=[row[0] for row in FAULTS])
+async def test_fault_costs_its_own_call_alone(
+    faulty: Model, fault: str, code: str, state: str, told: str
+) -> None:
+    answer = await faulty.run(
+        f"""
+try:
+    await up_{fault}.{fault}()
+except ToolError as error:
+    caught = [error.code, str(error)]
+caught, await waiting.double(number=4)
+"""
+    )
+    assert answer["result"][0][0] == code, answer
+    assert told in answer["result"][0][1]
+    assert answer["result"][1] == 8
+    assert [call["state"] for call in answer["calls"]] == [state, "done"]
+
+
+@pytest.mark.parametrize("fault", ["write_no_json", "write_too_much", "flood"])
+async def test_upstream_that_was_cut_off_is_named_with_the_reason(faulty: Model, fault: str) -> None:
+    """Its circuit is open for some seconds. Whether the call is sent then or not, the reason is told."""
+    error = (await faulty.run(f"await up_{fault}.{fault}()"))["error"]
+    assert error["code"] in ("upstream_answer", "circuit_open"), error
+    assert "it sent" in error["message"]
+    notices = (await faulty.search())["notices"]
+    assert any(f"up_{fault}" in notice and "it sent" in notice for notice in notices), notices

@@ -1,7 +1,7 @@
 """An MCP server that lists what a file says: `listing_server.py FILE`, a JSON list of tools. Each call is noted.
 
-Tools answer their arguments; `environ` answers the variable KEY, `fail` an error that repeats it. It is written without
-an SDK, which would take a second to import at each of the many starts.
+Tools answer their arguments; `environ` answers the variable KEY, `fail` an error that repeats it, those of FAULTS do
+worse. It is written without an SDK, which would take a second to import at each of the many starts.
 """
 
 import json
@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(sys.argv[1])
+FAULTS = {
+    "crash": lambda: os._exit(7),
+    "write_no_json": lambda: print('{"jsonrpc": "2.0", oops}', flush=True),
+    "write_too_much": lambda: print(json.dumps("x" * 200_000), flush=True),
+    "flood": lambda: print('{"jsonrpc": "2.0", "method": "notifications/message"}\n' * 20_000, flush=True),
+}
 
 
 def initialize(params: Any) -> Any:
@@ -25,6 +31,8 @@ def list_tools(_: Any) -> Any:
 def call_tool(params: Any) -> Any:
     with FILE.with_suffix(".calls").open("a") as calls:
         calls.write(f"{params['name']}\n")
+    if params["name"] in FAULTS:
+        FAULTS[params["name"]]()
     key = os.environ.get("KEY", "")
     if params["name"] == "fail":
         return {"content": [{"type": "text", "text": f"refused {key}"}], "isError": True}
