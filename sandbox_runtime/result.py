@@ -46,6 +46,9 @@ class RunResult:
 UNKNOWN_VALUE: Final = "\x00"
 """Stands in the arguments of a use for what only the running script knows."""
 
+FROM_RESULT: Final = "\x01"
+"""The same, of a value that may come from a result, which may be otherwise than it declares."""
+
 SPREAD: Final = "**"
 """The name of an argument that stands for any others."""
 

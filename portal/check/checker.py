@@ -24,7 +24,7 @@ from portal.library.function import Function
 from portal.library.library import Library
 from portal.library.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
-from sandbox_runtime.result import SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
+from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
 
 _MAX_NEAREST: Final = 8
 """Absent functions of one script for which the nearest are looked for, which takes up to 0.1 s each."""
@@ -126,7 +126,14 @@ def _known(value: Json) -> Json:
         return [_known(item) for item in value]
     if isinstance(value, dict):
         return {key: _known(item) for key, item in value.items()}
-    return UNKNOWN if value == UNKNOWN_VALUE else value
+    return UNKNOWN if value in (UNKNOWN_VALUE, FROM_RESULT) else value
+
+
+def _is_from_result(value: Json) -> bool:
+    """Whether a part of an argument may come from a result."""
+    if isinstance(value, list | dict):
+        return any(map(_is_from_result, value.values() if isinstance(value, dict) else value))
+    return bool(value == FROM_RESULT)
 
 
 _ARGUMENT: Final = re.compile(
@@ -137,6 +144,9 @@ _UNKNOWN_KEY: Final = re.compile(
 )
 _NO_ATTRIBUTE: Final = re.compile(r"^Object of type `(?:list\[)?(\w+)\]?` has no attribute `(\w+)`")
 _COROUTINE: Final = re.compile(r"^(?:Cannot subscript object|Object) of type `CoroutineType\[")
+_COROUTINE_USED: Final = re.compile(r"(\w+)(\([^()]*\))?(?:\[[^\[\]]*\]|\.\w+)?")
+_METHODS: Final = frozenset(name for kind in (dict, list, str, int, float) for name in dir(kind))
+"""Methods that some value of JSON has: a result may be another one than it declares."""
 _KEYWORD: Final = re.compile(r"(\w+)\s*=")
 _ASSIGNED: Final = re.compile(r"\s*\]\s*[-+*/|&]?=(?!=)")
 _TYPED_DICT: Final = re.compile(r"^(?:class (\w+)\(\w+.*\):|(\w+) = \w+\(\"\w+\", \{)$", re.MULTILINE)
@@ -175,7 +185,7 @@ class TypeFindings:
         modules = (library.module(name) for name in prepared.names & library.namespaces.keys())
         self._typed_dicts = {
             first or second for module in modules for first, second in _TYPED_DICT.findall(module)
-        }
+        }.difference(re.findall(r"^\s*class (\w+)", prepared.source, re.MULTILINE))
 
     def diagnostics(self, findings: Iterable[Finding]) -> Iterator[Diagnostic]:
         readers = {
@@ -183,16 +193,27 @@ class TypeFindings:
             "invalid-typed-dict-key": self._key,
             "missing-attribute": self._attribute,
         }
+        is_told = any(problem.code == "not_awaited" for problem in self._prepared.problems)
         for finding in findings:
             if _COROUTINE.match(finding.message):
-                yield self._told(
-                    finding, "a call is used as its value without being awaited", _AWAIT, "not_awaited"
-                )
+                if not is_told:
+                    yield from self._coroutine(finding)
             elif finding.rule in readers:
                 yield from readers[finding.rule](finding)
 
     def _told(self, finding: Finding, message: str, hint: str, code: str) -> Diagnostic:
         return Diagnostic(finding.line, message, hint, finding.line in self._prepared.certain, code)
+
+    def _coroutine(self, finding: Finding) -> Iterator[Diagnostic]:
+        """A coroutine that is used as its value, by a name that is bound once: ty knows one type of a name."""
+        used = _COROUTINE_USED.fullmatch(self._lines[finding.line - 1], finding.column, finding.end_column)
+        if used is None:
+            return
+        bindings = re.findall(rf"(?<![\w.]){used[1]}\s*(?::[^=\n]*)?:?=(?!=)", self._prepared.source)
+        others = re.search(rf"(?:\bfor\b.*|\bas\s+){used[1]}\b", self._prepared.source)
+        if len(bindings) <= 1 and (bindings or used[2]) and not others:
+            message = f"{used[1]}{used[2] or ''} is used as a value, and was not awaited"
+            yield self._told(finding, message, _AWAIT, "not_awaited")
 
     def _key(self, finding: Finding) -> Iterator[Diagnostic]:
         """A field that a result does not declare: a notice, because results may hold more than they declare."""
@@ -205,10 +226,12 @@ class TypeFindings:
 
     def _attribute(self, finding: Finding) -> Iterator[Diagnostic]:
         matched = _NO_ATTRIBUTE.match(finding.message)
-        if matched is not None and matched[1] in self._typed_dicts:
-            hint = "Write len(...)." if matched[2] == "length" else f'Write ["{matched[2]}"].'
-            message = f"{matched[1]} is plain data: it has no attribute {matched[2]!r}"
-            yield self._told(finding, message, hint, "unknown_field")
+        is_called = self._lines[finding.end_line - 1][finding.end_column :].lstrip().startswith("(")
+        if matched is None or matched[1] not in self._typed_dicts or (is_called and matched[2] in _METHODS):
+            return
+        hint = "Write len(...)." if matched[2] == "length" else f'Write ["{matched[2]}"].'
+        message = f"{matched[1]} is plain data: it has no attribute {matched[2]!r}"
+        yield self._told(finding, message, hint, "unknown_field")
 
     def _argument(self, finding: Finding) -> Iterator[Diagnostic]:
         """An argument whose type cannot fit. What is written out was held against the schema without ty."""
@@ -229,7 +252,10 @@ class TypeFindings:
         wanted, found = self._kinds(matched[2]), self._kinds(matched[3])
         if wanted and found and found.isdisjoint(kind for each in wanted for kind in _FITTING[each]):
             message = f"{function.qualified}: {keyword[1]} is {matched[3].rstrip('*')}, not {matched[2]}"
-            yield self._told(finding, message, function.signature, "invalid_arguments")
+            is_certain = finding.line in self._prepared.certain and not _is_from_result(
+                use.arguments[keyword[1]]
+            )
+            yield Diagnostic(finding.line, message, function.signature, is_certain, "invalid_arguments")
 
     def _use(self, function: str, finding: Finding, keyword: str) -> LibraryUse | None:
         """The call that an argument belongs to."""

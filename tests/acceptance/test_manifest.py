@@ -236,7 +236,9 @@ def test_audit_log_has_every_call_and_shows_what_was_done_to_it(tmp_path: Path) 
         server={"check": "off"},
         audit={"to": "audit.jsonl"},
     )
-    portal("run", "-", "--config", str(manifest), stdin="await up.read(path='secret')\nawait up.write(path='x')")
+    portal(
+        "run", "-", "--config", str(manifest), stdin="await up.read(path='secret')\nawait up.write(path='x')"
+    )
     log = tmp_path / "audit.jsonl"
     lines = log.read_text().splitlines(keepends=True)
     events = [json.loads(line)["event"] for line in lines]

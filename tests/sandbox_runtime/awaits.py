@@ -250,6 +250,69 @@ async with asyncio.TaskGroup() as tg:
         tg.create_task(fetch(name, git.f(x=name)))
 results["a"]["x"]
 ---
+from itertools import islice
+calls = iter([git.f(x=x) for x in range(5)])
+while some := list(islice(calls, 2)): await asyncio.gather(*some)
+---
+from collections import namedtuple
+Job = namedtuple("Job", "name call")
+jobs = [Job("a", git.f(x=1))]
+[await job.call for job in jobs]
+---
+from asyncio import gather as together
+calls = [git.f(x=1), git.f(x=2)]
+await together(*calls)
+---
+both = asyncio.gather
+await both(git.f(x=1), git.f(x=2))
+---
+async def each(**calls): return await asyncio.gather(*calls.values())
+await each(a=git.f(x=1), b=git.f(x=2))
+---
+async def build(): return [git.f(x=x) for x in range(2)]
+await asyncio.gather(*(await build()))
+---
+class Limiter:
+    async def __call__(self, call): return await call
+limited = Limiter()
+await asyncio.gather(limited(git.f(x=1)), limited(git.f(x=2)))
+---
+await asyncio.gather(*[(lambda c: asyncio.wait_for(c, 5))(git.f(x=1))])
+---
+from functools import partial
+in_time = partial(asyncio.wait_for, timeout=5)
+await in_time(git.f(x=1))
+---
+async def main():
+    job = asyncio.Task(git.f(x=1))
+    return await job
+await main()
+---
+class Base:
+    def __init__(self, call): self.call = call
+class Job(Base):
+    async def run(self): return await self.call
+await Job(git.f(x=1)).run()
+---
+async def later(call=git.f(x=1)): return await call
+await later()
+---
+match [git.f(x=1)]:
+    case [call]: await call
+---
+async def start(): return git.f(x=1)
+call = await start()
+await call
+---
+def run(coro): return asyncio.wait_for(coro, 5)
+await run(git.f(x=1))
+---
+names = {git.f(x=1): "a"}
+for call, name in names.items(): await call
+---
+steps = {"run": lambda call: call}
+await steps["run"](git.f(x=1))
+---
 git = {"f": lambda x: x}
 git["f"](1)
 ---

@@ -1,57 +1,60 @@
 """Puts in the awaits that a script forgot, as text, and says so.
 
-Only the syntax is looked at. What is missed here says so when the value of the call is used (`calls.Call`).
+Only the syntax is looked at. A call gets its `await` if every place that its value may reach uses it as data. Where
+a place may await it, or is not known, the script stays as it is: a call that is used as data all the same says so when
+that happens (`calls.Call`).
 """
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from sandbox_runtime.guest.analysis.names import Names, last_name
 
-_AWAITING = frozenset(
-    """
-    gather wait wait_for shield create_task ensure_future as_completed run run_until_complete
-    run_coroutine_threadsafe isawaitable iscoroutine
-    """.split()  # noqa: SIM905
-)
-"""Functions and methods that await what they are given, or may."""
+_Use: TypeAlias = tuple[str, int]
+"""A name that a call goes by next, and in how many containers it lies there: 1 for an item of a list."""
 
-_KEEPING = frozenset(
-    """
-    list tuple set dict sorted reversed enumerate zip iter next map filter chain deque islice max min
-    append appendleft add extend insert setdefault update put put_nowait heappush heappop SimpleNamespace
-    """.split()  # noqa: SIM905
-)
-"""Functions and methods that return, or keep, what they are given."""
+_DATA: Final[_Use] = "", 0
+"""Used as the value that the function returns."""
 
-_CONTAINERS = (
-    ast.List,
-    ast.Tuple,
-    ast.Set,
-    ast.Dict,
-    ast.IfExp,
-    ast.BoolOp,
-    ast.BinOp,
-    ast.NamedExpr,
-    ast.keyword,
-)
-_MAKING = {
-    ast.ListComp: "elt",
-    ast.SetComp: "elt",
-    ast.GeneratorExp: "elt",
-    ast.DictComp: "value",
-    ast.Lambda: "body",
+_AWAITED: Final[_Use] = "", 1
+"""Awaited, or given to what may await it."""
+
+_MAX_DEPTH: Final = 4
+
+_READING: Final = frozenset("print str repr format len int float bool abs round isinstance range".split())  # noqa: SIM905
+"""Builtins that use their arguments as data."""
+
+_KEEPING: Final = {
+    **dict.fromkeys(("list", "tuple", "set", "dict", "sorted", "reversed", "iter"), 0),
+    **dict.fromkeys(("enumerate", "zip"), 1),
+    **dict.fromkeys(("next", "max", "min"), -1),
 }
-_USING = (
-    *(ast.Expr, ast.Subscript, ast.Attribute, ast.For, ast.AsyncFor, ast.comprehension, ast.FormattedValue),
-    *(ast.Compare, ast.UnaryOp, ast.BinOp, ast.If, ast.While),
+"""Builtins that iterate over their arguments, and in how many more containers the items lie in what they return."""
+
+_STORING: Final = {
+    **dict.fromkeys(("append", "appendleft", "add", "insert", "setdefault"), 1),
+    **dict.fromkeys(("extend", "update"), 0),
+}
+"""Methods that keep their arguments in their container, and in how many more containers these lie then."""
+
+_TAKING: Final = {
+    **dict.fromkeys(("get", "pop", "popleft"), -1),
+    **dict.fromkeys(("values", "copy"), 0),
+    "items": 1,
+}
+"""Methods that return what lies in their container, and in how many more containers."""
+
+_OF_COROUTINES: Final = frozenset({"send", "throw", "close"})
+
+_AWAITING_MODULES: Final = frozenset(
+    """
+    asyncio collections contextlib copy functools inspect itertools more_itertools operator queue types weakref
+    """.split()  # noqa: SIM905
 )
-_READ: tuple[type[ast.AST], ...] = (
-    *(ast.Await, ast.Call, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr),
-    *(ast.For, ast.AsyncFor, ast.comprehension, ast.Return, ast.Yield),
-)
+"""Modules whose functions await what they are given, or return it."""
+
 _REMEDIES = {
     "a lambda": "Use an `async def`.",
     "a generator expression": "Use a list comprehension.",
@@ -59,8 +62,6 @@ _REMEDIES = {
 }
 _MAX_NOTICES = 5
 _MAX_CALLS = 3  # named in one notice
-_Value: TypeAlias = str | ast.expr
-"""Where a value may come from: a name of the script, or a call of the library."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,7 @@ class ForgottenCall:
     barrier: str = ""
     """Where it stands and no `await` may: "a lambda"."""
     is_used: bool = True
-    """Whether its value is used where it stands; else somebody may await it whom the syntax does not show."""
+    """Whether its value is used as data."""
 
     @property
     def remedy(self) -> str:
@@ -80,10 +81,10 @@ class ForgottenCall:
 
 
 def forgotten_calls(names: Names) -> list[ForgottenCall]:
-    """The library calls that nothing awaits.
+    """The library calls that certainly nothing awaits.
 
-    A call is awaited where it stands, gathered or made a task, also by way of variables, containers and functions of
-    the script's own. Variables of one name are taken for one: at worst an `await` that is missing stays so.
+    A call is followed through variables, attributes, containers and the script's own functions. Variables of one name
+    are taken for one: at worst an `await` that is missing stays so.
     """
     calls = {
         node: ".".join(path[1:])
@@ -92,120 +93,247 @@ def forgotten_calls(names: Names) -> list[ForgottenCall]:
     }
     if all(isinstance(names.parents[node], ast.Await) for node in calls):
         return []
-    awaited = _Awaited(names, calls).values
+    flow = _Flow(names, calls)
     return [
-        ForgottenCall(node, function, _barrier(names, node), isinstance(names.parents[node], _USING))
+        ForgottenCall(node, function, _barrier(names, node), _DATA in uses)
         for node, function in calls.items()
-        if node not in awaited
+        if _AWAITED not in (uses := flow.uses_of(node))
     ]
 
 
-class _Awaited:
-    """All that a script awaits, where it stands or by the names it goes by."""
+class _Flow:
+    """Where the values of a script's library calls go."""
 
-    def __init__(self, names: Names, calls: Iterable[ast.Call]) -> None:
+    def __init__(self, names: Names, calls: Mapping[ast.Call, str]) -> None:
         self._names = names
-        self._calls = frozenset(calls)
-        self._links: dict[str, set[_Value]] = {}
-        self._own: dict[str, list[list[str]]] = {}
-        for definition in names.all_of(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
-            self._own.setdefault(definition.name, []).append(_positional(definition))
-        self.values: set[_Value] = set()
-        for node in names.all_of(*_READ):
-            self._read(node)
-        todo = list(self.values)
-        while todo:
-            value = todo.pop()
-            new = self._links.get(value, set()) - self.values if isinstance(value, str) else set()
-            self.values |= new
-            todo += new
+        self._calls = calls
+        self._loads: dict[str, list[ast.expr]] = {}
+        """Where each name is read; that of an attribute begins with a dot, that of a coroutine ends with `()`."""
+        for node in (*names.all_of(ast.Name), *names.all_of(ast.Attribute)):
+            if isinstance(node.ctx, ast.Load):
+                key = node.id if isinstance(node, ast.Name) else f".{node.attr}"
+                self._loads.setdefault(key, []).append(node)
+        for awaited in names.all_of(ast.Await):
+            if isinstance(awaited.value, ast.Call):
+                self._loads.setdefault(f"{last_name(awaited.value.func)}()", []).append(awaited)
+        self._own: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
+        for definition in names.all_of(ast.FunctionDef, ast.AsyncFunctionDef):
+            self._own.setdefault(definition.name, []).append(definition)
+        self._imported = set(_imported(names))
+        self._known: dict[_Use, frozenset[_Use]] = {}
 
-    def _read(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Await):
-            self.values |= self._values(node.value)
-        elif isinstance(node, ast.Call) and node not in self._calls:
-            self._read_call(node)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                self._link(target, node.value)
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
-            self._link(node.target, node.value)
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and node.iter not in self._calls:
-            self._link(node.target, node.iter)
-        elif isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
-            function = self._names.scope(node).node
-            if isinstance(function, ast.FunctionDef) or isinstance(node, ast.Yield):
-                self._link(getattr(function, "name", ""), node.value)  # awaited where the function is called
-
-    def _read_call(self, node: ast.Call) -> None:
-        name = last_name(node.func)
-        if name in _AWAITING:
-            self.values |= self._values(*node.args, *node.keywords)
-        elif name in _KEEPING and isinstance(node.func, ast.Attribute):
-            for argument in (*node.args, *node.keywords):
-                self._link(node.func.value, argument)
-        for positional in self._own.get(name, ()):
-            for index, argument in enumerate(node.args):
-                for parameter in positional[index : index + 1] or positional[-1:]:
-                    self._link(parameter, argument)
-        for keyword in node.keywords:
-            self._link(keyword.arg or "", keyword.value)
-
-    def _link(self, target: str | ast.expr, value: ast.AST) -> None:
-        """Note that whoever awaits the target awaits what the value is made of."""
-        for name in [target] if isinstance(target, str) else self._values(target):
-            if isinstance(name, str):
-                self._links.setdefault(name, set()).update(self._values(value))
-
-    def _values(self, *nodes: ast.AST) -> set[_Value]:
-        """What values are made of, without what they are only computed with."""
-        found: set[_Value] = set()
-        todo = [*nodes]
-        while todo:
-            part = todo.pop()
-            if part in self._calls:
-                found.add(part)
-            elif isinstance(part, ast.Name):
-                found.add(part.id)
-            elif isinstance(part, ast.Attribute):
-                found.add(part.attr)
-            elif isinstance(part, (ast.Subscript, ast.Starred, ast.Await)):
-                todo += [] if part.value in self._calls else [part.value]  # a part of its result is no call
-            elif isinstance(part, ast.Call):
-                todo += self._passed(part)
-            elif type(part) in _MAKING:
-                todo.append(getattr(part, _MAKING[type(part)]))
-            elif isinstance(part, _CONTAINERS):
-                todo += ast.iter_child_nodes(part)
+    def uses_of(self, call: ast.Call) -> set[_Use]:
+        """_DATA and _AWAITED, as far as its value is used so."""
+        found: set[_Use] = set()
+        for use in set(self._follow(call, 0)):
+            found |= {use} if use in (_DATA, _AWAITED) else self._uses_of_name(use)
         return found
 
-    def _passed(self, call: ast.Call) -> list[ast.AST]:
-        """What a call that is not of the library may return: what it is given, or what its object holds."""
-        name = last_name(call.func)
-        passed: list[ast.AST] = [call.func]
-        if isinstance(call.func, ast.Attribute):
-            held = call.func.value
-            passed += [] if held in self._calls or getattr(held, "id", "") in ("self", "cls") else [held]
-        if name == "map":
-            passed += call.args[:1]
-        elif name in _KEEPING or name in _AWAITING:
-            is_awaiting = name in _AWAITING
-            passed += [argument for argument in call.args if is_awaiting or argument not in self._calls]
-            passed += call.keywords
-        return passed
+    def _uses_of_name(self, name: _Use) -> frozenset[_Use]:
+        if name not in self._known:
+            found: set[_Use] = set()
+            todo, seen = [name], {name}
+            while todo:
+                key, depth = todo.pop()
+                for load in self._loads.get(key, ()):
+                    for use in self._follow(load, depth):
+                        if use in (_DATA, _AWAITED):
+                            found.add(use)
+                        elif use not in seen:
+                            seen.add(use)
+                            todo.append(use)
+                if _AWAITED in found:
+                    break
+            self._known[name] = frozenset(found)
+        return self._known[name]
+
+    def _follow(self, node: ast.AST, depth: int) -> Iterator[_Use]:
+        """The uses of a value that lies in `depth` containers in what an expression evaluates to."""
+        while 0 <= depth <= _MAX_DEPTH:
+            child, node = node, self._names.parents[node]
+            if isinstance(node, ast.NamedExpr):
+                yield from _stored(node.target, depth)
+            outer = self._outer(node, child, depth)
+            if outer is None:
+                yield from self._end(node, child, depth)
+                return
+            node, depth = outer
+        yield _AWAITED
+
+    def _outer(self, node: ast.AST, child: ast.AST, depth: int) -> tuple[ast.AST, int] | None:
+        """The expression that holds the value next, and in how many containers; None where it ends."""
+        if isinstance(node, _HOLDING):
+            is_kept = self._unpacked(node, child) is None and child not in _keys(node)
+            return (node, depth + 1) if is_kept else None
+        if isinstance(node, (ast.BoolOp, ast.NamedExpr, ast.keyword)):
+            return node, depth
+        if isinstance(node, ast.IfExp):
+            return (node, depth) if child is not node.test else None
+        return self._taken(node, child, depth) if depth else None
+
+    def _taken(self, node: ast.AST, child: ast.AST, depth: int) -> tuple[ast.AST, int] | None:
+        """The same of a part that is taken from a container."""
+        if isinstance(node, ast.BinOp):
+            return node, depth
+        if isinstance(node, ast.Starred):
+            return node, depth - 1
+        if isinstance(node, ast.Subscript) and child is node.value:
+            return node, depth - (0 if isinstance(node.slice, ast.Slice) else 1)
+        if isinstance(node, ast.Attribute) and node.attr in _TAKING:
+            call = self._names.parents[node]
+            return (call, depth + _TAKING[node.attr]) if isinstance(call, ast.Call) else None
+        if isinstance(node, ast.Call) and child is not node.func and self._is_builtin(node.func):
+            more = _KEEPING.get(last_name(node.func))
+            return (node, depth + more) if more is not None else None
+        return None
+
+    def _end(self, node: ast.AST, child: ast.AST, depth: int) -> Iterator[_Use]:
+        """The uses of a value where no expression holds it any more."""
+        if isinstance(node, ast.Call):
+            yield from self._passed(node, child, depth)
+        elif (targets := self._targets(node, child, depth)) is not None:
+            for target, deep in targets:
+                yield from _stored(target, deep)
+        elif isinstance(node, ast.Return):
+            function = self._names.scope(node).node
+            if isinstance(function, ast.AsyncFunctionDef) and not depth:
+                yield f"{function.name}()", depth
+            else:
+                yield _DATA if isinstance(function, ast.Module) else _AWAITED
+        elif isinstance(node, ast.Attribute) and (depth or _is_of_coroutine(node.attr)):
+            if node.attr not in _STORING:
+                yield _AWAITED
+        elif isinstance(node, (ast.Match, ast.withitem)):
+            yield _DATA if child in self._calls else _AWAITED
+        else:
+            yield _DATA if isinstance(node, _USING) else _AWAITED
+
+    def _targets(self, node: ast.AST, child: ast.AST, depth: int) -> list[tuple[ast.expr, int]] | None:
+        """What a value is assigned to, and in how many containers it lies there; None if it is not."""
+        if isinstance(node, ast.Assign):
+            return [(target, depth) for target in node.targets]
+        if isinstance(node, ast.AnnAssign) or (isinstance(node, ast.AugAssign) and depth):
+            return [(node.target, depth)]
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and child is node.iter and depth:
+            return [(node.target, depth - 1)]
+        target = self._unpacked(node, child) if isinstance(node, _HOLDING) else None
+        return None if target is None else [(target, depth)]
+
+    def _passed(self, call: ast.Call, child: ast.AST, depth: int) -> Iterator[_Use]:
+        """The uses of a value that is an argument of a call, or what is called."""
+        name, function = last_name(call.func), call.func
+        if child is function:
+            yield _AWAITED if depth else _DATA
+        elif name in self._own and self._is_own(function):
+            for definition in self._own[name]:
+                yield _parameter(definition, call, child, depth)
+        elif isinstance(function, ast.Attribute) and name in _STORING:
+            more = 1 if isinstance(child, ast.keyword) else _STORING[name]
+            yield from _stored(function.value, depth + more) if depth or more else (_DATA,)
+        else:
+            yield _DATA if self._reads(call, depth) else _AWAITED
+
+    def _reads(self, call: ast.Call, depth: int) -> bool:
+        """Whether a call certainly uses its arguments as data."""
+        root, name = call.func, last_name(call.func)
+        if self._is_builtin(root):
+            return name in _READING or (name in _KEEPING and not depth)
+        while isinstance(root, (ast.Attribute, ast.Await)):
+            root = root.value
+        is_imported = isinstance(root, ast.Name) and root.id in self._imported and not depth
+        is_of_data = isinstance(root, (ast.Constant, ast.JoinedStr)) or root in self._calls
+        return call in self._calls or is_imported or is_of_data
+
+    def _is_own(self, function: ast.expr) -> bool:
+        """Whether a function of that name is the script's own: what another object's method does, nobody knows."""
+        is_method = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") in (
+            "self",
+            "cls",
+        )
+        return is_method or (isinstance(function, ast.Name) and self._names.function(function) is None)
+
+    def _is_builtin(self, function: ast.expr) -> bool:
+        return isinstance(function, ast.Name) and not self._names.is_bound(function)
+
+    def _unpacked(self, node: ast.AST, child: ast.AST) -> ast.expr | None:
+        """The target of `a, b = f(), g()` that a part of the right side is assigned to."""
+        assignment = self._names.parents[node]
+        if not isinstance(node, (ast.Tuple, ast.List)) or not isinstance(assignment, ast.Assign):
+            return None
+        target = assignment.targets[0]
+        names = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+        is_spread = any(isinstance(part, ast.Starred) for part in (*names, *node.elts))
+        if len(assignment.targets) > 1 or len(names) != len(node.elts) or is_spread:
+            return None
+        return names[node.elts.index(child)] if isinstance(child, ast.expr) else None
 
 
-def _positional(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[str]:
-    """What the arguments of a call are called in what it calls; all that are too many have the last name."""
-    if isinstance(definition, ast.ClassDef):
-        for part in definition.body:
-            if isinstance(part, ast.FunctionDef) and part.name == "__init__":
-                return _positional(part)
-        fields = [part.target for part in definition.body if isinstance(part, ast.AnnAssign)]
-        return [name.id for name in fields if isinstance(name, ast.Name)]
+_HOLDING: Final = (
+    *(ast.List, ast.Set, ast.Tuple, ast.Dict),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+_USING: Final = (
+    *(ast.Expr, ast.Subscript, ast.Attribute, ast.FormattedValue, ast.Starred, ast.IfExp, ast.UnaryOp),
+    *(ast.For, ast.AsyncFor, ast.comprehension, ast.If, ast.While, ast.Assert, ast.AugAssign),
+    *(ast.Compare, ast.BinOp),
+)
+"""What an expression may stand in where its value is used as data."""
+
+
+def _keys(node: ast.AST) -> list[ast.expr | None]:
+    if isinstance(node, ast.DictComp):
+        return [node.key]
+    return node.keys if isinstance(node, ast.Dict) else []
+
+
+def _is_of_coroutine(attribute: str) -> bool:
+    return attribute in _OF_COROUTINES or attribute.startswith("__")
+
+
+def _stored(target: ast.expr, depth: int) -> Iterator[_Use]:
+    """The names of what a value in so many containers is assigned to."""
+    if isinstance(target, ast.Name):
+        yield target.id, depth
+    elif isinstance(target, ast.Attribute):
+        yield f".{target.attr}", depth
+    elif isinstance(target, (ast.Subscript, ast.Starred)):
+        yield from _stored(target.value, depth + 1)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        if depth == 0:
+            yield _DATA
+        for part in target.elts if depth else ():
+            yield from _stored(part, depth - 1)
+    else:
+        yield _AWAITED
+
+
+def _parameter(
+    definition: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, child: ast.AST, depth: int
+) -> _Use:
+    """What an argument is called in a function of the script."""
     given = definition.args
-    names = [each.arg for each in (*given.posonlyargs, *given.args, given.vararg) if each is not None]
-    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+    positional = [each.arg for each in (*given.posonlyargs, *given.args)]
+    if positional[:1] in (["self"], ["cls"]):
+        del positional[0]
+    if isinstance(child, ast.keyword):
+        if child.arg in (*positional, *(each.arg for each in given.kwonlyargs)):
+            return child.arg or "", depth
+        return (given.kwarg.arg, depth + 1) if given.kwarg and child.arg else _AWAITED
+    index = call.args.index(child) if isinstance(child, ast.expr) else 0
+    if any(isinstance(argument, ast.Starred) for argument in call.args[: index + 1]):
+        return _AWAITED
+    if index < len(positional):
+        return positional[index], depth
+    return (given.vararg.arg, depth + 1) if given.vararg else _AWAITED
+
+
+def _imported(names: Names) -> Iterator[str]:
+    """The names of modules, and of what is imported from them, that do not await what they are given."""
+    for alias in names.all_of(ast.alias):
+        statement = names.parents[alias]
+        module = statement.module if isinstance(statement, ast.ImportFrom) else alias.name
+        if (module or "").partition(".")[0] not in _AWAITING_MODULES:
+            yield alias.asname or alias.name.partition(".")[0]
 
 
 def _barrier(names: Names, node: ast.AST) -> str:

@@ -16,6 +16,9 @@ from sandbox_runtime.guest.values import clean
 UNKNOWN = "\x00"
 """Stands for a value in arguments that only the running script knows."""
 
+FROM_RESULT = "\x01"
+"""The same, of a value that may come from a result, which may be otherwise than it declares."""
+
 SPREAD = "**"
 """The name of an argument that stands for any others: `f(**options)`."""
 
@@ -40,6 +43,7 @@ class Usage:
         self._names = names
         self._inserted = {call.node for call in forgotten if not call.barrier}
         self._literals = _MAX_LITERALS
+        self._tainted = _tainted(names)
         texts = {node.value for node in names.all_of(ast.Constant) if isinstance(node.value, str)}
         self._texts = texts.union(*(text.split(".") for text in texts if len(text) < _MAX_TEXT_CHARS))
         asked = any(node.id in _ASK_FOR_KINDS for node in names.all_of(ast.Name))
@@ -89,13 +93,14 @@ class Usage:
             if isinstance(statement, ast.ImportFrom):
                 start = f"{statement.module}." if statement.module and not statement.level else "."
             path = self._names.library_path(tuple((start + name).removesuffix(".*").split("."))) or ()
-            is_absent = len(path) == 2 and path[1] not in self._names.namespaces
+            is_absent = len(path) == 2 and path[1] not in self._names.namespaces | self._names.known
             if (len(path) == 3 or is_absent) and not _is_special(path):
                 yield [path[1], "" if is_absent else path[2], alias.lineno, alias.lineno, None]
 
     def _unbound_calls(self) -> Iterator[list[Any]]:
-        if any(alias.name == "*" for alias in self._names.all_of(ast.alias)):
-            return  # nobody knows what it binds
+        binding = any(alias.name == "*" for alias in self._names.all_of(ast.alias))
+        if binding or any(node.id in _BINDING for node in self._names.all_of(ast.Name)):
+            return  # nobody knows what is bound
         for node in self._names.all_of(ast.Call):
             function = root = node.func
             while isinstance(root, ast.Attribute):
@@ -145,7 +150,7 @@ class Usage:
     def _value(self, node: ast.expr) -> Any:
         self._literals -= 1
         if self._literals < 0:
-            return UNKNOWN
+            return FROM_RESULT
         if isinstance(node, ast.Constant):
             return node.value if _is_plain(node.value) else UNKNOWN
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -158,7 +163,7 @@ class Usage:
             keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
             if all(isinstance(key, str) and _is_plain(key) for key in keys):
                 return {str(key): self._value(value) for key, value in zip(keys, node.values, strict=True)}
-        return UNKNOWN
+        return FROM_RESULT if _is_from_result(node, self._names, self._tainted) else UNKNOWN
 
     def _is_asked_for(self, use: list[Any]) -> bool:
         """Whether the script may ask first: `if hasattr(github, "search")`, `"jira" in dir(tools)`."""
@@ -226,23 +231,28 @@ class _Reach:
     def __init__(self, names: Names) -> None:
         self.lines: set[int] = set()
         self.typing: set[int] = set()
-        functions: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
-        for node in names.all_of(ast.FunctionDef, ast.AsyncFunctionDef):
-            functions.setdefault(node.name, []).append(node)
+        functions = set(names.all_of(ast.FunctionDef, ast.AsyncFunctionDef))
+        classes = {part: owner.name for owner in names.all_of(ast.ClassDef) for part in owner.body}
+        defined = {function.name for function in functions} | {*classes.values()}
         module = names.module.node
         assert isinstance(module, ast.Module)
         self._block(module.body)
         mentions: dict[str, set[int]] = {}
         for node in names.all_of(ast.Name, ast.Attribute) if functions else ():
             name = node.id if isinstance(node, ast.Name) else node.attr
-            if name in functions:
+            if name in defined and (isinstance(node, ast.Name) or names.path(node) is None):
                 mentions.setdefault(name, set()).add(node.lineno)
-        while called := [
-            name
-            for name in functions
-            if name.startswith("__") or not self.lines.isdisjoint(mentions.get(name, ()))
-        ]:
-            for function in [each for name in called for each in functions.pop(name)]:
+
+        def is_reached(name: str) -> bool:
+            return name.startswith("__") or not self.lines.isdisjoint(mentions.get(name, ()))
+
+        while called := {
+            function
+            for function in functions
+            if is_reached(function.name) and is_reached(classes.get(function, "__main__"))
+        }:
+            functions -= called
+            for function in called:
                 self._block(function.body)
 
     def _block(self, statements: Iterable[ast.stmt]) -> None:
@@ -277,6 +287,52 @@ class _Reach:
             self.lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
+def _tainted(names: Names) -> frozenset[str]:
+    """The names whose values may come from results of library calls."""
+    flows: dict[str, set[str]] = {}
+    tainted: set[str] = set()
+    for node in names.all_of(*_ASSIGNING):
+        value, targets = _assigned(node)
+        if value is None:
+            continue
+        bound = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        if _is_from_result(value, names, frozenset()):
+            tainted |= bound
+        for part in ast.walk(value):
+            if isinstance(part, ast.Name):
+                flows.setdefault(part.id, set()).update(bound)
+    todo = [*tainted]
+    while todo:
+        new = flows.get(todo.pop(), set()) - tainted
+        tainted |= new
+        todo += new
+    return frozenset(tainted)
+
+
+def _assigned(node: Any) -> tuple[ast.expr | None, list[ast.expr]]:
+    """What a statement assigns, and to what."""
+    if isinstance(node, ast.withitem):
+        return node.context_expr, [node.optional_vars] if node.optional_vars else []
+    if isinstance(node, ast.Assign):
+        return node.value, node.targets
+    return getattr(node, "iter", None) or node.value, [node.target]
+
+
+def _is_from_result(value: ast.expr, names: Names, tainted: frozenset[str]) -> bool:
+    for part in ast.walk(value):
+        if isinstance(part, ast.Await) or (isinstance(part, ast.Name) and part.id in tainted):
+            return True
+        if isinstance(part, ast.Call) and names.function(part.func) is not None:
+            return True
+    return False
+
+
+_ASSIGNING = (
+    *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr),
+    *(ast.For, ast.AsyncFor, ast.comprehension, ast.withitem),
+)
+
+
 def _is_special(path: tuple[str, ...]) -> bool:
     """Whether it is about a module itself: `github.__name__`."""
     return any(part.startswith("__") for part in path[1:])
@@ -290,6 +346,9 @@ def _is_plain(value: object) -> bool:
         return math.isfinite(value)
     return value is None or (isinstance(value, int) and abs(value) < _EXACT_INTEGERS)
 
+
+_BINDING = frozenset({"builtins", "exec", "globals", "locals", "vars"})
+"""By which a script may bind names that its syntax does not show."""
 
 _ASK_FOR_KINDS = frozenset({"callable", "getattr", "hasattr", "isinstance", "type"})
 

@@ -7,15 +7,17 @@ and each of `wrong.txt` failed. A line `%%` stands between two scripts, `----` b
 import gzip
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from manifests.json_value import Json
 from portal.check.checker import Checker, Diagnostic, open_checker
 from portal.library.library import Library, LibrarySource
 from tests.portal.check.small_library import prepared, snapshot, stubs
-from tests.portal.library.test_recorded_registries import RECORDED, registry
+from upstreams.tools import RecordedTool
+
+RECORDED = Path(__file__).parents[4] / "shared" / "data" / "registries.jsonl.gz"
 
 pytestmark = [
     pytest.mark.anyio,
@@ -42,7 +44,19 @@ def sources() -> Iterator[LibrarySource]:
     with gzip.open(RECORDED, "rt") as lines:
         for row in map(json.loads, lines):
             if row["server"] in SERVERS:
-                yield replace(registry(row), namespace=SERVERS[row["server"]])
+                tools = [recorded(tool) for tool in row["tools"]]
+                yield LibrarySource(row["server"], SERVERS[row["server"]], row["description"], tools)
+
+
+def recorded(tool: Json) -> RecordedTool:
+    return RecordedTool(
+        name=tool["name"],
+        description=tool.get("description") or "",
+        input_schema=tool["inputSchema"],
+        output_schema=tool.get("outputSchema"),
+        annotations=tool.get("annotations") or {},
+        title=tool.get("title"),
+    )
 
 
 @pytest.fixture(scope="module")
