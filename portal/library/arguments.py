@@ -175,10 +175,16 @@ def listing(values: Iterable[Json]) -> str:
 
 
 def nearest_error(error: SchemaError) -> SchemaError:
-    """Of alternatives that all fail, what the one says that came nearest, if it got to look into the value."""
+    """Of alternatives that all fail, what the one says that came nearest, if it got to look into the value.
+
+    An alternative that has no constant of the value's, such as another `kind`, was not meant.
+    """
     while error.validator == "anyOf" and error.context:
-        nearest = max(error.context, key=lambda each: len(each.path))
-        if not nearest.path and len(error.validator_value) > 1:
+        constants = {each.schema_path[0] for each in error.context if each.validator == "enum" and each.path}
+        meant = [each for each in error.context if each.schema_path[0] not in constants]
+        is_one = len({each.schema_path[0] for each in meant}) == 1
+        nearest = max(meant or error.context, key=lambda each: len(each.path))
+        if not nearest.path and len(error.validator_value) > 1 and not (is_one and constants):
             break
         error = nearest
     return error

@@ -306,14 +306,25 @@ def _absence_notices(
         why = "quarantined" if decision.code == "quarantined" else "not granted to scripts"
         rule = f"{decision.rule} ({decision.where}). {decision.grant}".strip()
         yield f"{qualified} exists but is {why}: {rule}"
-    if not query or functions or withheld or _is_about_portal(query):
+    if not query or withheld or _is_about_portal(query) or (functions and not _is_absent(query, functions)):
         return
     near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
     if near:
         so_far = "" if is_complete else " so far"
         yield f"nothing is called {query!r}{so_far}; nearest: {', '.join(near)}"
-    else:
+    elif not functions:
         yield _NOTHING if is_complete else _NOTHING_YET
+
+
+def _is_absent(query: str, functions: Sequence[Function]) -> bool:
+    """Whether a function's whole name was asked for, `tickets.get_isue`, and is none of those found."""
+    asked = asked_name(query)
+    found = {
+        name.casefold()
+        for each in functions
+        for name in (each.qualified, f"{each.upstream}.{each.tool}", each.tool)
+    }
+    return re.fullmatch(r"\w+(?:\.\w+)+", asked) is not None and asked not in found
 
 
 def _is_about_portal(query: str) -> bool:

@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import types
+import warnings
 from itertools import islice
 from typing import Any
 
@@ -97,7 +98,8 @@ class Interpreter:
         names = vars(builtins)
         # asyncio is there because gathering calls is what scripts are for, and its import is easily forgotten.
         names.update(asyncio=asyncio, ToolError=ToolError, portal=self._portal)
-        names.update(exit=sys.exit, quit=sys.exit)
+        names.update(exit=sys.exit, quit=sys.exit, input=_refuse_input)
+        warnings.showwarning = _show_warning  # type: ignore[assignment]  # it names no file and no line
         sys.modules["portal"] = self._portal
         sys.modules["__main__"] = self._main
         self.forget()
@@ -170,3 +172,15 @@ def _never_begun(variables: dict[str, Any]) -> list[str]:
         f"`{function}(...)` has not been awaited, so it has not run: it needs `await {function}(...)`"
         for function in islice(functions, 10)
     ]
+
+
+def _refuse_input(prompt: object = "") -> str:
+    raise EOFError("nobody can answer here: write the value into the script")
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object
+) -> None:
+    """Print a warning without files of ours, and without advice that nobody can follow here."""
+    place = f"{FILENAME}:{lineno}: " if filename == FILENAME else ""
+    sys.stderr.write(f"{place}{category.__name__}: {message}\n")

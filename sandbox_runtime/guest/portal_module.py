@@ -34,6 +34,9 @@ class PortalModule(types.ModuleType):
         self.__dict__["__calls"] = calls
         self.begin(0)
 
+    def __dir__(self) -> list[str]:
+        return self.__all__
+
     def begin(self, result_bytes: int) -> None:
         self.__dict__["__left"] = result_bytes
         self.__dict__["__used"] = 0

@@ -8,6 +8,7 @@ import datetime
 import decimal
 import enum
 import io
+import itertools
 import json
 import math
 import pathlib
@@ -24,6 +25,7 @@ MAX_DIGITS = 4_300
 
 _TOO_LONG = 10**MAX_DIGITS
 _MAX_DEPTH = 200
+_MAX_ITEMS = 1_000_000  # of what is no list: an iterator may have no end
 _MAX_NOTICES = 10
 _MAX_PLACES = 3  # named in one notice
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
@@ -212,7 +214,10 @@ def _form(value: Any) -> tuple[Any, str]:
             return convert(value)
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, "a dict"
-    return (list(value), "a list") if isinstance(value, collections.abc.Iterable) else (None, "")
+    if not isinstance(value, collections.abc.Iterable):
+        return None, ""
+    items = list(itertools.islice(value, _MAX_ITEMS + 1))
+    return (items, "a list") if len(items) <= _MAX_ITEMS else (None, "")  # it may have no end
 
 
 def _text_of(data: bytes) -> tuple[str, str]:

@@ -179,6 +179,21 @@ async def test_emitted_text_follows_the_answer(model: Model) -> None:
     assert texts[1:] == ["beside"]
 
 
+async def test_a_coroutine_that_nothing_awaits_is_told_without_files_of_the_portal(model: Model) -> None:
+    answer = await model.run("async def main(): print('hi')\nx = main()\ndel x\n")
+    assert "RuntimeWarning: coroutine 'main' was never awaited" in answer["stdout"]
+    assert "sandbox_runtime" not in answer["stdout"] and "tracemalloc" not in answer["stdout"]
+
+
+async def test_session_keeps_helpers_that_await_and_names_that_it_took_from_namespaces(model: Model) -> None:
+    helper = "async def safely(call):\n    try:\n        return await call\n    except ToolError:\n        return 'no'"
+    session = (await model.run(f"{helper}\nwaiting = 5", session="new"))["session"]
+    answer = await model.run(
+        "from tools import waiting\nawait safely(waiting.double(number=2))", session=session
+    )
+    assert answer["result"] == 4, answer
+
+
 class Wrote(NamedTuple):
     """A script as models write it, and what it is answered."""
 
@@ -286,6 +301,9 @@ WRITTEN = [
         "became a dict",
     ),
     failed("class Row: ...\nRow()", "not JSON"),
+    failed("import itertools\nitertools.count()", "not JSON"),
+    failed("input('Name? ')", "write the value into the script"),
+    Wrote("'emit' in dir(portal)", True),
     # The text of the script.
     Wrote("```python\nawait tickets.say(text='a')\n```", "a", "Markdown fence"),
     Wrote("Here it is:\n\n```py\nawait tickets.say(text='a')\n```\nDone.", "a", "Markdown fence"),

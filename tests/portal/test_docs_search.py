@@ -59,6 +59,15 @@ async def test_an_answer_has_these_fields(portal: Opened) -> None:
     assert answer["total"] > 1
 
 
+async def test_whole_name_that_is_not_there_is_told_also_beside_what_its_words_find(portal: Opened) -> None:
+    for query in ("issue_tracker.create_isue", "jira.create_issue"):
+        answer = await portal.search(query)
+        assert answer["functions"]
+        assert any(repr(query) in notice for notice in answer["notices"])
+    for query in ("issue_tracker.create_issue", "issue-tracker.list-issues", "create issue"):
+        assert (await portal.search(query))["notices"] == (await portal.search("list issues"))["notices"]
+
+
 @pytest.mark.parametrize("detail", ["brief", "full"])
 async def test_the_text_is_python(portal: Opened, detail: str) -> None:
     for query in ("", "issue", "strange", "issue_tracker.create_issue", "nothing_like_it"):
