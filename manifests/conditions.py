@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Annotated, Final, Self, TypeAlias
 from urllib.parse import unquote
 
@@ -153,22 +154,32 @@ def _says_type(schema: Json) -> bool:
 
 _MAX_CHARACTERS: Final = 4_096
 _MAX_DECODINGS: Final = 5
+_MAX_MARKS: Final = 30
+"""Combining marks in a row: the time that it takes to put them into order grows with the square of their number.
+
+Source: Unicode Standard Annex #15, Stream-Safe Text Format.
+"""
 
 
 def readings(text: str) -> list[str]:
     """A text as it is, and as it is after NFKC and percent-decoding, until neither changes it.
 
-    None of a text that leads elsewhere when it is read as a path, or that not all decode alike.
+    None of a text that leads elsewhere when it is read as a path, that not all decode alike, or in which it matters
+    what is done first: `%2f` and a combining mark may be a slash, or a letter.
     """
     found = [text]
     while len(found) <= _MAX_DECODINGS + 1 and not _is_detour(found[-1]):
+        last = found[-1]
+        normal = unicodedata.normalize("NFKC", last)
         try:
-            decoded = unquote(unicodedata.normalize("NFKC", found[-1]), errors="strict")
+            decoded = unquote(last, errors="strict")
         except UnicodeDecodeError:
             break
-        if decoded == found[-1]:
+        if normal == last == decoded:
             return found
-        found.append(decoded)
+        if last not in (normal, decoded):
+            break
+        found.append(normal if decoded == last else decoded)
     return []
 
 
@@ -183,7 +194,8 @@ def _may_end_otherwise(start: str, suffix: str) -> bool:
 
 _BREAKS: Final = re.compile(r"[\t\n\u2028\u2029]")
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_AUTHORITY: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
+_AUTHORITY: Final = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,40}://")
+"""Bounded, or each letter of a long name would be tried as a beginning."""
 _ENCODED: Final = re.compile(r"%[uU][0-9A-Fa-f]{4}")
 """What only some systems decode."""
 _SLASHES: Final = re.compile("[\\\\\u2044\u2215\u2216\u29f5\u29f8\u29f9]")
@@ -193,8 +205,17 @@ _SLASHES: Final = re.compile("[\\\\\u2044\u2215\u2216\u29f5\u29f8\u29f9]")
 def _is_detour(reading: str) -> bool:
     if len(reading) > _MAX_CHARACTERS or _CONTROLS.search(reading) or _ENCODED.search(reading):
         return True
+    runs = groupby(reading, _is_mark) if not reading.isascii() else ()
+    if any(is_mark and sum(1 for _ in run) > _MAX_MARKS for is_mark, run in runs):
+        return True
     segments = [*map(_segment, _AUTHORITY.sub("", _SLASHES.sub("/", reading), count=1).split("/"))]
     return "." in segments or not all(segments[1:-1])
+
+
+def _is_mark(character: str) -> bool:
+    return (
+        unicodedata.combining(character) > 0 or character in "\u0f73\u0f75\u0f81"
+    )  # which are two marks each
 
 
 def _segment(text: str) -> str:

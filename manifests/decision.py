@@ -83,7 +83,7 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
     if hints.destructive and (refusing := _refusing(sections, allowing)):
         return _destructive(manifest, refusing, names)
     conditions = tuple(group for section, found in both for group in section.conditions(names, hints, found))
-    budgets = tuple(each for section in sections for each in section.budgets if each.glob.restricts(names))
+    budgets = tuple(each for section in sections for each in section.budgets if rules.counts(each, names))
     first = allowing[0][0]
     return Decision("allow", _told(first), _place(manifest, first), conditions=conditions, budgets=budgets)
 
@@ -216,14 +216,18 @@ def unmatched_rules(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]
     """Rules of the file that mean none of the tools, and conditions on arguments that none of theirs has.
 
     `tools` has those of each upstream that has listed its tools. As long as one has not, nothing is told of patterns
-    that could mean a tool of it.
+    that could mean a tool of it: those that begin with the name of another one cannot.
     """
     for section in manifest.rules:
         names = [str(section.keys[1])] if section.keys[0] == "upstreams" else list(manifest.rules.upstreams)
         listed = [(name, tool) for name in names for tool in tools.get(name, ())]
         found = [*_unknown_arguments(manifest, section, listed), *_open_ends(section)]
-        if all(name in tools for name in names):
-            found += _unmatched(manifest, section, listed)
+        silent = [name for name in names if name not in tools]
+        found += (
+            each
+            for each in _unmatched(manifest, section, listed)
+            if not silent or manifest.rules.owner(_pattern_at(section, each[0])) in tools
+        )
         for keys, message, hint in found:
             place = manifest.places.get(keys)
             line, column = (place.line, place.column) if place else (None, None)
@@ -251,6 +255,14 @@ def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Ite
         is_of_fetch = is_of_portal and budget.glob.means_fetch
         if not is_of_fetch and not any(budget.glob.restricts(names) for names, _ in named):
             yield budget.keys, f"{budget.pattern!r} matches no tool", _HINT
+
+
+def _pattern_at(section: ToolSection, keys: KeyPath) -> str:
+    rules = (*section.allow, *section.deny)
+    patterns = {rule.keys: rule.glob.pattern for rule in rules} | {
+        each.keys: each.pattern for each in section.budgets
+    }
+    return patterns[keys]
 
 
 def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Slip]:

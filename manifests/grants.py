@@ -92,7 +92,7 @@ class NetworkGrant(Section):
     seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     """Seconds one fetch may take, redirects included (default 30). More is an error; it may have had its effect."""
     response_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = 5 * 1024 * 1024
-    """Bytes of one answer's body, decompressed (default 5242880, 5 MiB). More is an error in the script, not cut.
+    """Bytes of one answer's body (default 5242880, 5 MiB). More is an error in the script, not cut.
     limits.outcome_bytes bounds it in base64, too."""
 
     @model_validator(mode="after")

@@ -334,8 +334,13 @@ class Rules:
         Upstreams choose the names of their tools. One that calls its tool `files.read` must not be let in by
         an `allow` for `files.*`, which speaks of the upstream `files`.
         """
-        own = [name for name in names.granting if self._owner(name) in (None, names.upstream)]
+        own = [name for name in names.granting if self.owner(name) in (None, names.upstream)]
         return [rule for rule in section.allow if rule.fits(own, hints)]
+
+    def counts(self, budget: Budget, names: ToolNames) -> bool:
+        """Whether a call of a tool spends the budget. One called `mail.send` spends none of the upstream mail."""
+        is_own = budget.keys[0] == "upstreams" or self.owner(budget.pattern) in (None, names.upstream)
+        return is_own and budget.glob.restricts(names)
 
     def flow_against(self, sources: Collection[str], destination: str) -> tuple[KeyPath, str] | None:
         """The first rule against a call there after calls to `sources`, and the first of these that it means."""
@@ -344,7 +349,7 @@ class Rules:
                 return keys, min(meant)
         return None
 
-    def _owner(self, name: str) -> str | None:
+    def owner(self, name: str) -> str | None:
         """The upstream whose name or namespace a dotted name begins with; the longest one, if several do."""
         while (end := name.rfind(".")) > 0:
             name = name[:end]

@@ -314,9 +314,15 @@ class FileSink:
             # Half a line of a portal that ended while it wrote: what it was about was not done.
             size -= len(torn)
             os.ftruncate(file, size)
-        if last is not None and last.head.seq > self._head.seq:
+        # In a log that was written anew the chain goes on after the line that is known here: `verify` finds that.
+        if last is not None and last.head.seq > self._head.seq and self._is_head_there(file):
             self._head = last.head
         self._bytes = size
+
+    def _is_head_there(self, file: int) -> bool:
+        """Whether the line that was written last still stands where it was; in a file that is new to us none was."""
+        end = f'{self._head.digest}"}}\n'.encode()
+        return self._bytes == 0 or os.pread(file, len(end), self._bytes - len(end)) == end
 
 
 def _lock(file: int) -> None:

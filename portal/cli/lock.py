@@ -60,7 +60,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         report = {"file": path.name, "differences": told, "hash": hash_of(found)}
         accepted = [f"{each.pin.name}@{each.hash}" for each in chosen or ()]
         terminal.json({**report, "suspicious": [*map(str, odd)], "unreachable": silent, "accepted": accepted})
-    elif options.diff and found:
+    elif options.diff and _is_shown(found, is_whole=options.verbose):
         terminal.line("to accept all of this and nothing else:")
         terminal.line(f"    mcp-code-portal lock --accept '*@{hash_of(found)}'")
     elif chosen is not None and not options.diff:
@@ -96,8 +96,13 @@ def _show(
         terminal.line(f"{each.kind:<8}{each.pin.name}@{each.hash}")
         for line in each.definition() if is_whole else each.changes():
             terminal.line(f"    {line}")
-    if len(shown) < len(found):
-        terminal.line("the whole definitions: lock --diff --verbose")
+    if not _is_shown(found, is_whole=is_whole):
+        terminal.line("the whole definitions, and the command that accepts just these: lock --diff --verbose")
+
+
+def _is_shown(found: Sequence[Difference], *, is_whole: bool) -> bool:
+    """Whether all that would be accepted was shown: a tool's text steers the models that read it."""
+    return bool(found) and (is_whole or all(each.kind == "changed" for each in found))
 
 
 def _accepted(

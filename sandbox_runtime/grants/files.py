@@ -245,7 +245,9 @@ class Workspaces:
         elif grant.share in ("all", "tenant"):
             # One for all runs of a tenant: they have one quota.
             name = (tenant or NO_TENANT) if grant.share == "tenant" else ""
-            place = self._shared.setdefault(name, Place(self._folder / name, grant, self._where))
+            place = self._shared.setdefault(
+                name, Place(self._folder / name, grant, self._where, is_below=bool(name))
+            )
             told = grant.model_copy(update={"mode": "read"}) if to_read else grant
             yield FileService(told, partial(place.open, to_read=to_read), self._where, self._threads)
         else:
@@ -285,8 +287,12 @@ def _usable(grant: FileGrant, folder: Path) -> Path:
 class Place:
     """One folder, which is made when it is first used, and what it may hold. Everything blocks."""
 
-    def __init__(self, folder: Path, grant: FileGrant, where: Callable[[str], str]) -> None:
+    def __init__(
+        self, folder: Path, grant: FileGrant, where: Callable[[str], str], *, is_below: bool = False
+    ) -> None:
+        """`is_below` says that it is a folder in the workspace, not the workspace itself."""
         name = partial(limit_text, grant, where=where)
+        self._is_below = is_below
         self._folder = folder
         self._is_removed = False
         self._making = threading.Lock()
@@ -304,6 +310,8 @@ class Place:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             with suppress(OSError):  # whether it is there, its opening tells
                 self._folder.mkdir(mode=0o700)
+            if self._is_below and self._folder.is_symlink():  # it may lead to the manifest and its secrets
+                raise NotADirectoryError(errno.ENOTDIR, "it is a link")
             return Workspace(self._folder, quota, self._file_bytes, self._file_limit)
 
     def remove(self) -> None:

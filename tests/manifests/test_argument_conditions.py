@@ -53,6 +53,8 @@ def test_value_below_the_prefix_is_granted(load: Load, path: str) -> None:
         "reports/./x",
         "reports//x",
         "reports/%2e%2e/x",
+        "reports/..%2f\u0307x",  # a slash and a mark, or a letter with a dot
+        "reports/" + "\u0301\u0316" * 16,
         "reports/%252e%252e/x",
         "reports/..\\x",
         "reports/x\\..\\..\\y",
@@ -118,6 +120,7 @@ def test_url_that_leads_elsewhere_is_refused(load: Load, url: str) -> None:
         ("{suffix: '@example.com'}", "a.b+c@example.com", "a@evil.com,b@example.com"),
         ("{suffix: '@example.com'}", "a@example.com", "root;b@example.com"),
         ("{suffix: '@example.com'}", "a@example.com", "root%2Cb@example.com"),
+        ("{suffix: '@example.com'}", "a@example.com", "root%2c\u0327b@example.com"),
         ("{suffix: .md}", "a, b; c@d@e.md", "a, b; c@d@e"),
         ("{suffix: .example.com}", "a.b.example.com", "evil.example#.example.com"),
         ("{suffix: .example.com}", "a.b.example.com", "evil.example?.example.com"),

@@ -115,6 +115,21 @@ def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
     ]
 
 
+def test_pattern_that_names_an_upstream_is_reported_also_while_another_one_is_silent(load: Load) -> None:
+    rules = "{tools: {deny: [a.dlete, b.dlete, dlete]}}"
+    manifest = load(f"upstreams: {{a: {{command: x}}, b: {{command: x}}}}\ncapabilities: {rules}\n")
+    assert [
+        str(p)[:9] for p in (each.message for each in unmatched_rules(manifest, {"a": listed("get")}))
+    ] == ["'a.dlete'"]
+
+
+def test_tool_that_is_named_like_one_of_another_upstream_spends_none_of_its_budget(load: Load) -> None:
+    rules = "{tools: {budgets: [{tool: mail.send, calls: 1}]}}"
+    manifest = load(f"upstreams: {{mail: {{command: x}}, files: {{command: x}}}}\ncapabilities: {rules}\n")
+    assert ask(manifest, "mail", "send").budgets
+    assert not ask(manifest, "files", "mail.send").budgets
+
+
 @pytest.mark.parametrize(
     ("prefix", "is_open"),
     [

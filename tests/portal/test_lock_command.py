@@ -159,3 +159,4 @@ def test_first_lock_shows_a_table_and_whole_definitions_only_if_asked(
     assert "xxxx" not in short and "suspicious: up.odd" in short
     whole = portal("lock", "--diff", "--verbose", cwd=tmp_path).stdout
     assert "xxxx" in whole and "new     up.wipe@" in whole
+    assert "--accept" in whole and "--accept" not in short  # what was not shown

@@ -70,6 +70,15 @@ async def test_files_of_a_tenant_are_there_after_the_portals_end(tmp_path: Path)
         assert await told(url, "anna", READ) == "kept"
 
 
+async def test_folder_of_a_tenant_that_is_a_link_gives_no_files(tmp_path: Path) -> None:
+    """It might lead to the manifest and its secrets."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/anna").symlink_to("..")
+    async with portal_of(tmp_path) as url:
+        assert await told(url, "anna", "import os\nos.listdir()") == "NotADirectoryError"
+        assert await told(url, "bert", WRITE.format("x")) == 1
+
+
 async def test_profile_that_reads_only_reads_the_files_of_its_tenant(tmp_path: Path) -> None:
     async with portal_of(tmp_path) as url:
         await told(url, "anna", WRITE.format("annas"))

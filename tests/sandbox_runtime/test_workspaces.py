@@ -74,6 +74,23 @@ async def test_open_file_of_a_session_goes_on_in_its_next_run(files: FileRunner,
     assert (files.folder / "log").read_text() == "one two"
 
 
+async def test_what_others_wrote_meanwhile_is_not_overwritten(files: FileRunner) -> None:
+    script = """
+f = open("f", "w")
+f.write("one")
+f.flush()
+open("f", "a").write("two")
+f.write("three")
+try:
+    f.flush()
+except OSError as error:
+    told = str(error)
+told, open("f").read()
+"""
+    told, content = await files.value(script)
+    assert "changed meanwhile" in told and content == "onetwo"
+
+
 async def test_file_of_a_run_that_is_stopped_is_the_old_one(files: FileRunner) -> None:
     (files.folder / "f").write_text("old")
     result = await files(

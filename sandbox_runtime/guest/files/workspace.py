@@ -195,6 +195,7 @@ class WorkspaceFile(io.BytesIO):
     _is_dirty = False
     _descriptor = 0
     _changed_ns = 0
+    _version = ""
 
     def __init__(self, workspace: Workspace, shown: Any, place: str, flags: int) -> None:
         """Open it as `os.open` would with `flags`.
@@ -263,13 +264,17 @@ class WorkspaceFile(io.BytesIO):
         """Give the host what it does not have yet.
 
         Raises:
-            OSError: It does not take it; the next flush tries again.
+            OSError: It does not take it, for example because somebody else changed the file since it was opened; the
+                next flush tries again.
         """
         if not self._is_dirty or self.place is None:
             return
+        more = {"base64": base64.b64encode(self.getbuffer()).decode()}
+        if not self._is_adding:
+            more["expected"] = self._version
         operation = "append" if self._is_adding else "write"
-        text = base64.b64encode(self.getbuffer()).decode()
-        self._changed_ns = self._workspace.give(operation, self.name, self.place, base64=text)[2]
+        facts = self._workspace.give(operation, self.name, self.place, **more)
+        self._changed_ns, self._version = facts[2:]
         self._is_dirty = False
         if self._is_adding:
             self._base = self.size()
@@ -306,7 +311,7 @@ class WorkspaceFile(io.BytesIO):
         if facts[0]:
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         super().__init__(base64.b64decode(text))
-        self._changed_ns = facts[2]
+        self._changed_ns, self._version = facts[2:]
         self._base = facts[1] if self._is_adding else 0
         # What is there stays until there is something else.
         self._is_dirty = bool(flags & os.O_TRUNC) and not is_new

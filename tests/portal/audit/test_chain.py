@@ -141,3 +141,17 @@ def test_line_for_which_the_disk_has_no_room_is_not_there_and_the_next_one_is(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     log.append({"event": "e"})
     assert verify([path]).head.seq == 2 and problems(path) == []
+
+
+def test_log_that_was_written_anew_while_the_portal_ran_is_found(tmp_path: Path) -> None:
+    """By somebody who can compute hashes, and makes it longer than it was."""
+    log = sink(tmp_path)
+    for number in range(3):
+        log.append({"event": "e", "number": number})
+    path, head, lines = tmp_path / "audit.jsonl", Head(0, "0" * 64), []
+    for number in range(5):
+        line, head = linked(head, {"event": "forged", "number": number})
+        lines.append(line)
+    path.write_bytes(b"".join(lines))
+    log.append({"event": "e", "number": 3})
+    assert problems(path)[0].startswith("audit.jsonl:6: ")
