@@ -30,12 +30,12 @@ from manifests.constraints import (
     DEFAULT_PORTS,
     Address,
     HostPattern,
-    Reach,
+    AddressClass,
     Resolver,
     addresses_in,
     canonical_host,
     is_address,
-    reach_of,
+    classify_address,
 )
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
@@ -133,13 +133,13 @@ class Network:
             hint = f"They may fetch from {patterns}. An operator can change that at {self._where('allow')}."
             raise FetchError("not_granted", f"scripts are not granted {host} on port {port}", hint)
         private = {each.host for each in self._private if each.matches(url.scheme, host, port)}
-        allowed = {Reach.PUBLIC, *([Reach.PRIVATE] if private else [])}
+        allowed = {AddressClass.PUBLIC, *([AddressClass.PRIVATE] if private else [])}
         if is_address(host) and host in private:
-            allowed.add(Reach.BY_ADDRESS)
+            allowed.add(AddressClass.BY_ADDRESS)
         addresses = await self._addresses(host, port)
-        for reach in map(reach_of, addresses):
+        for reach in map(classify_address, addresses):
             if reach not in allowed:
-                what = {Reach.PRIVATE: "it", Reach.BY_ADDRESS: "the address itself"}.get(reach)
+                what = {AddressClass.PRIVATE: "it", AddressClass.BY_ADDRESS: "the address itself"}.get(reach)
                 hint = (
                     f"An operator can list {what} under private ({self._where('private')})." if what else ""
                 )

@@ -42,12 +42,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from manifests.constraints import (
     Address,
-    Reach,
+    AddressClass,
     Resolver,
     addresses_in,
     is_address,
     is_safe_for_tokens,
-    reach_of,
+    classify_address,
 )
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from upstreams.transports.http import trusted_authorities
@@ -206,8 +206,8 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
         if host in self._own:
             return found
         is_near = any([await self._is_near(own) for own in self._own])
-        reaches = {Reach.PUBLIC, Reach.PRIVATE} if is_near else {Reach.PUBLIC}
-        allowed = [each for each in found if reach_of(each) in reaches or each in _MADE_UP]
+        reaches = {AddressClass.PUBLIC, AddressClass.PRIVATE} if is_near else {AddressClass.PUBLIC}
+        allowed = [each for each in found if classify_address(each) in reaches or each in _MADE_UP]
         if not allowed:
             raise OAuthRefusedError(
                 f"the upstream leads to {host[:100]}, which is at an address that is not public and will not be asked; "
@@ -243,7 +243,7 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
 
     async def _is_near(self, host: str) -> bool:
         try:
-            return all(reach_of(each) is Reach.PRIVATE for each in await self._looked_up(host, 443))
+            return all(classify_address(each) is AddressClass.PRIVATE for each in await self._looked_up(host, 443))
         except OSError:
             return False
 
