@@ -13,7 +13,7 @@
     ├── UpstreamAnswerError             answered with something unreadable: it may have acted
     │   ├── UpstreamFaultError          answered with HTTP 5xx, it or a gateway before it: it may have acted
     │   └── UpstreamCutOffError         sent more than the portal takes: its connection was closed
-    ├── UpstreamHalfwayError            asked for more input, and did not come to an end then: it may have acted
+    ├── UpstreamIncompleteError            asked for more input, and did not come to an end then: it may have acted
     │   └── UpstreamUnansweredError     because nobody answered within the call's deadline
     └── UpstreamRefusedError            answered with an error of its own, of JSON-RPC or HTTP
         ├── UpstreamBusyError           with HTTP 429: not now
@@ -118,14 +118,14 @@ class UpstreamCutOffError(UpstreamAnswerError):
     """All calls under way end with it, and the circuit opens."""
 
 
-class UpstreamHalfwayError(UpstreamError):
+class UpstreamIncompleteError(UpstreamError):
     """The call is not sent again: from its beginning it would be another one, perhaps with other answers."""
 
     code = "upstream_halfway"
     hint = "Check the effect before retrying: the call was begun and may have happened in part."
 
 
-class UpstreamUnansweredError(UpstreamHalfwayError):
+class UpstreamUnansweredError(UpstreamIncompleteError):
     code = "question_unanswered"
     hint = (
         "Whoever was asked took too long: have it answered sooner, or have the operator raise this upstream's"

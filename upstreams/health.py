@@ -11,7 +11,7 @@ from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamCircuitOpenError,
     UpstreamFaultError,
-    UpstreamHalfwayError,
+    UpstreamIncompleteError,
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
@@ -104,7 +104,7 @@ class CircuitBreaker:
         return self._opened is not None
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def guard(self) -> Iterator[None]:
         """Around one call. Raises UpstreamCircuitOpenError: the call may not be made now."""
         is_probe = self._admit()
         self._admitted += 1
@@ -124,7 +124,7 @@ class CircuitBreaker:
             if is_probe:
                 self._close()  # it asked since; what other calls were asked may be older than a failure
             raise
-        except (UpstreamRefusedError, UpstreamHalfwayError):  # a question is an answer, too
+        except (UpstreamRefusedError, UpstreamIncompleteError):  # a question is an answer, too
             self._close()
             raise
         else:

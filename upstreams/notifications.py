@@ -107,7 +107,7 @@ def reaches(level: LoggingLevel, least: LoggingLevel) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class LogHearer:
+class LogHandler:
     """Somebody whose calls are under way, and who hears what is logged meanwhile from `level` on.
 
     Hearers of one `owner` may hear of each other's calls.
@@ -115,14 +115,14 @@ class LogHearer:
 
     owner: str
     level: LoggingLevel
-    hear: Callable[[LogMessage], None]
+    handle: Callable[[LogMessage], None]
 
 
 class Notifications:
     """The notifications of one connection: log messages, and that its tools, resources or prompts changed."""
 
-    def __init__(self, diagnostics: Diagnostics, hear_log: Callable[[LogMessage], None]) -> None:
-        self._hear_log = hear_log
+    def __init__(self, diagnostics: Diagnostics, handle_log: Callable[[LogMessage], None]) -> None:
+        self._handle_log = handle_log
         self._diagnostics = diagnostics
         self._tools_changed = anyio.Event()
         self._offerings_changed = anyio.Event()
@@ -133,10 +133,10 @@ class Notifications:
             problem = (str(message).splitlines() or [""])[0]
             self._diagnostics.note(f"sent something unreadable: {type(message).__name__}: {problem}")
 
-    def heed(self, method: str, params: Mapping[str, Json]) -> None:
+    def handle(self, method: str, params: Mapping[str, Json]) -> None:
         """Take one in, while it is known which calls were under way when it came."""
         if method == _LOG_MESSAGE:
-            self._hear_log(read_log_message(params))
+            self._handle_log(read_log_message(params))
         elif method == _TOOLS_CHANGED:
             self._tools_changed.set()
         elif method in _OFFERINGS_CHANGED:

@@ -24,8 +24,8 @@ from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
-from upstreams.errors import UpstreamHalfwayError
-from upstreams.notifications import AbandonedRequests, LogHearer, LogMessage, reaches
+from upstreams.errors import UpstreamIncompleteError
+from upstreams.notifications import AbandonedRequests, LogHandler, LogMessage, reaches
 from upstreams.transports.messages import unsendable
 
 ELICIT: Final = "elicitation/create"
@@ -49,7 +49,7 @@ class QuestionError(Exception):
         self.code = code
 
 
-class Questioned(Protocol):
+class ServerRequestHandler(Protocol):
     """Whoever a call is made for, and may be asked about it. Those of one `owner` may be asked for each other."""
 
     @property
@@ -65,14 +65,14 @@ class Questioned(Protocol):
         """Hear of a question that nobody answers; unless `is_its_own`, it may be another call's."""
 
 
-class QuestionDesk:
+class ServerRequestRouter:
     """The questions of one upstream on one connection, as far as the manifest lets it ask any."""
 
     def __init__(self, spec: UpstreamSection) -> None:
         self._roots = spec.roots
         may_ask = {ELICIT: spec.elicitation, SAMPLE: spec.sampling is not None, LIST_ROOTS: bool(spec.roots)}
         self._allowed = {method for method, is_allowed in may_ask.items() if is_allowed}
-        self._calls: dict[ServedCall, None] = {}
+        self._calls: dict[ActiveCall, None] = {}
         self.abandoned = AbandonedRequests()
         """Calls of which it may still ask something that nobody answers."""
 
@@ -87,19 +87,19 @@ class QuestionDesk:
             name: self._callback(each, kind) for each, (name, kind) in live.items() if each in self._allowed
         }
 
-    def capabilities(self, questioned: Questioned | None) -> dict[str, Json]:
+    def capabilities(self, request_handler: ServerRequestHandler | None) -> dict[str, Json]:
         """What is declared with one call, where the era wants it so."""
-        asked = {} if questioned is None else questioned.capabilities()
+        asked = {} if request_handler is None else request_handler.capabilities()
         allowed = {_CAPABILITIES[method] for method in self._allowed}
         declared = {name: value for name, value in asked.items() if name in allowed}
         return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
 
     @contextmanager
-    def serving(
-        self, questioned: Questioned | None, log_hearer: LogHearer | None = None
-    ) -> Iterator["ServedCall"]:
+    def track(
+        self, request_handler: ServerRequestHandler | None, log_handler: LogHandler | None = None
+    ) -> Iterator["ActiveCall"]:
         """Around one call: its questions end with it."""
-        call = ServedCall(questioned, log_hearer)
+        call = ActiveCall(request_handler, log_handler)
         self._calls[call] = None
         try:
             yield call
@@ -107,16 +107,16 @@ class QuestionDesk:
             del self._calls[call]
             call.end()
 
-    def hear_log(self, message: LogMessage) -> None:
+    def handle_log(self, message: LogMessage) -> None:
         """Tell those who hear what is logged.
 
         A message does not say which call it is about. So it is told if all calls under way, and those that were
         abandoned, are of one owner.
         """
         if len(self._owners()) == 1:
-            for hearer in dict.fromkeys(call.log_hearer for call in self._calls):
-                if hearer is not None and reaches(message.level, hearer.level):
-                    hearer.hear(message)
+            for handler in dict.fromkeys(call.log_handler for call in self._calls):
+                if handler is not None and reaches(message.level, handler.level):
+                    handler.handle(message)
 
     def _owners(self) -> Set[str | None]:
         return {each.owner for each in self._calls} | self.abandoned.owners()
@@ -124,11 +124,11 @@ class QuestionDesk:
     async def rounds(
         self,
         send: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]],
-        call: "ServedCall",
+        call: "ActiveCall",
     ) -> dict[str, Json]:
         """The result of a call that is no question any more; `send` makes it, and makes it again with answers.
 
-        Raises UpstreamHalfwayError: it asks what it may not, what nobody answers, or without end.
+        Raises UpstreamIncompleteError: it asks what it may not, what nobody answers, or without end.
         """
         raw = await send({})
         for number in range(MAX_ROUNDS + 1):
@@ -139,58 +139,58 @@ class QuestionDesk:
                 break
             if not requests:
                 await anyio.sleep(min(_LONGEST_PAUSE_SECONDS, 0.05 * 2**number))
-            answers = {key: await self._of_round(each, call) for key, each in requests.items()}
+            answers = {key: await self._answer_input_request(each, call) for key, each in requests.items()}
             more: dict[str, Json] = {"inputResponses": answers} if answers else {}
             more = more if state is None else {**more, "requestState": state}
             if unsendable(more):
-                raise UpstreamHalfwayError("what it wants back with the answers cannot be sent as JSON")
+                raise UpstreamIncompleteError("what it wants back with the answers cannot be sent as JSON")
             call.has_begun = True
             raw = await send(more)
-        raise UpstreamHalfwayError("it asks for more input again and again, or for too much")
+        raise UpstreamIncompleteError("it asks for more input again and again, or for too much")
 
-    async def _of_round(self, request: Json, call: "ServedCall") -> dict[str, Json]:
+    async def _answer_input_request(self, request: Json, call: "ActiveCall") -> dict[str, Json]:
         method = request.get("method") if isinstance(request, dict) else None
         params = (request.get("params") or {}) if isinstance(request, dict) else None
         if not isinstance(method, str) or not isinstance(params, dict):
-            raise UpstreamHalfwayError("asks for more input in a way that cannot be read")
+            raise UpstreamIncompleteError("asks for more input in a way that cannot be read")
         call.unanswered = method
         try:
-            answer = await self._answer(method, params, call.questioned)
+            answer = await self._answer(method, params, call.request_handler)
         except QuestionError as error:
-            if call.questioned is not None:
-                call.questioned.not_answered(error, is_its_own=True)
-            raise UpstreamHalfwayError(str(error)) from error
+            if call.request_handler is not None:
+                call.request_handler.not_answered(error, is_its_own=True)
+            raise UpstreamIncompleteError(str(error)) from error
         call.unanswered = ""
         return answer
 
     async def _answer(
-        self, method: str, params: dict[str, Json], questioned: Questioned | None
+        self, method: str, params: dict[str, Json], request_handler: ServerRequestHandler | None
     ) -> dict[str, Json]:
         if method == LIST_ROOTS and method in self._allowed:
             return {"roots": [{"uri": root} for root in self._roots]}
-        if questioned is None:
+        if request_handler is None:
             raise QuestionError("question_unsupported", "there is no client that could be asked")
         if method not in self._allowed:
             raise QuestionError("question_refused", f"the manifest does not let it ask for {method[:100]}")
-        answer = await questioned.answer(method, params)
+        answer = await request_handler.answer(method, params)
         if unsendable(answer):
             raise QuestionError("question_unanswered", "the client's answer cannot be sent as JSON")
         return answer
 
-    async def _live(self, method: str, params: BaseModel | None) -> dict[str, Json] | ErrorData:
+    async def _answer_request(self, method: str, params: BaseModel | None) -> dict[str, Json] | ErrorData:
         """Answer a request that does not say which call it belongs to: the latest one, if all are of one owner."""
         calls = [*self._calls]
         try:
             if method != LIST_ROOTS and len(self._owners()) != 1:
                 raise QuestionError("question_refused", "nothing says which of the callers is to be asked")
-            questioned = calls[-1].questioned if calls else None
+            request_handler = calls[-1].request_handler if calls else None
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
             question = _Question(method, set(calls))
             for call in calls:
                 call.questions.add(question)
             try:
                 with question.scope:
-                    return await self._answer(method, sent, questioned)
+                    return await self._answer(method, sent, request_handler)
             finally:
                 for call in calls:
                     call.questions.discard(question)
@@ -198,8 +198,8 @@ class QuestionDesk:
         except QuestionError as error:
             is_its_own = len(calls) == 1 and not self.abandoned.owners()
             for call in calls:
-                if call.questioned is not None:
-                    call.questioned.not_answered(error, is_its_own=is_its_own)
+                if call.request_handler is not None:
+                    call.request_handler.not_answered(error, is_its_own=is_its_own)
             return ErrorData(code=INVALID_REQUEST, message=str(error))
 
     def _callback(
@@ -208,7 +208,7 @@ class QuestionDesk:
         async def answer(
             context: ClientRequestContext, params: BaseModel | None = None
         ) -> BaseModel | ErrorData:
-            answered = await self._live(method, params)
+            answered = await self._answer_request(method, params)
             if isinstance(answered, ErrorData):
                 return answered
             try:
@@ -219,13 +219,13 @@ class QuestionDesk:
         return answer
 
 
-class ServedCall:
+class ActiveCall:
     """One call under way."""
 
-    def __init__(self, questioned: Questioned | None, log_hearer: LogHearer | None) -> None:
-        self.owner = next((each.owner for each in (questioned, log_hearer) if each is not None), None)
-        self.questioned = questioned
-        self.log_hearer = log_hearer
+    def __init__(self, request_handler: ServerRequestHandler | None, log_handler: LogHandler | None) -> None:
+        self.owner = next((each.owner for each in (request_handler, log_handler) if each is not None), None)
+        self.request_handler = request_handler
+        self.log_handler = log_handler
         self.questions: set[_Question] = set()
         """Those that may belong to it, and wait for an answer."""
         self.has_begun = False
@@ -246,5 +246,5 @@ class _Question:
     """One that does not say which of some calls it belongs to."""
 
     method: str
-    calls: set[ServedCall]
+    calls: set[ActiveCall]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)

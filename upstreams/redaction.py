@@ -19,7 +19,7 @@ MASK: Final = "[hidden]"
 LEAST_CHARACTERS: Final = 6
 """A shorter value is not masked: it would riddle every text, and hides nothing."""
 
-LONGEST_TOLD: Final = 2_000
+MAX_SHOWN_CHARACTERS: Final = 2_000
 """Characters of an error or a reason that are told."""
 
 _LEAST_LINE: Final = 16
@@ -80,9 +80,9 @@ class Redaction:
         self._compile()
 
     def __call__(self, text: str) -> str:
-        return self._pattern.sub(MASK, text) if any(clue in text for clue in self._clues) else text
+        return self._pattern.sub(MASK, text) if any(needle in text for needle in self._needles) else text
 
-    def start(self, text: str, limit: int = LONGEST_TOLD) -> str:
+    def start(self, text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
         """The first `limit` characters of a text. It is masked before it is cut: half a secret is one, too."""
         masked = self(text[: limit + self.longest])
         return masked if len(masked) <= limit and len(text) <= limit + self.longest else f"{masked[:limit]}…"
@@ -97,9 +97,9 @@ class Redaction:
     def in_json(self, text: bytes) -> bytes:
         """JSON with the strings in it masked, keys included. What is no JSON stays as it is.
 
-        A text without a secret costs one search for each clue; only one with a clue is parsed.
+        A text without a secret costs one search for each needle; only one with a needle is parsed.
         """
-        if not any(clue in text for clue in self._clues_in_bytes):
+        if not any(needle in text for needle in self._needle_bytes):
             return text
         try:
             value = json.loads(text)
@@ -124,8 +124,8 @@ class Redaction:
         either = "|".join(map(re.escape, sorted(forms, key=lambda form: (-len(form), form))))
         self._pattern = re.compile(either or r"(?!)")
         self.longest = max(map(len, forms), default=0)
-        self._clues = frozenset(map(_clue, forms))
-        self._clues_in_bytes = tuple(clue.encode("utf-8", "surrogatepass") for clue in self._clues)
+        self._needles = frozenset(map(_needle, forms))
+        self._needle_bytes = tuple(needle.encode("utf-8", "surrogatepass") for needle in self._needles)
 
 
 def _parts(secret: str) -> Iterator[str]:
@@ -177,7 +177,7 @@ def _in_base64(secret: bytes) -> Iterator[str]:
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
 
-def _clue(form: str) -> str:
+def _needle(form: str) -> str:
     """What is in the form however JSON escapes it: its longest plain part, or where that says little, the form."""
     longest = max(_PLAIN.findall(form), key=len, default="")
     return longest if len(longest) >= 4 else form

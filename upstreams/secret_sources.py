@@ -50,7 +50,9 @@ def fetch_secrets(
         try:
             is_command = reference.kind == "command"
             values[reference] = (
-                _printed(reference.text, folder, processes) if is_command else _kept(reference.text)
+                _run_command(reference.text, folder, processes)
+                if is_command
+                else _read_keyring(reference.text)
             )
         except SecretError as error:
             values[reference] = error
@@ -71,14 +73,14 @@ def fetch_secrets(
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def _printed(command: str, folder: Path, processes: list[subprocess.Popen[bytes]]) -> str:
+def _run_command(command: str, folder: Path, processes: list[subprocess.Popen[bytes]]) -> str:
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise SecretError(f"the command cannot be split into words: {error}") from None
     if not words:
         raise SecretError("there is no command", "Write ${command:program argument ...}; it has no shell.")
-    told = f"the command {words[0]!r}"
+    label = f"the command {words[0]!r}"
     try:
         process = subprocess.Popen(
             words,
@@ -90,31 +92,31 @@ def _printed(command: str, folder: Path, processes: list[subprocess.Popen[bytes]
         )
     except (OSError, ValueError) as error:  # ValueError: a NUL, which a program cannot be given
         reason = getattr(error, "strerror", None) or "unknown reason"
-        raise SecretError(f"{told} cannot be started: {reason}") from None
+        raise SecretError(f"{label} cannot be started: {reason}") from None
     processes.append(process)
     with process:
         output, _ = process.communicate()
     if len(output) > MAX_SECRET_BYTES:
-        raise SecretError(f"{told} printed more than {MAX_SECRET_BYTES} bytes")
+        raise SecretError(f"{label} printed more than {MAX_SECRET_BYTES} bytes")
     if process.returncode:
         ending = (
             f"exit status {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
         )
-        raise SecretError(f"{told} ended with {ending}", _SILENT_HINT)
+        raise SecretError(f"{label} ended with {ending}", _SILENT_HINT)
     try:
         text = output.decode().strip()
     except UnicodeDecodeError:
-        raise SecretError(f"what {told} printed is not UTF-8") from None
+        raise SecretError(f"what {label} printed is not UTF-8") from None
     if not text:
-        raise SecretError(f"{told} printed nothing", _SILENT_HINT)
+        raise SecretError(f"{label} printed nothing", _SILENT_HINT)
     return text
 
 
-def _kept(name: str) -> str:
+def _read_keyring(name: str) -> str:
     service, _, user = name.rpartition("/")
     if not service or not user:
-        told = "the keyring is asked for something without a name"
-        raise SecretError(told, "Write ${keyring:service/user}.")
+        label = "the keyring is asked for something without a name"
+        raise SecretError(label, "Write ${keyring:service/user}.")
     value = keyring_password(service, user)
     if value is None:
         raise SecretError(
@@ -136,10 +138,10 @@ def header_renewals(manifest: Manifest) -> Mapping[str, HeaderRenewal]:
         match path:
             case ("upstreams", upstream, "headers", header):
                 found.setdefault(str(upstream), {})[str(header)] = template
-    return {name: partial(_renewed, manifest, name, templates) for name, templates in found.items()}
+    return {name: partial(_renew, manifest, name, templates) for name, templates in found.items()}
 
 
-async def _renewed(
+async def _renew(
     manifest: Manifest, upstream: str, templates: Mapping[str, Template]
 ) -> tuple[Mapping[str, str], Collection[str]] | None:
     references = {reference for template in templates.values() for reference in template.references}

@@ -42,7 +42,7 @@ from upstreams.errors import (
     UpstreamCutOffError,
     UpstreamDownError,
     UpstreamError,
-    UpstreamHalfwayError,
+    UpstreamIncompleteError,
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
@@ -52,16 +52,16 @@ from upstreams.errors import (
     UpstreamUnreadError,
 )
 from upstreams.health import Diagnostics
-from upstreams.notifications import LogHearer, Notifications, reaches
-from upstreams.questions import QuestionDesk, Questioned, ServedCall
+from upstreams.notifications import LogHandler, Notifications, reaches
+from upstreams.questions import ActiveCall, ServerRequestHandler, ServerRequestRouter
 from upstreams.tools import RecordedTool, ToolResult, read_listing, read_result
 from upstreams.transports.messages import failure_of, unsendable
-from upstreams.transports.wire import ProgressHearer, Wire, is_closed, with_last_words
+from upstreams.transports.wire import ProgressHandler, Wire, is_closed, with_stderr
 
 LOG_LEVEL_SECONDS: Final = 2.0
 """How long the first call of a client waits until the upstream has set the level of what it logs."""
 
-REFUSAL_SECONDS: Final = 10.0
+REFUSAL_GRACE_SECONDS: Final = 10.0
 """A connection that took the place of one that was refused is not replaced for a refusal before it is so old."""
 
 IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
@@ -84,7 +84,7 @@ class HandshakeFirstError(UpstreamUnavailableError):
 async def open_session(
     open_wire: WireOpener,
     diagnostics: Diagnostics,
-    questions: QuestionDesk,
+    questions: ServerRequestRouter,
     *,
     seconds: float,
     handshake_first: bool,
@@ -93,9 +93,9 @@ async def open_session(
 
     Raises UpstreamError: it cannot be reached, or does not speak MCP; the message says which.
     """
-    notifications = Notifications(diagnostics, questions.hear_log)
+    notifications = Notifications(diagnostics, questions.handle_log)
     async with open_wire(diagnostics) as wire:
-        wire.on_notification, wire.on_answer = notifications.heed, questions.abandoned.answered
+        wire.on_notification, wire.on_answer = notifications.handle, questions.abandoned.answered
         async with ClientSession(
             dispatcher=wire,
             read_timeout_seconds=seconds + 1,
@@ -110,7 +110,7 @@ async def open_session(
                     await session.list_tools()
             except TimeoutError:
                 reason = f"was not ready within {seconds:g} s"
-                raise UpstreamUnavailableError(with_last_words(reason, wire.last_words())) from None
+                raise UpstreamUnavailableError(with_stderr(reason, wire.last_stderr_line())) from None
             except MCPError as error:
                 raise await _start_failure(error, wire) from error
             except (UpstreamLostError, UpstreamTimeoutError, UpstreamUnreadError) as error:
@@ -170,7 +170,7 @@ class Session:
     client: ClientSession
     diagnostics: Diagnostics
     notifications: Notifications
-    questions: QuestionDesk
+    questions: ServerRequestRouter
     is_retired: bool = False
     """Whether it is too old for another call, while those that are under way may still be answered."""
     was_refused: bool = False
@@ -180,7 +180,7 @@ class Session:
     """Which arguments each tool wants repeated as headers (`x-mcp-header`)."""
     _calls: int = 0
     _last_call_ended: anyio.Event = field(default_factory=anyio.Event)
-    _young_until: float = -inf
+    _grace_until: float = -inf
     _log_level: LoggingLevel | None = None
 
     def __post_init__(self) -> None:
@@ -204,9 +204,9 @@ class Session:
     def instructions(self) -> str | None:
         return self.client.instructions
 
-    def replaces_refused(self) -> None:
+    def start_grace_period(self) -> None:
         """The one before was retired because it was refused."""
-        self._young_until = anyio.current_time() + REFUSAL_SECONDS
+        self._grace_until = anyio.current_time() + REFUSAL_GRACE_SECONDS
 
     async def last_call(self) -> None:
         """Return when no call is under way; each has its deadline."""
@@ -232,29 +232,29 @@ class Session:
         *,
         seconds: float,
         key: str | None = None,
-        progress: ProgressHearer | None = None,
-        log_hearer: LogHearer | None = None,
-        questioned: Questioned | None = None,
+        progress: ProgressHandler | None = None,
+        log_handler: LogHandler | None = None,
+        request_handler: ServerRequestHandler | None = None,
     ) -> ToolResult:
         """One tools/call; see `Upstream.call`. If the caller is cancelled or `seconds` are over, the upstream is told.
 
         Runs in the caller's task, so no failure of the connection can cancel it.
         """
         meta: dict[str, Json] = {} if key is None else {IDEMPOTENCY_KEY_META: key}
-        capabilities = self.questions.capabilities(questioned)
+        capabilities = self.questions.capabilities(request_handler)
         if self.is_modern and capabilities:  # before 2026-07-28 the handshake said what may be asked
             meta[CLIENT_CAPABILITIES_META_KEY] = capabilities
-        if self.is_modern and log_hearer is not None:
-            meta[LOG_LEVEL_META_KEY] = log_hearer.level
+        if self.is_modern and log_handler is not None:
+            meta[LOG_LEVEL_META_KEY] = log_handler.level
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             params = {"name": tool, "arguments": arguments, **answers}
-            return await self._send("tools/call", params, meta, served.owner, progress)
+            return await self._send("tools/call", params, meta, active.owner, progress)
 
-        async with self._under_way(arguments, seconds, log_hearer, questioned) as served:
-            if log_hearer is not None:
-                await self._lower_log_level(log_hearer.level)
-            raw = await self.questions.rounds(send, served)
+        async with self._under_way(arguments, seconds, log_handler, request_handler) as active:
+            if log_handler is not None:
+                await self._lower_log_level(log_handler.level)
+            raw = await self.questions.rounds(send, active)
         _require_complete(raw)
         return read_result(raw, null_is_a_value=self.is_modern)
 
@@ -271,9 +271,9 @@ class Session:
         self,
         arguments: dict[str, Json],
         seconds: float,
-        log_hearer: LogHearer | None,
-        questioned: Questioned | None,
-    ) -> AsyncIterator[ServedCall]:
+        log_handler: LogHandler | None,
+        request_handler: ServerRequestHandler | None,
+    ) -> AsyncIterator[ActiveCall]:
         """Around a request of a caller, whose failures become an UpstreamError."""
         if self.wire.ended.is_set():
             raise UpstreamUnavailableError(await self.wire.explain_end())
@@ -283,19 +283,19 @@ class Session:
         try:
             with (
                 anyio.fail_after(seconds),
-                self.questions.serving(questioned, log_hearer) as served,
+                self.questions.track(request_handler, log_handler) as active,
             ):
-                yield served
+                yield active
         except TimeoutError:
             in_time = f"within {round(seconds, 2):g} s (call_seconds)"
-            if served.unanswered:
-                asked = f"what it asked ({served.unanswered}) was not answered"
+            if active.unanswered:
+                asked = f"what it asked ({active.unanswered}) was not answered"
                 raise UpstreamUnansweredError(f"{asked} {in_time}") from None
             raise UpstreamTimeoutError(f"no answer {in_time}") from None
         except MCPError as error:
             failure = await self._failure(error)
             # That a later round was refused or not taken says nothing of what the first one did.
-            raise (UpstreamHalfwayError(str(failure)) if served.has_begun else failure) from error
+            raise (UpstreamIncompleteError(str(failure)) if active.has_begun else failure) from error
         finally:
             self._calls -= 1
             if not self._calls:
@@ -307,7 +307,7 @@ class Session:
         params: dict[str, Json],
         meta: dict[str, Json],
         owner: str | None,
-        progress: ProgressHearer | None,
+        progress: ProgressHandler | None,
     ) -> dict[str, Json]:
         """One request, which the upstream may go on with although its caller is gone."""
         options = CallOptions(headers=self._headers(method, params))
@@ -353,7 +353,7 @@ class Session:
     def _retire_if_refused(self, failure: UpstreamError) -> None:
         """Have a new connection opened for the next calls where that may help; calls under way end on this one."""
         is_refusal = isinstance(failure, UpstreamUnauthorizedError | UpstreamDownError)
-        if is_refusal and anyio.current_time() < self._young_until:
+        if is_refusal and anyio.current_time() < self._grace_until:
             return  # a new connection did not help just now
         if is_refusal or isinstance(failure, UpstreamUnavailableError):
             self.was_refused = self.was_refused or is_refusal

@@ -21,11 +21,11 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.health import CircuitBreaker, Diagnostics, Status, UpstreamState
-from upstreams.questions import QuestionDesk
+from upstreams.questions import ServerRequestRouter
 from upstreams.redaction import Redaction
 from upstreams.session import HandshakeFirstError, Session, WireOpener, open_session
-from upstreams.tools import ListingStore, Offer
-from upstreams.transports.http_errors import cause_of, described
+from upstreams.tools import ListingStore, UpstreamListing
+from upstreams.transports.http_errors import cause_of, describe
 
 log = structlog.get_logger()
 
@@ -39,7 +39,7 @@ STABLE_SECONDS: Final = 10.0
 RETRY_ON_CALL_SECONDS: Final = 5.0
 """A call to an upstream whose last attempt to connect failed longer ago than this starts the next at once."""
 
-PATIENCE_SECONDS: Final = 10.0
+RECONNECT_WAIT_SECONDS: Final = 10.0
 """Calls wait so long for an attempt to connect that follows a failed one, from its beginning."""
 
 RELIST_PAUSE_SECONDS: Final = 1.0
@@ -78,17 +78,17 @@ class Supervisor:
     _users: int = 0
     _last_used: float = field(default_factory=anyio.current_time)
     _answers: int = 0
-    _doubted: anyio.Event = field(default_factory=anyio.Event)
+    _probe_requested: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
-        self._take(Offer((), "", None))
-        self._kept = self.listings if self.spec.start == "lazy" else None
+        self._apply(UpstreamListing((), "", None))
+        self._store = self.listings if self.spec.start == "lazy" else None
         self._circuit = CircuitBreaker(anyio.current_time)
         self.state = UpstreamState("starting", "", datetime.now(UTC))
         self._diagnostics = Diagnostics(self.redact)
 
     @property
-    def prospect(self) -> str:
+    def retry_status(self) -> str:
         """When it is tried again, if it is down; else empty."""
         if self.state.status != "down":
             return ""
@@ -103,7 +103,7 @@ class Supervisor:
         """Remarks about the current connection: malformed tools, noise on stdout."""
         return self._diagnostics.remarks
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """What a stdio server wrote to stderr last, up to fifty lines; "" where there is no stderr."""
         return "\n".join(self._diagnostics.stderr())
 
@@ -126,33 +126,33 @@ class Supervisor:
                 return
             self._begin_attempt()
         if self.state.status == "idle":
-            self._become("starting", self.state.detail)
+            self._set_state("starting", self.state.detail)
         self._wanted.set()
 
     @asynccontextmanager
-    async def session(self, deadline: float, patient_until: float = -inf) -> AsyncIterator[Session]:
+    async def session(self, deadline: float, wait_until: float = -inf) -> AsyncIterator[Session]:
         """The connection for one call: open now or, while starting, soon.
 
-        After an attempt has failed, the next is waited for no longer than `PATIENCE_SECONDS` from its beginning, but by
+        After an attempt has failed, the next is waited for no longer than `RECONNECT_WAIT_SECONDS` from its beginning, but by
         whoever is patient until some later time, however many fail.
         Raises UpstreamUnavailableError: there is none until `deadline`, or none to hope for.
         """
         self._users += 1
         try:
-            yield await self._connected(deadline, patient_until)
+            yield await self._connected(deadline, wait_until)
             self._failures = 0
             self._answers += 1
         except UpstreamTimeoutError:
-            self._doubted.set()
+            self._probe_requested.set()
             raise
         finally:
             self._users -= 1
             self._last_used = anyio.current_time()
 
-    async def _connected(self, deadline: float, patient_until: float) -> Session:
+    async def _connected(self, deadline: float, wait_until: float) -> Session:
         self.want()
         while (session := self._session) is None or session.wire.ended.is_set():
-            left_seconds = min(deadline, self._patience_end(patient_until)) - anyio.current_time()
+            left_seconds = min(deadline, self._wait_deadline(wait_until)) - anyio.current_time()
             if self.state.status == "stopped" or left_seconds <= 0:
                 raise self._unavailable()
             changed = self._changed
@@ -160,52 +160,52 @@ class Supervisor:
                 await changed.wait()
         return session
 
-    def _patience_end(self, patient_until: float) -> float:
+    def _wait_deadline(self, wait_until: float) -> float:
         """Until when a call waits, whatever its deadline is. Nobody waits for a person to sign in."""
         if not self._is_unreached:
             return inf
-        end = -inf if self._pause_began is not None else self._attempt_began + PATIENCE_SECONDS
-        return end if self.state.status == "needs_login" else max(end, patient_until)
+        end = -inf if self._pause_began is not None else self._attempt_began + RECONNECT_WAIT_SECONDS
+        return end if self.state.status == "needs_login" else max(end, wait_until)
 
     def _unavailable(self) -> UpstreamUnavailableError:
         state = self.state
         if state.status == "needs_login":
             return UpstreamNeedsLoginError(state.detail)
         detail = f": {state.detail}" if state.detail else ""
-        told = f"{state.status} since {state.since:%Y-%m-%d %H:%M:%S} UTC{detail}"
+        message = f"{state.status} since {state.since:%Y-%m-%d %H:%M:%S} UTC{detail}"
         if state.status == "down":
-            return UpstreamDownError(f"{told}; {self.prospect}")
+            return UpstreamDownError(f"{message}; {self.retry_status}")
         if state.status == "stopped":
-            return UpstreamDownError(told)
-        return UpstreamUnavailableError(f"still {told}")
+            return UpstreamDownError(message)
+        return UpstreamUnavailableError(f"still {message}")
 
-    def tell_health(self) -> None:
+    def update_state(self) -> None:
         """Have the state say what the circuit says."""
         if self._session is not None and self._circuit.is_open:
-            self._become("failing", self.redact.start(self._circuit.reason))
+            self._set_state("failing", self.redact.start(self._circuit.reason))
         elif self.state.status == "failing":
-            self._become("ready", "")
+            self._set_state("ready", "")
 
     async def run(self) -> None:
         """Connect, serve, and after every end connect again; until cancelled."""
         try:
-            known = await self._kept.load() if self._kept else None
+            known = await self._store.load() if self._store else None
             if known is not None:
-                self._take(known)
-                await self._rest()
+                self._apply(known)
+                await self._wait_until_wanted()
             async with anyio.create_task_group() as connections:
                 while True:
-                    await self._go_on_after(await connections.start(self._connect))
+                    await self._wait_to_reconnect(await connections.start(self._connect))
         finally:
             self._session = None
-            self._become("stopped", "the portal is stopping")
+            self._set_state("stopped", "the portal is stopping")
 
-    async def _rest(self) -> None:
+    async def _wait_until_wanted(self) -> None:
         """Return when the upstream is wanted."""
         if not self._wanted.is_set():
-            self._become("idle", "")
+            self._set_state("idle", "")
             await self._wanted.wait()
-        self._become("starting", "")
+        self._set_state("starting", "")
 
     async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection; says how it ended when the next may be opened: if retired, before its calls end."""
@@ -217,13 +217,13 @@ class Supervisor:
             async with open_session(
                 self.open_wire,
                 self._diagnostics,
-                QuestionDesk(self.spec),
+                ServerRequestRouter(self.spec),
                 seconds=self.spec.connect_seconds,
                 handshake_first=self._handshake_first,
             ) as session:
                 ending = _Ending(None, began)
                 self._handshake_first = not session.is_modern
-                await self._learn(session)
+                await self._update_listing(session)
                 ms = round((anyio.current_time() - began) * 1000)
                 log.info(
                     "upstream_connected", upstream=self.name, server=self.server, tools=len(self.tools), ms=ms
@@ -237,20 +237,20 @@ class Supervisor:
         # Whatever the SDK or a transport raises over what a stranger sent: it is this upstream's end, and
         # must not be the end of the others in the task group.
         except Exception as error:  # noqa: BLE001
-            ending = replace(ending, reason=described(cause_of(error)), cause=cause_of(error))
+            ending = replace(ending, reason=describe(cause_of(error)), cause=cause_of(error))
         if not was_retired:
             task_status.started(ending)
 
-    async def _learn(self, session: Session) -> None:
-        offer = Offer(session.tools, self.redact.start(session.server), session.instructions)
-        self._take(offer)
-        if self._kept is not None:
-            await self._kept.save(offer)
+    async def _update_listing(self, session: Session) -> None:
+        listing = UpstreamListing(session.tools, self.redact.start(session.server), session.instructions)
+        self._apply(listing)
+        if self._store is not None:
+            await self._store.save(listing)
 
-    def _take(self, offer: Offer) -> None:
-        self.tools, self.server, self.instructions = offer.tools, offer.server, offer.instructions
+    def _apply(self, listing: UpstreamListing) -> None:
+        self.tools, self.server, self.instructions = listing.tools, listing.server, listing.instructions
 
-    async def _go_on_after(self, ending: "_Ending") -> None:
+    async def _wait_to_reconnect(self, ending: "_Ending") -> None:
         """Return when the next connection should be opened."""
         if ending.cause is not None:
             is_probe_victim = isinstance(ending.cause, HandshakeFirstError)
@@ -259,7 +259,7 @@ class Supervisor:
             if retry_now:
                 return
         if ending.reason is None:
-            await self._rest()
+            await self._wait_until_wanted()
             return
         if ending.began is not None and anyio.current_time() - ending.began >= STABLE_SECONDS:
             self._failures = 0
@@ -274,8 +274,10 @@ class Supervisor:
         """Follow the upstream until the connection ends; why it did, None if nobody used it."""
         self._session, self._has_served, self._wanted = session, True, anyio.Event()
         if self._was_refused:
-            session.replaces_refused()
-        self._become("failing" if self._circuit.is_open else "ready", self.redact.start(self._circuit.reason))
+            session.start_grace_period()
+        self._set_state(
+            "failing" if self._circuit.is_open else "ready", self.redact.start(self._circuit.reason)
+        )
         try:
             return await self._follow(session)
         finally:
@@ -306,17 +308,17 @@ class Supervisor:
             tasks.start_soon(session.listen)
             tasks.start_soon(self._follow_changes, session)
             tasks.start_soon(self._follow_offerings, session)
-            tasks.start_soon(self._probe_when_doubted, session)
+            tasks.start_soon(self._probe_on_request, session)
             if idle_seconds is not None:
                 tasks.start_soon(stop_when_idle, idle_seconds)
             tasks.start_soon(stop_when_ended)
         return reason
 
-    async def _probe_when_doubted(self, session: Session) -> None:
+    async def _probe_on_request(self, session: Session) -> None:
         seconds = min(PROBE_SECONDS, self.spec.call_seconds)
         while True:
-            await self._doubted.wait()
-            self._doubted = anyio.Event()
+            await self._probe_requested.wait()
+            self._probe_requested = anyio.Event()
             answers = self._answers
             # A server that does one thing at a time may be too busy for a ping, and yet answer calls.
             if not await session.is_alive(seconds) and self._answers == answers:
@@ -332,7 +334,7 @@ class Supervisor:
                 self._diagnostics.note(f"its changed tools could not be listed: {error}")
             else:
                 if session.tools != self.tools:
-                    await self._learn(session)
+                    await self._update_listing(session)
                     log.info("upstream_tools_changed", upstream=self.name, tools=len(self.tools))
                     self.on_change(self)
             await anyio.sleep(RELIST_PAUSE_SECONDS)
@@ -354,11 +356,11 @@ class Supervisor:
                 "upstream_lost" if was_ready else "upstream_not_reached", upstream=self.name, reason=reason
             )
         if was_well:
-            self._become("starting", reason)
+            self._set_state("starting", reason)
             return
         self._pause_began, self._pause_seconds = anyio.current_time(), longest * random.uniform(0.5, 1.0)
         self._wanted = anyio.Event()
-        self._become(status, reason)
+        self._set_state(status, reason)
         self._wake_calls()  # also those that hear the same reason again
         with anyio.move_on_after(self._pause_seconds):
             await self._wanted.wait()
@@ -369,7 +371,7 @@ class Supervisor:
             self._pause_began = None
             self._attempt_began = anyio.current_time()
 
-    def _become(self, status: Status, detail: str) -> None:
+    def _set_state(self, status: Status, detail: str) -> None:
         if (status, detail) == (self.state.status, self.state.detail):
             return
         since = datetime.now(UTC)

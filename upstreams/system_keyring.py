@@ -16,13 +16,13 @@ def keyring_password(service: str, user: str) -> str | None:
         return keyring.get_password(service, user)
 
 
-def keep_in_keyring(service: str, user: str, password: str) -> None:
+def store_in_keyring(service: str, user: str, password: str) -> None:
     """Put it there, in place of what was there before. Raises SecretError: as above."""
     with _keyring() as keyring:
         keyring.set_password(service, user, password)
 
 
-def drop_from_keyring(service: str, user: str) -> None:
+def delete_from_keyring(service: str, user: str) -> None:
     """Have it hold nothing there. Raises SecretError: as above."""
     with _keyring() as keyring:
         if keyring.get_password(service, user) is not None:

@@ -186,8 +186,8 @@ async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple
 def _tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
     name = raw.get("name") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
-        told = f"{name!r:.100}" if isinstance(raw, dict) else "it is no object"
-        note(f"a tool was left out: its name is no text of 1 to {MAX_NAME_LENGTH} characters: {told}")
+        name_shown = f"{name!r:.100}" if isinstance(raw, dict) else "it is no object"
+        note(f"a tool was left out: its name is no text of 1 to {MAX_NAME_LENGTH} characters: {name_shown}")
         return None
     odd = [key for key, kind in _KINDS.items() if raw.get(key) is not None and not isinstance(raw[key], kind)]
     if odd:
@@ -214,7 +214,7 @@ def _tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
 
 
 @dataclass(frozen=True)
-class Offer:
+class UpstreamListing:
     """What the portal knows of an upstream without asking it."""
 
     tools: tuple[RecordedTool, ...]
@@ -222,7 +222,7 @@ class Offer:
     instructions: str | None
 
 
-_OFFER: Final = TypeAdapter(Offer)
+_LISTING: Final = TypeAdapter(UpstreamListing)
 
 
 class ListingStore:
@@ -246,23 +246,23 @@ class ListingStore:
         self._name = name
         self.file = folder / f"{fingerprint}.json"
 
-    async def load(self) -> Offer | None:
+    async def load(self) -> UpstreamListing | None:
         return await anyio.to_thread.run_sync(self._load)
 
-    async def save(self, offer: Offer) -> None:
-        await anyio.to_thread.run_sync(self._save, offer)
+    async def save(self, listing: UpstreamListing) -> None:
+        await anyio.to_thread.run_sync(self._save, listing)
 
-    def _load(self) -> Offer | None:
+    def _load(self) -> UpstreamListing | None:
         try:
             with self.file.open("rb") as file:
-                return _OFFER.validate_json(file.read(2 * MAX_LISTING_BYTES))
+                return _LISTING.validate_json(file.read(2 * MAX_LISTING_BYTES))
         except (OSError, ValueError, RecursionError):
             return None
 
-    def _save(self, offer: Offer) -> None:
+    def _save(self, listing: UpstreamListing) -> None:
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(self.file, _OFFER.dump_json(offer), is_lasting=False)
+            write_whole(self.file, _LISTING.dump_json(listing), is_lasting=False)
         except (OSError, ValueError) as error:
             log.warning("listing_not_kept", upstream=self._name, reason=str(error))
 

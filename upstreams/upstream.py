@@ -20,12 +20,12 @@ from upstreams.errors import (
     UpstreamUnavailableError,
     UpstreamWithheldError,
 )
-from upstreams.notifications import LogHearer
-from upstreams.questions import Questioned
+from upstreams.notifications import LogHandler
+from upstreams.questions import ServerRequestHandler
 from upstreams.session import Session
-from upstreams.supervisor import PATIENCE_SECONDS, Supervisor
+from upstreams.supervisor import RECONNECT_WAIT_SECONDS, Supervisor
 from upstreams.tools import LISTING_METHODS, Listed, ToolResult, read_offered
-from upstreams.transports.wire import ProgressHearer
+from upstreams.transports.wire import ProgressHandler
 
 T = TypeVar("T")
 
@@ -40,16 +40,16 @@ class Upstream(Supervisor):
         *,
         seconds: float,
         key: str | None = None,
-        progress: ProgressHearer | None = None,
-        log_hearer: LogHearer | None = None,
-        questioned: Questioned | None = None,
+        progress: ProgressHandler | None = None,
+        log_handler: LogHandler | None = None,
+        request_handler: ServerRequestHandler | None = None,
         on_sent: Callable[[bool], None] = lambda was_seen: None,
     ) -> ToolResult:
         """Call a tool; waits for a starting upstream and for the answer, together at most `seconds`.
 
         A call that fails is sent again where that is safe and may help. `key` goes with every attempt in `_meta`, so
-        that an upstream that looks at it acts once. `progress` and `log_hearer` hear what the upstream says meanwhile,
-        `questioned` is whom it may ask. `on_sent` is called when the upstream may see the call from then on. It hears
+        that an upstream that looks at it acts once. `progress` and `log_handler` hear what the upstream says meanwhile,
+        `request_handler` is whom it may ask. `on_sent` is called when the upstream may see the call from then on. It hears
         whether the upstream may have seen it before, and may raise an UpstreamWithheldError.
         Raises UpstreamError: with a scrubbed message; the class says what may have happened.
         """
@@ -60,8 +60,8 @@ class Upstream(Supervisor):
             arguments=arguments,
             key=key,
             progress=progress,
-            log_hearer=log_hearer,
-            questioned=questioned,
+            log_handler=log_handler,
+            request_handler=request_handler,
         )
         return await self._deliver(send, seconds, on_sent, partial(self._is_safe, tool))
 
@@ -102,14 +102,14 @@ class Upstream(Supervisor):
     ) -> T:
         deadline = anyio.current_time() + seconds
         was_seen = may_have_acted = False
-        patient_until = -inf
+        wait_until = -inf
 
         async def attempt() -> T:
-            nonlocal was_seen, may_have_acted, patient_until
-            async with self.session(deadline, patient_until) as session:
+            nonlocal was_seen, may_have_acted, wait_until
+            async with self.session(deadline, wait_until) as session:
                 if may_have_acted and not is_safe():  # as it was when it failed
                     raise UpstreamWithheldError("the tool no longer says that it is safe to repeat")
-                with self._circuit.watching():
+                with self._circuit.guard():
                     on_sent(was_seen)
                     try:
                         return await send(session, seconds=max(0.0, deadline - anyio.current_time()))
@@ -117,7 +117,7 @@ class Upstream(Supervisor):
                         was_seen = was_seen or error.outcome != "not_started"
                         may_have_acted = may_have_acted or error.outcome == "unknown"
                         if isinstance(error, UpstreamLostError):
-                            patient_until = anyio.current_time() + PATIENCE_SECONDS
+                            wait_until = anyio.current_time() + RECONNECT_WAIT_SECONDS
                         raise
 
         try:
@@ -129,7 +129,7 @@ class Upstream(Supervisor):
             error.args = (f"upstream {self.name!r}: {self.redact.start(str(error))}",)
             raise
         finally:
-            self.tell_health()
+            self.update_state()
 
     def scrubbed(self, text: str, limit: int) -> str:
         """The first `limit` characters of a text of the upstream without the secrets that it was configured with."""
@@ -169,12 +169,12 @@ async def with_retries(
             failures.append(error)
             wait_seconds = _wait_seconds(error, len(failures))
             is_in_time = anyio.current_time() + wait_seconds < deadline
-            if not is_in_time or not _is_worthwhile(failures, may_repeat, attempts):
-                raise _most_telling(failures) from None
+            if not is_in_time or not _should_retry(failures, may_repeat, attempts):
+                raise _most_informative(failures) from None
         await anyio.sleep(wait_seconds)
 
 
-def _is_worthwhile(failures: Sequence[UpstreamError], is_safe: bool, attempts: int) -> bool:
+def _should_retry(failures: Sequence[UpstreamError], is_safe: bool, attempts: int) -> bool:
     last = failures[-1]
     if last.repetition == "if_safe" or isinstance(last, UpstreamBusyError):
         return (is_safe or isinstance(last, UpstreamBusyError)) and len(failures) < attempts
@@ -182,7 +182,7 @@ def _is_worthwhile(failures: Sequence[UpstreamError], is_safe: bool, attempts: i
     return last.repetition == "always" and sum(type(each) is type(last) for each in failures) == 1
 
 
-def _most_telling(failures: Sequence[UpstreamError]) -> UpstreamError:
+def _most_informative(failures: Sequence[UpstreamError]) -> UpstreamError:
     """The last failure, or an earlier one that says more of what may have happened."""
     last = failures[-1]
     worst = ("unknown", "failed") if isinstance(last, UpstreamWithheldError) else ("unknown",)

@@ -29,13 +29,13 @@ from pydantic import (
 from manifests.constraints import (
     DEFAULT_PORTS,
     Address,
-    HostPattern,
     AddressClass,
+    HostPattern,
     Resolver,
     addresses_in,
     canonical_host,
-    is_address,
     classify_address,
+    is_address,
 )
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json

@@ -22,7 +22,7 @@ FOREVER_SECONDS = 3600.0
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls wait for no attempt that follows a failed one."""
-    monkeypatch.setattr(supervisor, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor, "RECONNECT_WAIT_SECONDS", 0.0)
 
 
 class HangingServer:

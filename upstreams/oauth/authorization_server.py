@@ -45,9 +45,9 @@ from manifests.constraints import (
     AddressClass,
     Resolver,
     addresses_in,
+    classify_address,
     is_address,
     is_safe_for_tokens,
-    classify_address,
 )
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from upstreams.transports.http import trusted_authorities
@@ -75,8 +75,8 @@ ADDRESS_SECONDS: Final = 2.0
 """After which the host's next address is tried."""
 
 _MAX_ADDRESSES: Final = 4
-_MADE_UP: Final = IPv4Network("198.18.0.0/15")
-"""What some VPNs answer for every name, to look it up later: public, as far as can be told."""
+_FAKE_IP: Final = IPv4Network("198.18.0.0/15")
+"""What some VPNs answer for every name, to look it up later: public, as far as can be hint_url."""
 _HEADERS: Final = ("content-type", "www-authenticate")
 
 CODE: Final = re.compile(r"[a-z_]{1,64}")
@@ -158,8 +158,8 @@ class GuardedHttp:
                     async for chunk in response.aiter_raw():
                         body += chunk
                         if len(body) > MAX_ANSWER_BYTES:
-                            told = f"the answer of {host} is longer than {MAX_ANSWER_BYTES} bytes"
-                            raise OAuthUnreachableError(told)
+                            message = f"the answer of {host} is longer than {MAX_ANSWER_BYTES} bytes"
+                            raise OAuthUnreachableError(message)
         except TimeoutError:
             raise OAuthUnreachableError(f"{host} gave no answer within {REQUEST_SECONDS:g} s") from None
         except (httpx2.RequestError, OSError) as error:
@@ -205,9 +205,9 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
         found = await self._looked_up(host, port)
         if host in self._own:
             return found
-        is_near = any([await self._is_near(own) for own in self._own])
-        reaches = {AddressClass.PUBLIC, AddressClass.PRIVATE} if is_near else {AddressClass.PUBLIC}
-        allowed = [each for each in found if classify_address(each) in reaches or each in _MADE_UP]
+        is_private = any([await self._is_private(own) for own in self._own])
+        classes = {AddressClass.PUBLIC, AddressClass.PRIVATE} if is_private else {AddressClass.PUBLIC}
+        allowed = [each for each in found if classify_address(each) in classes or each in _FAKE_IP]
         if not allowed:
             raise OAuthRefusedError(
                 f"the upstream leads to {host[:100]}, which is at an address that is not public and will not be asked; "
@@ -241,9 +241,11 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
                 failure = error
         raise failure or httpcore2.ConnectError("no address")
 
-    async def _is_near(self, host: str) -> bool:
+    async def _is_private(self, host: str) -> bool:
         try:
-            return all(classify_address(each) is AddressClass.PRIVATE for each in await self._looked_up(host, 443))
+            return all(
+                classify_address(each) is AddressClass.PRIVATE for each in await self._looked_up(host, 443)
+            )
         except OSError:
             return False
 
@@ -281,11 +283,14 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
     """
     url, settings = spec.url, spec.oauth or OAuthSettings()
     answer = await http.ask(httpx2.Request("POST", url, json=_PING, headers={**spec.headers, **_ACCEPT}))
-    told, wanted = None, None
+    hint_url, wanted = None, None
     if answer.status_code == HTTPStatus.UNAUTHORIZED:
-        told, wanted = extract_resource_metadata_from_www_auth(answer), extract_scope_from_www_auth(answer)
+        hint_url, wanted = (
+            extract_resource_metadata_from_www_auth(answer),
+            extract_scope_from_www_auth(answer),
+        )
     resource = resource_url_from_server_url(url)
-    metadata = await _resource_metadata(told, url, http)
+    metadata = await _resource_metadata(hint_url, url, http)
     issuer = settings.issuer
     if metadata is not None:
         if not check_resource_allowed(resource, str(metadata.resource)):
@@ -306,10 +311,10 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
 
 
 async def _resource_metadata(
-    told: str | None, url: str, http: GuardedHttp
+    hint_url: str | None, url: str, http: GuardedHttp
 ) -> ProtectedResourceMetadata | None:
     is_faulty = False
-    for candidate in build_protected_resource_metadata_discovery_urls(told, url):
+    for candidate in build_protected_resource_metadata_discovery_urls(hint_url, url):
         answer = await http.ask(create_oauth_metadata_request(candidate))
         if (metadata := await handle_protected_resource_response(answer)) is not None:
             return metadata
@@ -353,7 +358,7 @@ async def request_token(
     """Ask for a token by any grant; what is None in the form is left out. Raises OAuthError."""
     answer = await http.ask(form_request(endpoint, client, form))
     if not answer.is_success or error_code(answer):  # some tell it with HTTP 200
-        raise refusal(answer)
+        raise oauth_error(answer)
     try:
         return OAuthToken.model_validate_json(answer.content)
     except ValidationError:
@@ -374,7 +379,7 @@ def form_request(endpoint: str, client: Client, form: Mapping[str, str | None]) 
     return httpx2.Request("POST", endpoint, data=data, headers=headers)
 
 
-def refusal(answer: httpx2.Response) -> OAuthRefusedError | OAuthUnreachableError:
+def oauth_error(answer: httpx2.Response) -> OAuthRefusedError | OAuthUnreachableError:
     """What an answer means that does not hold what was asked for.
 
     A no is a word of OAuth, or has HTTP 400 or 401 (RFC 6749, 5.2); other statuses come of a gateway or a deployment.

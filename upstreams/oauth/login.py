@@ -33,8 +33,8 @@ from upstreams.oauth.authorization_server import (
     discover,
     error_code,
     form_request,
+    oauth_error,
     open_guarded_http,
-    refusal,
     request_token,
 )
 from upstreams.oauth.tokens import Login
@@ -106,7 +106,7 @@ async def revoke(login: Login, http: GuardedHttp) -> bool:
             # Servers on the Python SDK (2.3) want the field of clients, too, that have no secret or send it elsewhere.
             answer = await http.ask(form_request(endpoint, client, {"client_secret": "", **form}))
         if not answer.is_success:
-            raise refusal(answer)
+            raise oauth_error(answer)
     return True
 
 
@@ -129,11 +129,13 @@ async def _client(settings: OAuthSettings, found: Discovered, redirect_uri: str,
     )
     answer = await http.ask(create_client_registration_request(found.server, wish, ""))
     if not answer.is_success:
-        raise refusal(answer)
+        raise oauth_error(answer)
     try:
-        said = await handle_registration_response(answer)
-        method = said.token_endpoint_auth_method or ("client_secret_basic" if said.client_secret else "none")
-        return Client.model_validate({**said.model_dump(), "auth_method": method})
+        client = await handle_registration_response(answer)
+        method = client.token_endpoint_auth_method or (
+            "client_secret_basic" if client.client_secret else "none"
+        )
+        return Client.model_validate({**client.model_dump(), "auth_method": method})
     except (OAuthFlowError, ValidationError):
         raise OAuthUnreachableError(
             "the authorization server registered no client that can be used"
@@ -161,8 +163,8 @@ class Redirection:
             raise OAuthUnreachableError(f"nobody signed in within {LOGIN_SECONDS / 60:g} minutes") from None
         error = query.get("error", "")
         if error or "code" not in query:
-            said = error if CODE.fullmatch(error) else "no"
-            raise OAuthRefusedError(f"the authorization server says {said}", code=said)
+            reason = error if CODE.fullmatch(error) else "no"
+            raise OAuthRefusedError(f"the authorization server says {reason}", code=reason)
         try:
             validate_authorization_response_iss(query.get("iss"), server)
         except OAuthFlowError:
@@ -177,10 +179,10 @@ class Redirection:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 try:
-                    status, told = self._taken(head.decode("latin-1"))
+                    status, text = self._handle(head.decode("latin-1"))
                 except ValueError:  # a URL that is none, or with too many fields
-                    status, told = "400 Bad Request", "This makes no sense."
-                body = _PAGE.format(told)
+                    status, text = "400 Bad Request", "This makes no sense."
+                body = _PAGE.format(text)
                 writer.write(
                     f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
                     "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nConnection: close\r\n"
@@ -189,7 +191,7 @@ class Redirection:
                 await writer.drain()
         writer.close()
 
-    def _taken(self, head: str) -> tuple[str, str]:
+    def _handle(self, head: str) -> tuple[str, str]:
         """The status and the text for a request. Raises ValueError: it makes no sense."""
         line, *fields = head.split("\r\n")
         method, target, _ = line.split(" ")

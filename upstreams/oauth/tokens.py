@@ -39,7 +39,7 @@ from upstreams.oauth.authorization_server import (
     request_token,
 )
 from upstreams.redaction import Redaction
-from upstreams.system_keyring import drop_from_keyring, keep_in_keyring, keyring_password
+from upstreams.system_keyring import delete_from_keyring, keyring_password, store_in_keyring
 from upstreams.transports.http_credentials import HttpCredentials
 
 log = structlog.get_logger()
@@ -59,7 +59,7 @@ RENEWAL_SECONDS: Final = 25.0
 REFRESH_SECONDS: Final = 12.0
 """Its last part, which a portal that stops waits for: the server may have forgotten the old refresh token by then."""
 
-_SPENT: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
+_REJECTED_CODES: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
 """What is said of a refresh token that will never be good again: by OAuth, GitHub and Slack."""
 
 
@@ -128,8 +128,8 @@ class Login(BaseModel):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        told = (self.access_token, self.refresh_token, self.client.client_secret)
-        return tuple(secret for secret in told if secret)
+        values = (self.access_token, self.refresh_token, self.client.client_secret)
+        return tuple(secret for secret in values if secret)
 
 
 class LoginStore:
@@ -166,7 +166,7 @@ class LoginStore:
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
         """Alone among the user's portals: no two use one refresh token. Raises OAuthUnreachableError: another does."""
-        with _explained():
+        with _storage_errors():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(
                 self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -182,7 +182,7 @@ class LoginStore:
             os.close(descriptor)
 
     def _content(self) -> str | bytes:
-        with _explained():
+        with _storage_errors():
             if not self._is_file:
                 return keyring_password(_SERVICE, self._key) or ""
             try:
@@ -196,17 +196,17 @@ class LoginStore:
                 return file.read(MAX_LOGIN_BYTES)
 
     def _save(self, text: str) -> None:
-        with _explained():
+        with _storage_errors():
             if self._is_file:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_whole(self._file, text.encode())
             else:
-                keep_in_keyring(_SERVICE, self._key, text)
+                store_in_keyring(_SERVICE, self._key, text)
 
     def _delete(self) -> None:
-        with _explained():
+        with _storage_errors():
             if not self._is_file:
-                drop_from_keyring(_SERVICE, self._key)
+                delete_from_keyring(_SERVICE, self._key)
             self._file.unlink(missing_ok=True)
 
 
@@ -219,7 +219,7 @@ def _has_locked(descriptor: int) -> bool:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _storage_errors() -> Iterator[None]:
     try:
         yield
     except SecretError as error:
@@ -253,9 +253,9 @@ class OAuthTokens(HttpCredentials):
         self._store = store
         self._login: Login | None = None
         self._renewal: asyncio.Future[Login | UpstreamError] | None = None
-        self._unproven = ""
+        self._unaccepted = ""
         """A token that came of a renewal and was not accepted yet."""
-        self._spent = ""
+        self._rejected_refresh_token = ""
         """A refresh token that was refused: it is not tried twice."""
 
     async def headers(self) -> Mapping[str, str]:
@@ -272,7 +272,7 @@ class OAuthTokens(HttpCredentials):
 
     def accepted(self, sent: Mapping[str, str]) -> None:
         if self._login is not None and _bearer(self._login) == sent:
-            self._unproven = ""
+            self._unaccepted = ""
 
     async def _fresh(self, stale: Login | None, *, is_refused: bool) -> Login:
         """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
@@ -291,11 +291,11 @@ class OAuthTokens(HttpCredentials):
         self, renewal: "asyncio.Future[Login | UpstreamError]", stale: Login | None, is_refused: bool
     ) -> None:
         outcome: Login | UpstreamError = UpstreamUnavailableError("got no token")
-        renew = self._signed_in if self._is_own else self._kept_or_refreshed
+        renew = self._signed_in if self._is_own else self._stored_or_refreshed
         try:
             with anyio.fail_after(RENEWAL_SECONDS):
                 outcome = await renew(stale, is_refused)
-            self._learn(outcome.secrets)
+            self._mask_new(outcome.secrets)
             self._login = outcome
         except TimeoutError:
             outcome = UpstreamUnavailableError("got no token in time")
@@ -314,7 +314,7 @@ class OAuthTokens(HttpCredentials):
             self._renewal = None
             renewal.set_result(outcome)
 
-    async def _kept_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
+    async def _stored_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
         """What another portal or a person got meanwhile; else the token is refreshed. Raises OAuthError."""
         async with self._store.locked():
             found = await self._store.load()
@@ -327,7 +327,7 @@ class OAuthTokens(HttpCredentials):
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():
                 return kept
-            self._check_worth(kept, is_refused)
+            self._check_not_refused(kept, is_refused)
             with anyio.fail_after(REFRESH_SECONDS, shield=True):
                 login = await self._refreshed(kept)
                 try:
@@ -339,7 +339,7 @@ class OAuthTokens(HttpCredentials):
     async def _refreshed(self, login: Login) -> Login:
         if login.refresh_token is None:
             raise OAuthError("its token has expired or is refused, and cannot be renewed")
-        if login.refresh_token == self._spent:
+        if login.refresh_token == self._rejected_refresh_token:
             raise OAuthError("its tokens cannot be renewed any more")
         form = {
             "grant_type": "refresh_token",
@@ -350,26 +350,26 @@ class OAuthTokens(HttpCredentials):
             try:
                 token = await request_token(http, login.token_endpoint, login.client, form)
             except OAuthRefusedError as error:
-                if error.code in _SPENT:
-                    self._spent = login.refresh_token
+                if error.code in _REJECTED_CODES:
+                    self._rejected_refresh_token = login.refresh_token
                 raise OAuthError(f"its tokens cannot be renewed: {error}") from None
-        self._unproven = token.access_token
+        self._unaccepted = token.access_token
         return Login.of(token, login.model_dump())
 
     async def _signed_in(self, stale: Login | None, is_refused: bool) -> Login:
         """By the client's own credentials; kept nowhere, because they can be used again. Raises OAuthError."""
-        self._check_worth(stale, is_refused)
+        self._check_not_refused(stale, is_refused)
         async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
             found = await discover(self._spec, http)
             client = configured_client(self._settings, found.server)
             form = {"grant_type": "client_credentials", "scope": found.scope, "resource": found.resource}
             token = await request_token(http, str(found.server.token_endpoint), client, form)
-        self._unproven = token.access_token
+        self._unaccepted = token.access_token
         return Login.first(self._spec.url, found, client, token)
 
-    def _check_worth(self, login: Login | None, is_refused: bool) -> None:
+    def _check_not_refused(self, login: Login | None, is_refused: bool) -> None:
         """Raises OAuthError if the upstream refuses a token that nothing is newer than."""
-        if is_refused and login is not None and login.access_token == self._unproven:
+        if is_refused and login is not None and login.access_token == self._unaccepted:
             raise OAuthError("even a token that is new is refused")
 
 

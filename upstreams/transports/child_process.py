@@ -84,8 +84,8 @@ class ChildCommand:
         executable = _find(spec.command, environment, working_folder)
         supervisor = Path(__file__).with_name("child_supervisor.py")
         # The names travel beside the values: the supervisor passes on exactly these.
-        leash = (sys.executable, "-I", "-S", str(supervisor), str(os.getpid()), str(OPEN_FILES_AT_START))
-        return cls((*leash, "=".join(environment), executable, *spec.args), environment, working_folder)
+        supervise = (sys.executable, "-I", "-S", str(supervisor), str(os.getpid()), str(OPEN_FILES_AT_START))
+        return cls((*supervise, "=".join(environment), executable, *spec.args), environment, working_folder)
 
 
 def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
@@ -202,6 +202,6 @@ class StderrTail:
             self._redact.excerpt(line, 200) for line in [*self._lines, self._partial] if line.strip()
         )
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """The last line."""
         return (self.lines() or ("",))[-1]

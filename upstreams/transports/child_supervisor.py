@@ -1,4 +1,4 @@
-"""Holds one stdio server and everything it spawns on a leash, so that no process outlives the portal.
+"""Holds one stdio server and everything it spawns on a supervise, so that no process outlives the portal.
 
     python -I -S child_supervisor.py PORTAL_PID OPEN_FILES NAME=NAME=... COMMAND ARGUMENTS...
 
@@ -21,7 +21,7 @@ import time
 
 GRACE_SECONDS = 0.7
 KILL_SECONDS = 1.0
-LOOK_SECONDS = 0.02
+REAP_SECONDS = 0.02
 ON_LINUX: bool = sys.platform == "linux"
 POLL_SECONDS = 5.0 if ON_LINUX else 0.5
 CANNOT_EXECUTE = 126
@@ -33,13 +33,13 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Leash:
+class ProcessSupervisor:
     """The server, its descendants, and the portal they must not outlive."""
 
     def __init__(self, portal: int, open_files: int) -> None:
         self._portal = portal
         self._open_files = open_files
-        self._told_to_stop = False
+        self._stop_requested = False
         self._server = 0
         self._status: int | None = None
         self._wakeups = -1
@@ -51,8 +51,8 @@ class Leash:
         if self._is_portal_gone():
             return 128 + signal.SIGTERM
         self._server = _start(command, environment, self._open_files)
-        _let_go_of_streams()
-        while self._status is None and not self._told_to_stop and not self._is_portal_gone():
+        _detach_streams()
+        while self._status is None and not self._stop_requested and not self._is_portal_gone():
             self._wait(POLL_SECONDS)
             self._reap()
         self._end_descendants(signal.SIGTERM, GRACE_SECONDS)
@@ -73,7 +73,7 @@ class Leash:
             signal.signal(number, signal.SIG_IGN)
 
     def _stop(self, _number: int, _frame: object) -> None:
-        self._told_to_stop = True
+        self._stop_requested = True
 
     def _is_portal_gone(self) -> bool:
         return os.getppid() != self._portal
@@ -107,7 +107,7 @@ class Leash:
                 _send(pid, number)
             signalled |= found
             deadline = deadline or time.monotonic() + seconds
-            self._wait(LOOK_SECONDS)
+            self._wait(REAP_SECONDS)
 
     def _has_descendants(self) -> bool:
         has_children = self._reap()
@@ -161,7 +161,7 @@ def _start(command: list[str], environment: dict[str, str], open_files: int) -> 
         os._exit(CANNOT_EXECUTE)
 
 
-def _let_go_of_streams() -> None:
+def _detach_streams() -> None:
     """Only the server may hold its pipes: their closing is how either side learns that the other ended."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -194,7 +194,7 @@ def _children_of(pid: int) -> list[int]:
 def main() -> int:
     portal, open_files, names, *command = sys.argv[1:]
     environment = {name: os.environ[name] for name in names.split("=") if name in os.environ}
-    return Leash(int(portal), int(open_files)).run(command, environment)
+    return ProcessSupervisor(int(portal), int(open_files)).run(command, environment)
 
 
 if __name__ == "__main__":

@@ -36,10 +36,10 @@ from upstreams.health import Diagnostics
 from upstreams.transports.http_credentials import HttpCredentials
 from upstreams.transports.http_errors import (
     SESSION_HEADER,
-    described,
+    describe,
     error_of,
     kind_of,
-    refusal,
+    status_error,
     status_line,
 )
 from upstreams.transports.messages import InboundLimits, MessageReader
@@ -98,7 +98,7 @@ async def open_http_wire(
 
 def _client(spec: HttpUpstream) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
-        # What is packed would have to be unpacked piece by piece: a little of it can be as much as it likes.
+        # What is packed would have to be unpacked chunk by chunk: a little of it can be as much as it likes.
         headers={"accept-encoding": "identity", **spec.headers},
         # Deadlines are the calls' own, and a stream of events may be silent for as long as it likes.
         timeout=httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
@@ -135,7 +135,7 @@ class HttpTransport(AsyncResource):
         self.wire = Wire(received, self, self._limits, closes_requests=spec.transport != "sse")
         self._session = ""
         self._version = ""
-        self._notice_turns = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
+        self._notice_limiter = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
 
     async def end_session(self) -> None:
         """Tell the server that nothing more will be sent, if it has a session."""
@@ -149,8 +149,8 @@ class HttpTransport(AsyncResource):
         """Send a request until its answer was delivered, or else in the background. Raises UpstreamError: it failed."""
         if not isinstance(item.message, JSONRPCRequest):
             # Nothing waits for these: not the next message, and not a caller that was cancelled.
-            if self._notice_turns.statistics().tasks_waiting < _MAX_NOTICES:
-                self._tasks.start_soon(self._tell, item)
+            if self._notice_limiter.statistics().tasks_waiting < _MAX_NOTICES:
+                self._tasks.start_soon(self._notify, item)
             return
         await self._ask(item, item.message)
 
@@ -181,17 +181,17 @@ class HttpTransport(AsyncResource):
             return await self._credentials.send(request, self._client)
         except httpx2.RequestError as error:
             failure = UpstreamUnavailableError if isinstance(error, _NEVER_SENT) else UpstreamLostError
-            raise failure(described(error)) from error
+            raise failure(describe(error)) from error
 
-    async def _tell(self, item: SessionMessage) -> None:
+    async def _notify(self, item: SessionMessage) -> None:
         """Send what has no answer: a notification or a reply."""
         problem = ""
         try:
-            async with self._notice_turns:
+            async with self._notice_limiter:
                 with anyio.move_on_after(NOTICE_SECONDS):
                     response = await self._post(item)
                     problem = status_line(response) if response.is_error else ""
-                    await _beginning(response)
+                    await _read_prefix(response)
         except UpstreamError as error:
             problem = str(error)
         if problem:
@@ -232,9 +232,9 @@ class HttpTransport(AsyncResource):
 
     async def _lines(self, response: httpx2.Response) -> AsyncIterator[bytes]:
         """The lines of a stream of events. They count as unsolicited messages: most of them say nothing."""
-        async for piece in _pieces(response):
-            self._limits.take_unsolicited(max(piece.count(b"\n"), piece.count(b"\r")) / _LINES_PER_UNIT)
-            yield piece
+        async for chunk in _chunks(response):
+            self._limits.take_unsolicited(max(chunk.count(b"\n"), chunk.count(b"\r")) / _LINES_PER_UNIT)
+            yield chunk
 
 
 class StreamableHttp(HttpTransport):
@@ -250,7 +250,7 @@ class StreamableHttp(HttpTransport):
             case JSONRPCRequest(method="initialize"):
                 self._version = ""  # that of the probe before it does not count
             case JSONRPCNotification(method="notifications/initialized"):
-                await self._tell(item)  # nothing may come before it
+                await self._notify(item)  # nothing may come before it
                 if self._session:
                     self._tasks.start_soon(self._listen)
                 return
@@ -277,11 +277,11 @@ class StreamableHttp(HttpTransport):
         kind, body = kind_of(response), bytearray()
         if response.is_success and kind == "application/json":
             with self._limits.buffering() as add:
-                async for piece in _pieces(response):
-                    add(len(piece))
-                    body += piece
+                async for chunk in _chunks(response):
+                    add(len(chunk))
+                    body += chunk
             return bytes(body)
-        start, redact = self._credentials.masked(await _beginning(response)), self._diagnostics.redact
+        start, redact = self._credentials.masked(await _read_prefix(response)), self._diagnostics.redact
         if response.is_success:
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'of no type'} instead of JSON: {redact.excerpt(start)!r}"
@@ -354,7 +354,7 @@ class HttpWithSse(HttpTransport):
                 response = await self._request("GET", {"accept": _EVENTS})
                 if not response.is_success or kind_of(response) != _EVENTS:
                     await response.aclose()
-                    raise refusal(response, b"", self._diagnostics.redact)
+                    raise status_error(response, b"", self._diagnostics.redact)
                 async for event in self._events(response):
                     if event.event == "endpoint" and not is_started:
                         self._url = urljoin(self._url, event.data)
@@ -372,31 +372,31 @@ class HttpWithSse(HttpTransport):
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         # Some servers answer it only when they have done what it asks for; the wire ends it when the answer came.
         response = await self._post(item)
-        body = await _beginning(response)
+        body = await _read_prefix(response)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamUnavailableError("no longer knows this session")
         if not response.is_success:
-            raise refusal(response, self._credentials.masked(body), self._diagnostics.redact)
+            raise status_error(response, self._credentials.masked(body), self._diagnostics.redact)
 
 
-async def _pieces(response: httpx2.Response) -> AsyncIterator[bytes]:
+async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
     """The body as it comes. Raises UpstreamError: it breaks off, or is packed."""
     if response.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
         raise UpstreamAnswerError("the answer is compressed, although it was asked for without")
     try:
-        async for piece in response.aiter_raw():
-            yield piece
+        async for chunk in response.aiter_raw():
+            yield chunk
     except httpx2.RequestError as error:
-        raise UpstreamLostError(described(error)) from error
+        raise UpstreamLostError(describe(error)) from error
 
 
-async def _beginning(response: httpx2.Response) -> bytes:
+async def _read_prefix(response: httpx2.Response) -> bytes:
     """What a response says that is no answer, as far as anybody reads it; "" of one that is packed."""
     body = bytearray()
     async with aclosing(response):
         with suppress(UpstreamError):  # what counts has come
-            async for piece in _pieces(response):
-                body += piece
+            async for chunk in _chunks(response):
+                body += chunk
                 if len(body) >= _ERROR_BYTES:
                     break
     return bytes(body[:_ERROR_BYTES])

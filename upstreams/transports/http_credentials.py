@@ -56,13 +56,13 @@ class HttpCredentials:
             UpstreamError: There are no credentials, or it leads to another server.
             httpx2.RequestError: It was not sent, or not answered.
         """
-        response = await self._admitted(request, client)
+        response = await self._send_authorized(request, client)
         for _ in range(_MAX_REDIRECTS):
             following = response.next_request
             if following is None or following.method != request.method:
                 break
             await response.aclose()
-            response = await self._admitted(following, client)
+            response = await self._send_authorized(following, client)
         return response
 
     def masked(self, text: bytes) -> bytes:
@@ -86,20 +86,20 @@ class HttpCredentials:
             self._renewed_at = anyio.current_time()
             if headers.items() <= self._headers.items():
                 return False
-            self._learn(secrets)
+            self._mask_new(secrets)
             self._headers = {**self._headers, **headers}
             return True
 
     def accepted(self, sent: Mapping[str, str]) -> None:
         """An answer came that was no 401."""
 
-    def _learn(self, secrets: Collection[str]) -> None:
+    def _mask_new(self, secrets: Collection[str]) -> None:
         """Mask what will be sent from now on."""
         self._redact.add(secrets)
         self._sent.append(secrets)
         self._mask = Redaction(self._secrets.union(*self._sent))
 
-    async def _admitted(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
+    async def _send_authorized(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
         own, url = self._url, request.url
         if (own.scheme, own.host, own.port) != (url.scheme, url.host, url.port):
             raise UpstreamRefusedError("leads to another server, which gets neither requests nor credentials")

@@ -44,11 +44,11 @@ def error_of(response: httpx2.Response, body: bytes, redact: Redaction) -> Upstr
         HTTPStatus.TOO_MANY_REQUESTS,
     )
     if answer is None or says_more:
-        return refusal(response, str(answer["error"]["message"]).encode() if answer else body, redact)
+        return status_error(response, str(answer["error"]["message"]).encode() if answer else body, redact)
     return None
 
 
-def refusal(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError:
+def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError:
     """The error that its status stands for, with what it says."""
     message = status_line(response)
     if body and kind_of(response) in ("text/plain", "application/json"):
@@ -115,7 +115,7 @@ def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None,
     return is_missing or says_so
 
 
-def described(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """What went wrong, in one line for a human, without the URL: that is the manifest's business and may hold a key."""
     if isinstance(error, UpstreamError):
         return str(error)

@@ -190,8 +190,8 @@ class MessageReader:
         if "result" not in value or (request_id is None and value.get("jsonrpc") != "2.0"):
             return None
         if not isinstance(value["result"], dict):
-            told = self.diagnostics.redact.excerpt(_text(value["result"]).encode())
-            return failed_answer(request_id, UpstreamAnswerError(f"the answer is no object: {told}"))
+            excerpt = self.diagnostics.redact.excerpt(_text(value["result"]).encode())
+            return failed_answer(request_id, UpstreamAnswerError(f"the answer is no object: {excerpt}"))
         # The id of an answer in an HTTP body may be missing: `read_answer` fills it in.
         return JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=value["result"])
 
@@ -207,17 +207,17 @@ def parsed(text: bytes) -> Json:
         try:
             return from_json(text.removeprefix(BOM_UTF8))
         except ValueError as error:
-            if (mended := _mended(text)) is None:
+            if (repaired := _repaired(text)) is None:
                 raise
             problem = error
         try:
-            return from_json(mended)
+            return from_json(repaired)
         except ValueError:
             raise problem from None
 
 
-def _mended(text: bytes) -> bytes | None:
-    """The same JSON in UTF-8; None if nothing is to be mended. JavaScript that cuts text in an emoji leaves a half."""
+def _repaired(text: bytes) -> bytes | None:
+    """The same JSON in UTF-8; None if nothing is to be repaired. JavaScript that cuts text in an emoji leaves a half."""
     if text.isascii() and rb"\ud" not in text and rb"\uD" not in text:
         return None
     try:

@@ -44,7 +44,7 @@ async def open_stdio_wire(
             ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits),
             stdin,
             limits,
-            last_words=child.stderr.last_words,
+            last_stderr_line=child.stderr.last_line,
             exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),
         )
 

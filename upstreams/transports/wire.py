@@ -37,7 +37,7 @@ from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits
 
 _CLOSED: Final = object()
 
-ProgressHearer: TypeAlias = Callable[[float, float | None, str | None], None]
+ProgressHandler: TypeAlias = Callable[[float, float | None, str | None], None]
 """Hears how far a call is, of how much in all if that is known, and in which words."""
 
 
@@ -54,7 +54,7 @@ class Wire(JSONRPCDispatcher):
         write_stream: Any,
         limits: InboundLimits,
         *,
-        last_words: Callable[[], str] = lambda: "",
+        last_stderr_line: Callable[[], str] = lambda: "",
         exit_status: Callable[[], Awaitable[str]] | None = None,
         closes_requests: bool = False,
     ) -> None:
@@ -63,7 +63,7 @@ class Wire(JSONRPCDispatcher):
         self._requests = write_stream
         self._awaited: dict[RequestId, asyncio.Future[JSONRPCResponse | JSONRPCError]] = {}
         """Requests under way."""
-        self._progress: dict[RequestId, ProgressHearer] = {}
+        self._progress: dict[RequestId, ProgressHandler] = {}
         self._limits = limits
         self._exit_status = exit_status
         self._reason = ""
@@ -73,7 +73,7 @@ class Wire(JSONRPCDispatcher):
         """Hears each notification that the SDK does not handle, before anything that comes after it."""
         self.on_answer: Callable[[RequestId | None], bool] = lambda request_id: False
         """Hears the id of each request that is answered, also too late; whether it is its first answer."""
-        self.last_words = last_words
+        self.last_stderr_line = last_stderr_line
         self.cut_off_reason = ""
         """Why the portal closed the connection, if it was for what the upstream sent."""
         self.ended = anyio.Event()
@@ -84,7 +84,7 @@ class Wire(JSONRPCDispatcher):
         params: Mapping[str, Any] | None,
         opts: CallOptions | None = None,
         *,
-        progress: ProgressHearer | None = None,
+        progress: ProgressHandler | None = None,
         **_: Any,
     ) -> dict[str, Any]:
         """A request as one message, and its answer as it is read.
@@ -160,12 +160,12 @@ class Wire(JSONRPCDispatcher):
             self._limits.take_unsolicited(STRAY_ANSWER_UNITS)
         return False
 
-    def _tell_progress(self, params: Mapping[str, Json]) -> None:
+    def _handle_progress(self, params: Mapping[str, Json]) -> None:
         token = as_request_id(params.get("progressToken"))
         done, total, message = params.get("progress"), params.get("total"), params.get("message")
-        hear = None if token is None else self._progress.get(coerce_request_id(token))
-        if hear and isinstance(done, int | float):
-            hear(
+        handler = None if token is None else self._progress.get(coerce_request_id(token))
+        if handler and isinstance(done, int | float):
+            handler(
                 done,
                 total if isinstance(total, int | float) else None,
                 message if isinstance(message, str) else None,
@@ -186,7 +186,7 @@ class Wire(JSONRPCDispatcher):
         if self._reason:
             return self._reason
         status = await self._exit_status() if self._exit_status else "closed the connection"
-        return with_last_words(status, self.last_words())
+        return with_stderr(status, self.last_stderr_line())
 
     async def run(
         self,
@@ -198,7 +198,7 @@ class Wire(JSONRPCDispatcher):
         def intercept(method: str, params: Mapping[str, Json] | None) -> bool:
             # The SDK knows the events of its subscriptions; it would make a task and a model of all others.
             if method == "notifications/progress":
-                self._tell_progress(params or {})
+                self._handle_progress(params or {})
             elif not run_notify_intercept(on_notify_intercept, method, params):
                 self.on_notification(method, params or {})
             return True
@@ -250,5 +250,5 @@ def _closed() -> MCPError:
     return MCPError(CONNECTION_CLOSED, "Connection closed", _CLOSED)
 
 
-def with_last_words(reason: str, last_words: str) -> str:
-    return f"{reason}; its stderr ended with: {last_words}" if last_words else reason
+def with_stderr(reason: str, last_stderr_line: str) -> str:
+    return f"{reason}; its stderr ended with: {last_stderr_line}" if last_stderr_line else reason
