@@ -90,8 +90,8 @@ class RetryRules(Section):
     """
 
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
-    """Maximum attempts of a retryable call, within call_seconds (default 3). Retries are at most a fifth of an
-    upstream's calls, plus three. Does not cover calls that never left the portal."""
+    """Maximum attempts of a retryable call, within call_seconds (default 3). Does not cover calls that were not
+    sent."""
     allow: Patterns = ()
     """Tools to retry although they declare neither readOnlyHint nor idempotentHint. Default: none."""
     deny: Patterns = ()

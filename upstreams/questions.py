@@ -1,7 +1,7 @@
-"""What an upstream asks while calls to it are under way: something of the person or the model at the client, or roots.
+"""Requests of an upstream during its calls: elicitation, sampling and roots.
 
-Before 2026-07-28 it asks with a request of its own, which says nothing of the call it belongs to; since then it answers
-the call itself with its questions, and the call is made again with the answers.
+Before 2026-07-28 an upstream sends a request that does not name its call. Since then it answers the call itself with
+its input requests, and the call is repeated with the answers.
 
 Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, client/sampling and client/roots.
 """
@@ -33,7 +33,7 @@ SAMPLE: Final = "sampling/createMessage"
 LIST_ROOTS: Final = "roots/list"
 
 MAX_ROUNDS: Final = 10
-"""How often one call is made again with answers."""
+"""How often one call is repeated with answers."""
 
 MAX_QUESTIONS_A_ROUND: Final = 10
 
@@ -42,7 +42,7 @@ _LONGEST_PAUSE_SECONDS: Final = 0.25
 
 
 class QuestionError(Exception):
-    """It is not answered. `code` is for the script whose call it belongs to, the message for both sides."""
+    """A request gets no answer. `code` is for the script that made the call, the message for both sides."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -50,23 +50,23 @@ class QuestionError(Exception):
 
 
 class ServerRequestHandler(Protocol):
-    """Whoever a call is made for, and may be asked about it. Those of one `owner` may be asked for each other."""
+    """Answers the requests of an upstream during one call. Handlers of one `owner` may answer for each other."""
 
     @property
     def owner(self) -> str: ...
 
     def capabilities(self) -> dict[str, Json]:
-        """What may be asked, as a client declares it; of `roots` nothing, those are the manifest's."""
+        """The client's capabilities. `roots` come from the manifest instead."""
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
-        """The result of the request. Raises QuestionError: nobody answers it."""
+        """The result of the request. Raises QuestionError: it gets no answer."""
 
     def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
-        """Hear of a question that nobody answers; unless `is_its_own`, it may be another call's."""
+        """Record an unanswered request. Unless `is_its_own`, it may belong to another call."""
 
 
 class ServerRequestRouter:
-    """The questions of one upstream on one connection, as far as the manifest lets it ask any."""
+    """Routes the requests of one connection to the calls they belong to, if the manifest allows them."""
 
     def __init__(self, spec: UpstreamSection) -> None:
         self._roots = spec.roots
@@ -74,10 +74,10 @@ class ServerRequestRouter:
         self._allowed = {method for method, is_allowed in may_ask.items() if is_allowed}
         self._calls: dict[ActiveCall, None] = {}
         self.abandoned = AbandonedRequests()
-        """Calls of which it may still ask something that nobody answers."""
+        """Abandoned calls, which may still cause requests. Nobody answers those."""
 
     def callbacks(self) -> dict[str, Any]:
-        """What the SDK's session is given, which declares just that to an older upstream."""
+        """The callbacks for the SDK's session, which declares their capabilities to an older upstream."""
         live: dict[str, tuple[str, type[BaseModel]]] = {
             ELICIT: ("elicitation_callback", ElicitResult),
             SAMPLE: ("sampling_callback", CreateMessageResult),
@@ -88,7 +88,7 @@ class ServerRequestRouter:
         }
 
     def capabilities(self, request_handler: ServerRequestHandler | None) -> dict[str, Json]:
-        """What is declared with one call, where the era wants it so."""
+        """The capabilities to declare with one call, as the protocol requires since 2026-07-28."""
         asked = {} if request_handler is None else request_handler.capabilities()
         allowed = {_CAPABILITIES[method] for method in self._allowed}
         declared = {name: value for name, value in asked.items() if name in allowed}
@@ -98,7 +98,7 @@ class ServerRequestRouter:
     def track(
         self, request_handler: ServerRequestHandler | None, log_handler: LogHandler | None = None
     ) -> Iterator["ActiveCall"]:
-        """Around one call: its questions end with it."""
+        """A context for one call. Its requests end with it."""
         call = ActiveCall(request_handler, log_handler)
         self._calls[call] = None
         try:
@@ -108,10 +108,9 @@ class ServerRequestRouter:
             call.end()
 
     def handle_log(self, message: LogMessage) -> None:
-        """Tell those who hear what is logged.
+        """Pass a log message to the handlers of the calls in flight.
 
-        A message does not say which call it is about. So it is told if all calls under way, and those that were
-        abandoned, are of one owner.
+        A message does not name its call. It is passed on only if all calls, in flight or abandoned, have one owner.
         """
         if len(self._owners()) == 1:
             for handler in dict.fromkeys(call.log_handler for call in self._calls):
@@ -126,9 +125,9 @@ class ServerRequestRouter:
         send: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]],
         call: "ActiveCall",
     ) -> dict[str, Json]:
-        """The result of a call that is no question any more; `send` makes it, and makes it again with answers.
+        """Call `send`, and repeat it with answers until its result is complete.
 
-        Raises UpstreamIncompleteError: it asks what it may not, what nobody answers, or without end.
+        Raises UpstreamIncompleteError: a request is not allowed, gets no answer, or there are too many.
         """
         raw = await send({})
         for number in range(MAX_ROUNDS + 1):
@@ -143,16 +142,16 @@ class ServerRequestRouter:
             more: dict[str, Json] = {"inputResponses": answers} if answers else {}
             more = more if state is None else {**more, "requestState": state}
             if unsendable(more):
-                raise UpstreamIncompleteError("what it wants back with the answers cannot be sent as JSON")
+                raise UpstreamIncompleteError("its requestState or the answers cannot be sent as JSON")
             call.has_begun = True
             raw = await send(more)
-        raise UpstreamIncompleteError("it asks for more input again and again, or for too much")
+        raise UpstreamIncompleteError("it asks for input too often, or for too much")
 
     async def _answer_input_request(self, request: Json, call: "ActiveCall") -> dict[str, Json]:
         method = request.get("method") if isinstance(request, dict) else None
         params = (request.get("params") or {}) if isinstance(request, dict) else None
         if not isinstance(method, str) or not isinstance(params, dict):
-            raise UpstreamIncompleteError("asks for more input in a way that cannot be read")
+            raise UpstreamIncompleteError("its request for input is malformed")
         call.unanswered = method
         try:
             answer = await self._answer(method, params, call.request_handler)
@@ -169,20 +168,20 @@ class ServerRequestRouter:
         if method == LIST_ROOTS and method in self._allowed:
             return {"roots": [{"uri": root} for root in self._roots]}
         if request_handler is None:
-            raise QuestionError("question_unsupported", "there is no client that could be asked")
+            raise QuestionError("question_unsupported", "there is no client to ask")
         if method not in self._allowed:
-            raise QuestionError("question_refused", f"the manifest does not let it ask for {method[:100]}")
+            raise QuestionError("question_refused", f"the manifest does not allow {method[:100]}")
         answer = await request_handler.answer(method, params)
         if unsendable(answer):
             raise QuestionError("question_unanswered", "the client's answer cannot be sent as JSON")
         return answer
 
     async def _answer_request(self, method: str, params: BaseModel | None) -> dict[str, Json] | ErrorData:
-        """Answer a request that does not say which call it belongs to: the latest one, if all are of one owner."""
+        """Answer a request that does not name its call: for the latest call, if all have one owner."""
         calls = [*self._calls]
         try:
             if method != LIST_ROOTS and len(self._owners()) != 1:
-                raise QuestionError("question_refused", "nothing says which of the callers is to be asked")
+                raise QuestionError("question_refused", "it is unknown which caller to ask")
             request_handler = calls[-1].request_handler if calls else None
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
             question = _Question(method, set(calls))
@@ -194,7 +193,7 @@ class ServerRequestRouter:
             finally:
                 for call in calls:
                     call.questions.discard(question)
-            return ErrorData(code=INVALID_REQUEST, message="the call that this belongs to is over")
+            return ErrorData(code=INVALID_REQUEST, message="the call of this request is over")
         except QuestionError as error:
             is_its_own = len(calls) == 1 and not self.abandoned.owners()
             for call in calls:
@@ -220,18 +219,18 @@ class ServerRequestRouter:
 
 
 class ActiveCall:
-    """One call under way."""
+    """One call in flight."""
 
     def __init__(self, request_handler: ServerRequestHandler | None, log_handler: LogHandler | None) -> None:
         self.owner = next((each.owner for each in (request_handler, log_handler) if each is not None), None)
         self.request_handler = request_handler
         self.log_handler = log_handler
         self.questions: set[_Question] = set()
-        """Those that may belong to it, and wait for an answer."""
+        """Unanswered requests that may belong to it."""
         self.has_begun = False
-        """Whether it was made again."""
+        """Whether it was repeated with answers."""
         self.unanswered = ""
-        """The method of one that waited for an answer when the call ended."""
+        """The method of a request without an answer when the call ended."""
 
     def end(self) -> None:
         for question in self.questions:
@@ -243,7 +242,7 @@ class ActiveCall:
 
 @dataclass(eq=False)
 class _Question:
-    """One that does not say which of some calls it belongs to."""
+    """A request that belongs to one of some calls."""
 
     method: str
     calls: set[ActiveCall]

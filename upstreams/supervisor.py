@@ -1,4 +1,4 @@
-"""Keeps one connection to an upstream open, or ready to be opened, whatever happens to it."""
+"""Keeps one connection to an upstream open, or ready to be opened."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -31,38 +31,37 @@ log = structlog.get_logger()
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0
-"""Between two attempts to connect; doubles, with jitter."""
+"""Backoff between two attempts to connect; doubles, with jitter."""
 
 STABLE_SECONDS: Final = 10.0
-"""A connection that held this long, or answered a call, was no failure."""
+"""A connection that lasted this long, or answered a call, does not count as a failure."""
 
 RETRY_ON_CALL_SECONDS: Final = 5.0
-"""A call to an upstream whose last attempt to connect failed longer ago than this starts the next at once."""
+"""A call starts the next attempt at once if the last one failed longer ago than this."""
 
 RECONNECT_WAIT_SECONDS: Final = 10.0
-"""Calls wait so long for an attempt to connect that follows a failed one, from its beginning."""
+"""How long calls wait for an attempt that follows a failed one, from the start of that attempt."""
 
 RELIST_PAUSE_SECONDS: Final = 1.0
-"""Between two listings of an upstream that keeps saying that its tools changed."""
+"""Pause between two listings of an upstream whose tools keep changing."""
 
 PROBE_SECONDS: Final = 10.0
-"""After a call met its deadline, an upstream that answers nothing at all for this long, or for as long as a call may
-take, is connected anew."""
+"""After a call timed out, an upstream without any answer for this long (at most `call_seconds`) is reconnected."""
 
 
 @dataclass(eq=False)
 class Supervisor:
-    """Connects, notices the end, connects again; `run` does it in a task of its own, calls use what it has."""
+    """Connects and reconnects: `run` does so in its own task, and calls use the current session."""
 
     name: str
     spec: UpstreamSection
     open_wire: WireOpener
     redact: Redaction
     on_change: Callable[[Any], None]
-    """Hears of this when its state or its tools changed."""
+    """Called with the upstream after its state or its tools changed."""
     listings: ListingStore | None = None
     on_offering_change: Callable[[], None] = lambda: None
-    """Hears that its resources or prompts may have changed."""
+    """Called when its resources or prompts may have changed."""
     _down_since: datetime | None = None
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _session: Session | None = None
@@ -71,7 +70,7 @@ class Supervisor:
     _has_served: bool = False
     _wanted: anyio.Event = field(default_factory=anyio.Event)
     _failures: int = 0
-    """Attempts to connect that failed since one succeeded."""
+    """Failed attempts to connect since the last success."""
     _attempt_began: float = field(default_factory=anyio.current_time)
     _pause_began: float | None = None
     _pause_seconds: float = 0.0
@@ -89,12 +88,12 @@ class Supervisor:
 
     @property
     def retry_status(self) -> str:
-        """When it is tried again, if it is down; else empty."""
+        """When the next attempt to connect is, if it is down; else empty."""
         if self.state.status != "down":
             return ""
         now = anyio.current_time()
         if self._pause_began is None:
-            return f"an attempt has been under way for {now - self._attempt_began:.0f} s"
+            return f"an attempt has been running for {now - self._attempt_began:.0f} s"
         due_seconds = max(ceil(self._pause_began + self._pause_seconds - now), 1)
         return f"the next attempt is in {due_seconds} s"
 
@@ -104,21 +103,21 @@ class Supervisor:
         return self._diagnostics.remarks
 
     def stderr_tail(self) -> str:
-        """What a stdio server wrote to stderr last, up to fifty lines; "" where there is no stderr."""
+        """The last lines of a stdio server's stderr, at most 50; "" for HTTP."""
         return "\n".join(self._diagnostics.stderr())
 
     @property
     def _is_unreached(self) -> bool:
-        """Whether the last attempt failed."""
+        """Whether the last attempt to connect failed."""
         return self.state.status in ("down", "needs_login")
 
     async def started(self) -> None:
-        """Return when it is not starting (any more)."""
+        """Wait until it is no longer starting."""
         while self.state.status == "starting":
             await self._changed.wait()
 
     def want(self) -> None:
-        """Have it connected soon, if nothing but its rest is in the way."""
+        """Request a connection: ends idling, and the backoff if the last attempt is old enough."""
         if self._session is not None:
             return
         if self._is_unreached and self._pause_began is not None:
@@ -131,11 +130,11 @@ class Supervisor:
 
     @asynccontextmanager
     async def session(self, deadline: float, wait_until: float = -inf) -> AsyncIterator[Session]:
-        """The connection for one call: open now or, while starting, soon.
+        """The session for one call, which waits while the upstream is starting.
 
-        After an attempt has failed, the next is waited for no longer than `RECONNECT_WAIT_SECONDS` from its beginning, but by
-        whoever is patient until some later time, however many fail.
-        Raises UpstreamUnavailableError: there is none until `deadline`, or none to hope for.
+        After a failed attempt it waits for the next one until `RECONNECT_WAIT_SECONDS` after that began. With
+        `wait_until` it waits until that time, however many attempts fail.
+        Raises UpstreamUnavailableError: there is no session in time.
         """
         self._users += 1
         try:
@@ -161,7 +160,7 @@ class Supervisor:
         return session
 
     def _wait_deadline(self, wait_until: float) -> float:
-        """Until when a call waits, whatever its deadline is. Nobody waits for a person to sign in."""
+        """Until when a call waits for a connection, besides its own deadline. No call waits for a person to sign in."""
         if not self._is_unreached:
             return inf
         end = -inf if self._pause_began is not None else self._attempt_began + RECONNECT_WAIT_SECONDS
@@ -180,14 +179,14 @@ class Supervisor:
         return UpstreamUnavailableError(f"still {message}")
 
     def update_state(self) -> None:
-        """Have the state say what the circuit says."""
+        """Update the state from the circuit breaker."""
         if self._session is not None and self._circuit.is_open:
             self._set_state("failing", self.redact.start(self._circuit.reason))
         elif self.state.status == "failing":
             self._set_state("ready", "")
 
     async def run(self) -> None:
-        """Connect, serve, and after every end connect again; until cancelled."""
+        """Connect, serve and reconnect until cancelled."""
         try:
             known = await self._store.load() if self._store else None
             if known is not None:
@@ -201,14 +200,14 @@ class Supervisor:
             self._set_state("stopped", "the portal is stopping")
 
     async def _wait_until_wanted(self) -> None:
-        """Return when the upstream is wanted."""
+        """Idle until a connection is requested."""
         if not self._wanted.is_set():
             self._set_state("idle", "")
             await self._wanted.wait()
         self._set_state("starting", "")
 
     async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
-        """Hold one connection; says how it ended when the next may be opened: if retired, before its calls end."""
+        """Hold one connection. Reports its ending once the next may be opened; if retired, before its calls end."""
         self._attempt_began = began = anyio.current_time()
         self._diagnostics = Diagnostics(self.redact)
         ending = _Ending(None)
@@ -234,8 +233,8 @@ class Supervisor:
                 if was_retired := session.is_retired:
                     task_status.started(ending)
                     await session.last_call()
-        # Whatever the SDK or a transport raises over what a stranger sent: it is this upstream's end, and
-        # must not be the end of the others in the task group.
+        # The SDK or a transport may raise anything over untrusted input. It ends this connection only, and must not
+        # cancel the other upstreams in the task group.
         except Exception as error:  # noqa: BLE001
             ending = replace(ending, reason=describe(cause_of(error)), cause=cause_of(error))
         if not was_retired:
@@ -251,7 +250,7 @@ class Supervisor:
         self.tools, self.server, self.instructions = listing.tools, listing.server, listing.instructions
 
     async def _wait_to_reconnect(self, ending: "_Ending") -> None:
-        """Return when the next connection should be opened."""
+        """Wait until the next connection should be opened."""
         if ending.cause is not None:
             is_probe_victim = isinstance(ending.cause, HandshakeFirstError)
             retry_now = is_probe_victim and not self._handshake_first
@@ -271,7 +270,7 @@ class Supervisor:
         )
 
     async def _serve(self, session: Session) -> str | None:
-        """Follow the upstream until the connection ends; why it did, None if nobody used it."""
+        """Use the session until it ends. Returns why it ended, None if it was idle."""
         self._session, self._has_served, self._wanted = session, True, anyio.Event()
         if self._was_refused:
             session.start_grace_period()
@@ -294,7 +293,7 @@ class Supervisor:
             while idle_seconds < seconds:
                 await anyio.sleep(seconds - idle_seconds)
                 idle_seconds = 0.0 if self._users else anyio.current_time() - self._last_used
-            self._session = None  # before anything else runs: no call may get it any more
+            self._session = None  # before any other task runs: no call may get it any more
             tasks.cancel_scope.cancel()
 
         async def stop_when_ended() -> None:
@@ -320,9 +319,9 @@ class Supervisor:
             await self._probe_requested.wait()
             self._probe_requested = anyio.Event()
             answers = self._answers
-            # A server that does one thing at a time may be too busy for a ping, and yet answer calls.
+            # A single-threaded server may be too busy for a ping, and still answer calls.
             if not await session.is_alive(seconds) and self._answers == answers:
-                session.wire.give_up(f"answered nothing for {seconds:g} s after a call had met its deadline")
+                session.wire.give_up(f"did not answer for {seconds:g} s after a call timed out")
 
     async def _follow_changes(self, session: Session) -> None:
         while True:
@@ -341,17 +340,17 @@ class Supervisor:
 
     async def _follow_offerings(self, session: Session) -> None:
         while True:
-            # Also at first: there is a server now that can be asked.
+            # Also at the start: the server can be asked now.
             self.on_offering_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
             await session.notifications.offerings_change()
 
     async def _pause(self, reason: str, *, was_ready: bool, status: Literal["needs_login", "down"]) -> None:
-        """Wait before the next attempt; a connection that had been well is opened again at once."""
+        """Back off before the next attempt. A connection that worked is reopened at once."""
         was_well = was_ready and self._failures == 0
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
         self._failures += 1
-        if (self.state.status, self.state.detail) != (status, reason):  # said once, not at every attempt
+        if (self.state.status, self.state.detail) != (status, reason):  # logged once, not at every attempt
             log.warning(
                 "upstream_lost" if was_ready else "upstream_not_reached", upstream=self.name, reason=reason
             )
@@ -361,7 +360,7 @@ class Supervisor:
         self._pause_began, self._pause_seconds = anyio.current_time(), longest * random.uniform(0.5, 1.0)
         self._wanted = anyio.Event()
         self._set_state(status, reason)
-        self._wake_calls()  # also those that hear the same reason again
+        self._wake_calls()  # also if the state did not change
         with anyio.move_on_after(self._pause_seconds):
             await self._wanted.wait()
         self._begin_attempt()
@@ -377,7 +376,7 @@ class Supervisor:
         since = datetime.now(UTC)
         if status == "ready":
             self._down_since = None
-        elif status in ("needs_login", "down"):  # since it first was, however often it was tried
+        elif status in ("needs_login", "down"):  # since the first failure, not the last
             since = self._down_since = self._down_since or since
         self.state = UpstreamState(status, detail, since)
         self._wake_calls()
@@ -390,9 +389,9 @@ class Supervisor:
 
 @dataclass(frozen=True)
 class _Ending:
-    """How a connection ended: `reason` is None if nobody used it, `cause` what was raised."""
+    """How a connection ended: `reason` is None if it was idle, `cause` is the exception."""
 
     reason: str | None
     began: float | None = None
-    """When it was being opened, if it ever was open."""
+    """When its opening began; None if it never opened."""
     cause: BaseException | None = None

@@ -1,4 +1,4 @@
-"""The login of one upstream: kept for all portals of the same user, renewed once for all calls that need its token."""
+"""The login of one upstream: stored for all portals of a user, and renewed once for all waiting calls."""
 
 import asyncio
 import fcntl
@@ -45,7 +45,7 @@ from upstreams.transports.http_credentials import HttpCredentials
 log = structlog.get_logger()
 
 LEEWAY_SECONDS: Final = 30.0
-"""A token is renewed so long before it expires, or in the last tenth of its life if that is shorter."""
+"""A token is renewed this long before it expires, or in the last tenth of its lifetime if that is shorter."""
 
 MAX_LOGIN_BYTES: Final = 1024 * 1024
 LOCK_SECONDS: Final = 15.0
@@ -54,23 +54,23 @@ _SERVICE: Final = "mcp-code-portal"
 _MOST_SECONDS: Final = 10 * 365 * 86_400
 
 RENEWAL_SECONDS: Final = 25.0
-"""All of a renewal: waiting for another portal's, finding the server, and asking it."""
+"""Time limit of a renewal: waiting for another portal, discovery, and the request."""
 
 REFRESH_SECONDS: Final = 12.0
-"""Its last part, which a portal that stops waits for: the server may have forgotten the old refresh token by then."""
+"""Time limit of the refresh request. A stopping portal waits for it, because the old refresh token may be invalid."""
 
 _REJECTED_CODES: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
-"""What is said of a refresh token that will never be good again: by OAuth, GitHub and Slack."""
+"""Error codes for a refresh token that is permanently invalid: of OAuth, GitHub and Slack."""
 
 
 class Login(BaseModel):
-    """Tokens for one upstream, and how to get new ones. Times are seconds since 1970."""
+    """Tokens for one upstream, and what a refresh needs. Times are seconds since 1970."""
 
     model_config = ConfigDict(frozen=True)
 
     format: Literal[1] = 1
     url: str = Field(repr=False)
-    """The upstream that the tokens are for, and the only one that they are sent to."""
+    """The upstream of the tokens. They are sent nowhere else."""
     issuer: str
     token_endpoint: str
     revocation_endpoint: str | None = None
@@ -84,7 +84,7 @@ class Login(BaseModel):
 
     @classmethod
     def first(cls, url: str, found: Discovered, client: Client, token: OAuthToken) -> "Login":
-        """The login that begins with a token. Raises OAuthUnreachableError: HTTP cannot carry it."""
+        """A login from its first token. Raises OAuthUnreachableError: the token is not valid in a header."""
         server = found.server.model_dump(mode="json")
         kept = {key: server[key] for key in ("issuer", "token_endpoint", "revocation_endpoint")}
         return cls.of(
@@ -93,7 +93,7 @@ class Login(BaseModel):
 
     @classmethod
     def of(cls, token: OAuthToken, kept: Mapping[str, object]) -> "Login":
-        """The login that a token makes of what was `kept` before. Raises OAuthUnreachableError: as `first`."""
+        """A login from a token and `kept` fields of the former login. Raises OAuthUnreachableError: as `first`."""
         now = time.time()
         life = None if token.expires_in is None else min(max(token.expires_in, 0), _MOST_SECONDS)
         new = {
@@ -106,10 +106,12 @@ class Login(BaseModel):
         try:
             return cls.model_validate({**kept, **new})
         except ValidationError:
-            raise OAuthUnreachableError("the authorization server gave a token that cannot be sent") from None
+            raise OAuthUnreachableError(
+                "the authorization server's token cannot be sent in a header"
+            ) from None
 
     def as_configured(self, settings: OAuthSettings) -> "Login | None":
-        """The same with the client secret of today; None if the manifest names another authorization server by now."""
+        """The login with the current client secret; None if the manifest now names another authorization server."""
         if settings.issuer is not None and settings.issuer.rstrip("/") != self.issuer.rstrip("/"):
             return None
         secret, client = settings.client_secret, self.client
@@ -120,7 +122,7 @@ class Login(BaseModel):
         return self.model_copy(update={"client": renewed})
 
     def wants_renewal(self) -> bool:
-        """Whether it is about to expire; without a refresh token, whether it has."""
+        """Whether it is about to expire; without a refresh token, whether it has expired."""
         if self.expires_at is None:
             return False
         leeway = min(LEEWAY_SECONDS, (self.expires_at - self.obtained_at) / 10)
@@ -133,9 +135,9 @@ class Login(BaseModel):
 
 
 class LoginStore:
-    """One login: a file that only its owner can read (mode 0600), or an entry of the system keyring.
+    """Stores one login: in a file of mode 0600, or in the system keyring.
 
-    It belongs to an upstream's name and URL together: under another URL there is none.
+    The key is the upstream's name and URL together.
     """
 
     def __init__(self, folder: Path, name: str, url: str, keep_in: Literal["file", "keyring"]) -> None:
@@ -146,8 +148,8 @@ class LoginStore:
         self._is_file = keep_in == "file"
 
     async def load(self) -> Login | None:
-        """The login; None if there is none that is of use. Raises OAuthError: others can read it, or we cannot."""
-        # A keyring that is locked waits for its owner: nobody else has to.
+        """The login; None if there is no usable one. Raises OAuthError: unreadable, or readable by other users."""
+        # A locked keyring may block for long: abandon the thread on cancellation.
         content = await anyio.to_thread.run_sync(self._content, abandon_on_cancel=True)
         try:
             login = Login.model_validate_json(content)
@@ -156,16 +158,16 @@ class LoginStore:
         return login if login.url == self._url else None
 
     async def save(self, login: Login) -> None:
-        """Keep it in place of the one before: whole, or not at all. Raises OAuthError: it cannot be kept."""
+        """Replace the login atomically. Raises OAuthError: it cannot be stored."""
         await anyio.to_thread.run_sync(self._save, login.model_dump_json())
 
     async def delete(self) -> None:
-        """Keep none any more. Raises OAuthError: it is still there."""
+        """Delete the login. Raises OAuthError: it cannot be deleted."""
         await anyio.to_thread.run_sync(self._delete, abandon_on_cancel=True)
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Alone among the user's portals: no two use one refresh token. Raises OAuthUnreachableError: another does."""
+        """A lock among the user's portals, so that no two use one refresh token. Raises OAuthUnreachableError."""
         with _storage_errors():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(
@@ -175,7 +177,7 @@ class LoginStore:
             deadline = anyio.current_time() + LOCK_SECONDS
             while not _has_locked(descriptor):
                 if anyio.current_time() >= deadline:
-                    raise OAuthUnreachableError("another portal is renewing its tokens and does not end")
+                    raise OAuthUnreachableError("another portal has been renewing the tokens for too long")
                 await anyio.sleep(_LOCK_PAUSE_SECONDS)
             yield
         finally:
@@ -192,7 +194,7 @@ class LoginStore:
             with os.fdopen(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-                    raise OAuthError("the file of its tokens is not its owner's alone; log out, and in again")
+                    raise OAuthError("other users can access the token file; log out and log in again")
                 return file.read(MAX_LOGIN_BYTES)
 
     def _save(self, text: str) -> None:
@@ -225,14 +227,16 @@ def _storage_errors() -> Iterator[None]:
     except SecretError as error:
         raise OAuthError(f"{error}. {error.hint}".rstrip()) from None
     except OSError as error:
-        raise OAuthError(f"its tokens cannot be kept or read: {error.strerror or 'unknown reason'}") from None
+        raise OAuthError(
+            f"the tokens cannot be read or stored: {error.strerror or 'unknown reason'}"
+        ) from None
 
 
 class OAuthTokens(HttpCredentials):
-    """The bearer tokens of one upstream. Its redaction learns them before anything is sent.
+    """The bearer tokens of one upstream. They are masked before they are sent.
 
-    A login that cannot be stored is used until it has to be renewed. `start` starts a task that lives as long as the
-    upstream, as the `start_soon` of a task group.
+    A login that cannot be stored is used until it expires. `start` is the `start_soon` of a task group that lives as
+    long as the upstream.
     """
 
     def __init__(
@@ -254,9 +258,9 @@ class OAuthTokens(HttpCredentials):
         self._login: Login | None = None
         self._renewal: asyncio.Future[Login | UpstreamError] | None = None
         self._unaccepted = ""
-        """A token that came of a renewal and was not accepted yet."""
+        """A renewed token that the upstream has not accepted yet."""
         self._rejected_refresh_token = ""
-        """A refresh token that was refused: it is not tried twice."""
+        """A refresh token that was refused. It is not used again."""
 
     async def headers(self) -> Mapping[str, str]:
         login = self._login
@@ -275,17 +279,17 @@ class OAuthTokens(HttpCredentials):
             self._unaccepted = ""
 
     async def _fresh(self, stale: Login | None, *, is_refused: bool) -> Login:
-        """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
+        """A login other than `stale`. Concurrent callers share one renewal."""
         if self._login is not None and self._login is not stale:
             return self._login
         if self._renewal is None:
             self._renewal = asyncio.get_running_loop().create_future()
-            # In a task of its own: a caller that gives up must not take a refresh with it that others wait for.
+            # In its own task: a cancelled caller must not cancel a refresh that others wait for.
             self._start(self._run, self._renewal, stale, is_refused)
         outcome = await asyncio.shield(self._renewal)
         if isinstance(outcome, Login):
             return outcome
-        raise type(outcome)(str(outcome))  # to each its own: whoever catches it writes into it
+        raise type(outcome)(str(outcome))  # a copy for each caller, which modifies it
 
     async def _run(
         self, renewal: "asyncio.Future[Login | UpstreamError]", stale: Login | None, is_refused: bool
@@ -307,7 +311,7 @@ class OAuthTokens(HttpCredentials):
             else:
                 to_run = f"mcp-code-portal login {shlex.quote(self._name)}"
                 outcome = UpstreamNeedsLoginError(f"{error}; run: {to_run}")
-        # Whatever strangers made of it: it is this upstream's failure, and not the end of the others.
+        # Untrusted answers may raise anything. It is this upstream's failure, and must not end the others.
         except Exception as error:
             log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)
         finally:
@@ -315,14 +319,14 @@ class OAuthTokens(HttpCredentials):
             renewal.set_result(outcome)
 
     async def _stored_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
-        """What another portal or a person got meanwhile; else the token is refreshed. Raises OAuthError."""
+        """The stored login if it is newer; else refresh it. Raises OAuthError."""
         async with self._store.locked():
             found = await self._store.load()
             if found is None:
-                raise OAuthError("nobody is signed in" if stale is None else "somebody logged out")
+                raise OAuthError("not signed in" if stale is None else "the login was deleted")
             kept = found.as_configured(self._settings)
             if kept is None:
-                raise OAuthError("the login is of another authorization server than the manifest names")
+                raise OAuthError("the login is from a different authorization server than the manifest's")
             self._redact.add(kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():
@@ -338,9 +342,9 @@ class OAuthTokens(HttpCredentials):
 
     async def _refreshed(self, login: Login) -> Login:
         if login.refresh_token is None:
-            raise OAuthError("its token has expired or is refused, and cannot be renewed")
+            raise OAuthError("the token has expired or was refused, and there is no refresh token")
         if login.refresh_token == self._rejected_refresh_token:
-            raise OAuthError("its tokens cannot be renewed any more")
+            raise OAuthError("the refresh token is no longer valid")
         form = {
             "grant_type": "refresh_token",
             "refresh_token": login.refresh_token,
@@ -352,12 +356,12 @@ class OAuthTokens(HttpCredentials):
             except OAuthRefusedError as error:
                 if error.code in _REJECTED_CODES:
                     self._rejected_refresh_token = login.refresh_token
-                raise OAuthError(f"its tokens cannot be renewed: {error}") from None
+                raise OAuthError(f"the token cannot be refreshed: {error}") from None
         self._unaccepted = token.access_token
         return Login.of(token, login.model_dump())
 
     async def _signed_in(self, stale: Login | None, is_refused: bool) -> Login:
-        """By the client's own credentials; kept nowhere, because they can be used again. Raises OAuthError."""
+        """Sign in with client credentials. The tokens are not stored: new ones are free. Raises OAuthError."""
         self._check_not_refused(stale, is_refused)
         async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
             found = await discover(self._spec, http)
@@ -368,9 +372,9 @@ class OAuthTokens(HttpCredentials):
         return Login.first(self._spec.url, found, client, token)
 
     def _check_not_refused(self, login: Login | None, is_refused: bool) -> None:
-        """Raises OAuthError if the upstream refuses a token that nothing is newer than."""
+        """Raises OAuthError if the upstream refused a token that was just renewed."""
         if is_refused and login is not None and login.access_token == self._unaccepted:
-            raise OAuthError("even a token that is new is refused")
+            raise OAuthError("the upstream refuses even a new token")
 
 
 def _bearer(login: Login) -> dict[str, str]:
