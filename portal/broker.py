@@ -140,7 +140,7 @@ class Broker:
             with recorded(entry, self.audit):
                 return Outcome(value=await resources.answer(call.function, call.arguments, entry))
         except ResourceError as error:
-            return Outcome(error=error.told)
+            return Outcome(error=error.call_error)
 
     def _known(self, function: str) -> str | None:
         """A name that a script wrote, if it is that of a function that there is."""
@@ -171,7 +171,7 @@ class Broker:
                 ),
             )
         except WithheldError as error:
-            return _ended(entry, "refused", error.told)
+            return _ended(entry, "refused", error.call_error)
         except UpstreamError as error:
             if asked is not None and (unasked := asked.refusal(str(error))) is not None:
                 return _ended(entry, error.outcome, _unasked(unasked, str(error)))
@@ -195,7 +195,7 @@ class Broker:
         try:
             answer = await self.fetcher.fetch(permit.arguments, partial(_sent, entry, permit))
         except FetchError as error:
-            return _ended(entry, error.state, error.told)
+            return _ended(entry, error.state, error.call_error)
         entry.end("done")
         return Outcome(text=answer)
 

@@ -47,7 +47,7 @@ _PIP = (sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--no-
 _PIP_SECONDS = 600
 # Wheels for any platform need no code of theirs to run while they are installed.
 _PURE = ("--platform", "any", "--implementation", "py", "--abi", "none", "--python-version", "3.14")
-_TOLD_CHARS = 4000
+_SHOWN_CHARS = 4000
 _SECTION = b"\x0fmcp-code-portal"
 _MAX_SECTION_BYTES = 1 << 20
 
@@ -115,8 +115,8 @@ class GuestBuild:
                 check=False,
             )
             if done.returncode != 0 or not built.exists():
-                said = done.stdout[-_TOLD_CHARS:]
-                raise BakeError(f"componentize-py failed with status {done.returncode}:\n{said}")
+                output = done.stdout[-_SHOWN_CHARS:]
+                raise BakeError(f"componentize-py failed with status {done.returncode}:\n{output}")
             # Written, then renamed: a build that is interrupted leaves the old component or the new one.
             partial = target.with_suffix(".partial")
             partial.write_bytes(built.read_bytes() + trailer)
@@ -244,7 +244,7 @@ def resolve(requirements: Sequence[str], common: Sequence[Distribution], folder:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("WARNING:")]
         raise BakeError(
             "pip could not find the packages. Only wheels of pure Python can be baked in, and the versions of what "
-            "every sandbox has are fixed. pip said:\n" + "\n".join(lines)[-_TOLD_CHARS:].strip()
+            "every sandbox has are fixed. pip said:\n" + "\n".join(lines)[-_SHOWN_CHARS:].strip()
         )
     names = {_normalized(package.name) for package in common}
     found = [
@@ -260,7 +260,9 @@ def resolve(requirements: Sequence[str], common: Sequence[Distribution], folder:
 
 def _contents(package: Distribution) -> dict[str, bytes]:
     """What goes inside, by path: modules, data files, and what `importlib.metadata` can be asked for there."""
-    contents = {str(path): Path(str(package.locate_file(path))).read_bytes() for path in _carried(package)}
+    contents = {
+        str(path): Path(str(package.locate_file(path))).read_bytes() for path in _included_files(package)
+    }
     information = f"{_normalized(package.name)}-{package.version}.dist-info"
     # The description, often the longest part, is of no use inside.
     headers, _, _ = (package.read_text("METADATA") or "").partition("\n\n")
@@ -271,11 +273,11 @@ def _contents(package: Distribution) -> dict[str, bytes]:
 
 def _modules(package: Distribution) -> list[str]:
     """What a script imports: the names on top."""
-    tops = {path.parts[0].removesuffix(".py") for path in _carried(package) if path.suffix == ".py"}
+    tops = {path.parts[0].removesuffix(".py") for path in _included_files(package) if path.suffix == ".py"}
     return sorted(name for name in tops if name.isidentifier())
 
 
-def _carried(package: Distribution) -> Iterator[PurePosixPath]:
+def _included_files(package: Distribution) -> Iterator[PurePosixPath]:
     for path in package.files or ():
         is_outside = path.is_absolute() or ".." in path.parts
         is_information = path.parts[0].endswith((".dist-info", ".data")) or "__pycache__" in path.parts

@@ -26,7 +26,7 @@ _MOST_HELD = 32
 """Calls of the longest arguments whose arguments the portal holds at once for one run."""
 _LARGE_BYTES = 1 << 16
 _NOT_MADE = b"~"
-_IN_TURNS = "Wait for the answers to some calls before you make more."
+_FEWER_AT_ONCE = "Wait for the answers to some calls before you make more."
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,13 @@ class CallsInFlight:
 
     def __post_init__(self) -> None:
         self._limits = self.bounds.limits
-        past: list[list[Json]] = []
+        recorded: list[list[Json]] = []
         if self.recording is not None:
             self._is_live = self.recording.is_live
             self.recording.on_live = self._go_live
-            past = [] if self.recording.past is None else [*self.recording.past.answers()]
-        self._answered = {answer[0] for answer in past if isinstance(answer[0], int)}
-        for _, is_value, code, *_ in past:
+            recorded = [] if self.recording.replayed is None else [*self.recording.replayed.answers()]
+        self._answered = {answer[0] for answer in recorded if isinstance(answer[0], int)}
+        for _, is_value, code, *_ in recorded:
             if is_value == 0 and isinstance(code, str):
                 self._error_codes.add(code)
 
@@ -208,22 +208,22 @@ class CallsInFlight:
         name = self.bounds.name
         if self._seq > self._limits.tool_calls:
             hint = "Do the work in fewer calls, or in several scripts."
-            return _not_made("tool_calls_limit", f"{name('tool_calls')} is used up", hint)
+            return _refused_call("tool_calls_limit", f"{name('tool_calls')} is used up", hint)
         # A guest that sees that arguments are too long sends only their size.
         claimed = arguments[1:21] if arguments[:1] == b"!" else b""
         size = int(claimed) if claimed.isdigit() else len(arguments)
         if size > self._limits.argument_bytes or claimed:
-            told = f"its arguments are {size:,} bytes, {name('argument_bytes')}"
-            return _not_made("argument_limit", told, "Send less in one call.")
+            message = f"its arguments are {size:,} bytes, {name('argument_bytes')}"
+            return _refused_call("argument_limit", message, "Send less in one call.")
         if self._held_bytes + size > _MOST_HELD * self._limits.argument_bytes:
-            told = (
+            message = (
                 f"the arguments of the calls under way are {self._held_bytes:,} bytes, "
                 f"{_MOST_HELD} times {name('argument_bytes')}"
             )
-            return _not_made("argument_limit", told, _IN_TURNS)
+            return _refused_call("argument_limit", message, _FEWER_AT_ONCE)
         if len(self._waiting) >= _MAX_WAITING:
-            told = f"{_MAX_WAITING:,} calls wait already for {name('parallel_calls')}"
-            return _not_made("parallel_calls_limit", told, _IN_TURNS)
+            message = f"{_MAX_WAITING:,} calls wait already for {name('parallel_calls')}"
+            return _refused_call("parallel_calls_limit", message, _FEWER_AT_ONCE)
         return None
 
     def _start_waiting(self) -> None:
@@ -244,17 +244,17 @@ class CallsInFlight:
         """The arguments of a call, None if they cannot be had."""
         most = self.bounds.argument_values
         if values_in(arguments, most) > most:
-            told = (
+            message = (
                 f"its arguments hold too many values, of which each counts as {ARGUMENT_VALUE_BYTES} bytes, "
                 f"for {self.bounds.name('argument_bytes')}"
             )
-            self._refuse(identity, seq, _not_made("argument_limit", told, "Send less in one call."))
+            self._refuse(identity, seq, _refused_call("argument_limit", message, "Send less in one call."))
             return None
         try:
             values = parse(arguments)
         except GuestJsonError as error:
-            told = f"the arguments cannot be sent: {error}"
-            self._refuse(identity, seq, CallError("argument_error", told))
+            message = f"the arguments cannot be sent: {error}"
+            self._refuse(identity, seq, CallError("argument_error", message))
             return None
         if isinstance(values, dict):
             return values
@@ -264,22 +264,22 @@ class CallsInFlight:
     def _start(self, identity: int, call: ToolCall, size: int) -> None:
         task = _eager_task(self._run(identity, call), self._context.copy())
         if task.done():
-            self._ended(identity, task, size)
+            self._finish_task(identity, task, size)
         else:
             self._running[identity] = task
-            task.add_done_callback(lambda done: self._go_on(identity, done, size))
+            task.add_done_callback(lambda done: self._on_task_done(identity, done, size))
 
     async def _run(self, identity: int, call: ToolCall) -> None:
         self._answer(identity, call.seq, await self.port(call))
 
-    def _ended(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
+    def _finish_task(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
         self._running.pop(identity, None)
         self._held_bytes -= size
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
 
-    def _go_on(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
-        self._ended(identity, task, size)
+    def _on_task_done(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
+        self._finish_task(identity, task, size)
         self._start_waiting()
 
     def _cancel(self, identity: int) -> None:
@@ -306,8 +306,8 @@ class CallsInFlight:
             if self.observer is not None and not self._is_over:
                 self.observer.withhold(seq, error)
         self._error_codes.add(error.code)
-        told = encode([error.code, error.message, error.hint])
-        self._post(b"[%d,0,%b]" % (identity, told[1:-1]))
+        fields = encode([error.code, error.message, error.hint])
+        self._post(b"[%d,0,%b]" % (identity, fields[1:-1]))
 
     def _post(self, answer: bytes) -> None:
         """Have an answer sent, together with others that come in the same moment."""
@@ -358,7 +358,7 @@ class CallsInFlight:
         except FrameError as error:
             self.worker.kill(f"it broke the channel's rules: {error}")
             return
-        except Exception as error:  # noqa: BLE001  # it is told by the run
+        except Exception as error:  # noqa: BLE001  # the run raises it
             self.fail(error)
             return
         finally:
@@ -369,7 +369,7 @@ class CallsInFlight:
         self._post(b"[%d,%b]" % (identity, answer.text))
 
 
-def _not_made(code: str, why: str, hint: str) -> CallError:
+def _refused_call(code: str, why: str, hint: str) -> CallError:
     return CallError(code, f"the call was not made: {why}", hint)
 
 

@@ -12,7 +12,7 @@ SEED_BYTES = 32
 HEADER = Struct("<IB")
 RUN_START = Struct("<dQQQQ?32sQQq?")
 """Starts a PREPARE frame: a `RunStart`."""
-PAST_HEADER = Struct("<?I")
+REPLAY_LOG_HEADER = Struct("<?I")
 """Starts a PAST frame: whether the run goes on live where its past ends, and the length of the trace that follows."""
 END_HEADER = Struct("<dQ")
 """Starts FINISHED and TRAPPED: CPU milliseconds, bytes of output that were dropped."""
@@ -40,7 +40,9 @@ class ToWorker(enum.IntEnum):
     EXECUTE = 2  # settings, JSON for the guest
     ANSWERS = 3  # the elements of a JSON array for the guest
     RENEW = 4  # drop the instance, and have a new one
-    PAST = 5  # what the run that is prepared next learned before: PAST_HEADER, a trace, the answers in it
+    REPLAY_LOG = (
+        5  # what the run that is prepared next learned before: REPLAY_LOG_HEADER, a trace, the answers in it
+    )
 
 
 class ToPortal(enum.IntEnum):
@@ -173,7 +175,7 @@ class Channel(FrameReader):
         return bool(select.select([self._socket], [], [], seconds)[0])
 
 
-def passed_on(descriptor: str) -> socket.socket:
+def inherited_socket(descriptor: str) -> socket.socket:
     """The socket that a process was started with, under the lowest number there is here: the starting process may have
     thousands of files open, and `select` takes none above 1,023.
     """

@@ -83,8 +83,8 @@ class Event:
 
     def __str__(self) -> str:
         """For people, for example "sent: 1 git.git_log {}"."""
-        told = (self.text, str(self.number) if self.number else "", self.error.code if self.error else "")
-        text = " ".join(filter(None, told))
+        parts = (self.text, str(self.number) if self.number else "", self.error.code if self.error else "")
+        text = " ".join(filter(None, parts))
         cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
         return f"{self.kind}: {cut}"
 
@@ -199,7 +199,7 @@ class Recording:
     and `record` is None.
     """
 
-    past: Record | None = None
+    replayed: Record | None = None
     """What the run repeats, if it does."""
 
     def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
@@ -329,8 +329,8 @@ def _event(kind: int, payload: bytes) -> Event | None:
             case ToPortal.BLOCK:
                 return Event("emitted", _digest(payload))
             case ToPortal.FINISHED if len(payload) >= END_HEADER.size:
-                told = _digest(payload[END_HEADER.size :])
-                return Event("finished", told, END_HEADER.unpack_from(payload)[1])
+                digest = _digest(payload[END_HEADER.size :])
+                return Event("finished", digest, END_HEADER.unpack_from(payload)[1])
             case ToPortal.TRAPPED if len(payload) >= END_HEADER.size + TRAP_HEADER.size:
                 cause = TrapCause(payload[END_HEADER.size])
                 # The moment at which CPU time is used up is chance: `stop` takes that down.

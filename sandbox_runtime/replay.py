@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
-from sandbox_runtime.frames import PAST_HEADER, FrameError
+from sandbox_runtime.frames import REPLAY_LOG_HEADER, FrameError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import MAX_RECORD_BYTES, Event, Record, Recording
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.worker.run_host import REPEATED, RESUMED
+from sandbox_runtime.worker.run_host import REPLAYED, RESUMED
 
 
 async def replay(
@@ -34,8 +34,8 @@ async def replay(
 
 async def outcome_unknown(call: ToolCall) -> Outcome:
     """The answer to a call that was under way when its run was interrupted: it may have happened."""
-    told = f"{call.function} was called before this run was interrupted, and what came of it is not known"
-    return Outcome(error=CallError("outcome_unknown", told, "Check its effect before calling again."))
+    message = f"{call.function} was called before this run was interrupted, and what came of it is not known"
+    return Outcome(error=CallError("outcome_unknown", message, "Check its effect before calling again."))
 
 
 async def resume(
@@ -63,7 +63,7 @@ async def resume(
         RecordError: The run is over, was only parsed, or is of another guest component.
         ReplayInterruptedError: It did not come to the record's end; nothing was done, and it can be tried again.
     """
-    record = repetition.past
+    record = repetition.replayed
     if record.settings is None or record.ending is not None:
         raise RecordError("only a run that had begun and has not ended can be resumed")
     made = record.calls_made
@@ -83,7 +83,7 @@ async def _repeat(
     caller: str,
     grants: RunGrants,
 ) -> RunResult:
-    record = repetition.past
+    record = repetition.replayed
     if record.origin.component != sandbox.component:
         there, here = record.origin.component[:12], sandbox.component[:12]
         raise RecordError(f"the record is of guest component {there}..., and this is {here}...")
@@ -108,11 +108,11 @@ class Repetition(Recording):
     recording of all of it.
     """
 
-    past: Record
+    replayed: Record
 
     def __init__(self, record: Record, *, goes_on: bool = False, max_bytes: int = MAX_RECORD_BYTES) -> None:
         super().__init__(max_bytes)
-        self.past = record
+        self.replayed = record
         self.is_live = False
         self._goes_on = goes_on
         self._divergence: DivergenceError | None = None
@@ -124,24 +124,24 @@ class Repetition(Recording):
         self._interruption = None
         self._recorded_answers.clear()
         trace: list[str] = []
-        for event in self.past.body:
+        for event in self.replayed.body:
             if event.kind == "clock":
                 trace.append(event.text)
             elif event.kind == "resumed":
                 trace.append(f"{RESUMED}{event.number}")
             elif event.kind == "answered":
-                trace.append(f"{REPEATED}{len(event.text.encode())}")
+                trace.append(f"{REPLAYED}{len(event.text.encode())}")
                 self._recorded_answers += [event.text] if event.text else []
         line = " ".join(trace).encode()
         answers = "".join(self._recorded_answers).encode()
-        return PAST_HEADER.pack(self._goes_on, len(line)) + line + answers
+        return REPLAY_LOG_HEADER.pack(self._goes_on, len(line)) + line + answers
 
     def stop(self, error: RunError, dropped_bytes: int) -> tuple[RunError, int]:
         if self.is_live or self.has_ended:
             return super().stop(error, dropped_bytes)
         if self._divergence is not None:
             return RunError("diverged", str(self._divergence)), dropped_bytes
-        ending = self.past.ending
+        ending = self.replayed.ending
         if self._is_at_end and ending is not None and ending.error is not None:
             return ending.error, ending.number
         if self._goes_on or ending is not None or not self._is_at_end:
@@ -161,16 +161,16 @@ class Repetition(Recording):
             raise ReplayInterruptedError(self._interruption.message)
         if not (self.is_live or self._is_at_end):
             index = len(self.events)
-            raise DivergenceError(index, str(self.past.events[index]), "nothing more")
+            raise DivergenceError(index, str(self.replayed.events[index]), "nothing more")
 
     @property
     def _is_at_end(self) -> bool:
-        return len(self.events) >= len(self.past.body)
+        return len(self.events) >= len(self.replayed.body)
 
     def _note(self, event: Event) -> None:
         if not self.is_live:
             index = len(self.events)
-            expected = self.past.events[index] if index < len(self.past.events) else None
+            expected = self.replayed.events[index] if index < len(self.replayed.events) else None
             if expected is None and self._goes_on:
                 self.is_live = True
                 self.on_live()

@@ -92,7 +92,7 @@ class Prepared:
     notices: tuple[str, ...] = ()
     error: RunError | None = None
     problems: tuple[ScriptProblem, ...] = ()
-    certain: frozenset[int] = frozenset()
+    unguarded_lines: frozenset[int] = frozenset()
 
 
 RESULT_VALUE_BYTES = 32
@@ -248,8 +248,8 @@ _MAX_TEXT_CHARS = 8000
 _MAX_NOTICES = 100
 _MAX_USES = 1_000
 _MAX_NAMES = 10_000
-_MAX_VALUES_TOLD = 100_000
-_MAX_BYTES_TOLD = 1 << 40
+_MAX_MESSAGE_VALUES = 100_000
+_MAX_REPORTED_BYTES = 1 << 40
 _GUEST_CODES = frozenset({"script_error", "script_exit", "result_not_json"})
 
 _Text: TypeAlias = Annotated[str, AfterValidator(lambda text: text[:_MAX_TEXT_CHARS])]
@@ -266,7 +266,7 @@ class _Error(BaseModel):
     traceback: _Text = ""
     bytes: Any = None
 
-    def told(self, code: str) -> RunError:
+    def as_run_error(self, code: str) -> RunError:
         line = self.line if type(self.line) is int and 0 < self.line <= 1 << 21 else None
         return RunError(code, self.message or "the script failed", line, self.hint, self.traceback)
 
@@ -285,10 +285,10 @@ class _Prepared(_Ended):
     names: Annotated[frozenset[_Text], Field(max_length=_MAX_NAMES)] = frozenset()
     uses: Annotated[tuple[LibraryUse, ...], Field(max_length=_MAX_USES)] = ()
     problems: Annotated[tuple[ScriptProblem, ...], Field(max_length=_MAX_USES)] = ()
-    certain: Annotated[frozenset[Line], Field(max_length=1 << 20)] = frozenset()
+    unguarded_lines: Annotated[frozenset[Line], Field(max_length=1 << 20)] = frozenset()
 
 
-_Told = TypeVar("_Told", bound=_Ended)
+_MessageType = TypeVar("_MessageType", bound=_Ended)
 _BROKEN = _Error(message="SystemError: the script broke the interpreter it ran in")
 
 
@@ -303,13 +303,20 @@ class Ending:
 
 def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
     """What the guest tells of a script it parsed."""
-    told = _read(_Prepared, payload)
-    if told.error is not None:
-        is_too_much = told.error.code == "memory_limit"
-        error = bounds.exceeded("memory_limit") if is_too_much else told.error.told("syntax_error")
+    parsed = _read(_Prepared, payload)
+    if parsed.error is not None:
+        is_too_much = parsed.error.code == "memory_limit"
+        error = bounds.exceeded("memory_limit") if is_too_much else parsed.error.as_run_error("syntax_error")
         return Prepared(script, error=error)
-    source = told.source if told.source is not None and _is_mended(told.source, script) else script
-    return Prepared(source, told.names, told.uses, told.notices, problems=told.problems, certain=told.certain)
+    source = parsed.source if parsed.source is not None and _is_plausible(parsed.source, script) else script
+    return Prepared(
+        source,
+        parsed.names,
+        parsed.uses,
+        parsed.notices,
+        problems=parsed.problems,
+        unguarded_lines=parsed.unguarded_lines,
+    )
 
 
 def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], most_values: int) -> Ending:
@@ -318,40 +325,40 @@ def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], mo
     The value may hold `most_values`; a forged one is no more work than an honest one.
     """
     header, _, value = payload.partition(b"\n")
-    told = _read(_Ended, header)
-    if told.error is not None:
-        return Ending(None, _run_error(told.error, bounds, knows), told.notices)
+    ended = _read(_Ended, header)
+    if ended.error is not None:
+        return Ending(None, _run_error(ended.error, bounds, knows), ended.notices)
     if len(value) > bounds.limits.result_bytes:
-        return Ending(None, bounds.result(len(value)), told.notices)
+        return Ending(None, bounds.result(len(value)), ended.notices)
     if values_in(value, most_values) > most_values:
-        return Ending(None, bounds.too_many_values(), told.notices)
+        return Ending(None, bounds.too_many_values(), ended.notices)
     try:
-        return Ending(parse(value), None, told.notices)
+        return Ending(parse(value), None, ended.notices)
     except GuestJsonError as problem:
         error = RunError("result_not_json", f"the script's value cannot be returned: {problem}")
-        return Ending(None, error, told.notices)
+        return Ending(None, error, ended.notices)
 
 
 def _run_error(error: _Error, bounds: Bounds, knows: Callable[[str], bool]) -> RunError:
     code, size = error.code, error.bytes
     if code == "memory_limit":
-        return replace(bounds.exceeded("memory_limit"), line=error.told("").line)
+        return replace(bounds.exceeded("memory_limit"), line=error.as_run_error("").line)
     if code == "result_limit":
-        is_over = type(size) is int and bounds.limits.result_bytes < size <= _MAX_BYTES_TOLD
+        is_over = type(size) is int and bounds.limits.result_bytes < size <= _MAX_REPORTED_BYTES
         return bounds.result(size if is_over else None)
     is_known = isinstance(code, str) and (code in _GUEST_CODES or knows(code))
-    return error.told(code if is_known else "script_error")
+    return error.as_run_error(code if is_known else "script_error")
 
 
-def _is_mended(source: str, script: str) -> bool:
+def _is_plausible(source: str, script: str) -> bool:
     """Whether it may be the script with awaits in it: as many lines, and each call a few characters longer."""
     return len(source) <= 4 * len(script) + 100 and source.count("\n") == script.count("\n")
 
 
-def _read(kind: type[_Told], payload: bytes) -> _Told:
+def _read(kind: type[_MessageType], payload: bytes) -> _MessageType:
     """What an honest guest tells; that it broke of any other."""
     try:
-        if values_in(payload, _MAX_VALUES_TOLD) <= _MAX_VALUES_TOLD:
+        if values_in(payload, _MAX_MESSAGE_VALUES) <= _MAX_MESSAGE_VALUES:
             return kind.model_validate(parse(payload))
     except (GuestJsonError, ValidationError):
         pass

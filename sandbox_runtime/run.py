@@ -64,8 +64,8 @@ _Read = TypeVar("_Read")
 
 def too_long(script_bytes: int) -> RunError:
     """The error of a script over MAX_SCRIPT_BYTES."""
-    told = f"the script is {script_bytes:,} bytes; at most {MAX_SCRIPT_BYTES:,} are read"
-    return RunError("syntax_error", told)
+    message = f"the script is {script_bytes:,} bytes; at most {MAX_SCRIPT_BYTES:,} are read"
+    return RunError("syntax_error", message)
 
 
 @dataclass(eq=False)
@@ -93,9 +93,9 @@ class Run:
         self._error = self.refusal
         self._captured = Captured(self.bounds.limits)
         self._longest_call = max(self.bounds.limits.argument_bytes, self.grants.longest_write)
-        self._past = None if self.recording is None else self.recording.past
-        if self._past is not None:
-            self.origin, self._longest_call = self._past.origin, self._past.longest_call
+        self._replayed = None if self.recording is None else self.recording.replayed
+        if self._replayed is not None:
+            self.origin, self._longest_call = self._replayed.origin, self._replayed.longest_call
         self._listen()
 
     @property
@@ -120,11 +120,11 @@ class Run:
             return Prepared(script, error=self._error)
         limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
-        kind, payload = await self._ask_to_prepare(head)
+        kind, payload = await self._send_prepare(head)
         for _ in range(_REPLACEMENTS):
-            if kind != _LOST or not await self._take_another():
+            if kind != _LOST or not await self._replace_worker():
                 break
-            kind, payload = await self._ask_to_prepare(head)
+            kind, payload = await self._send_prepare(head)
         if kind == ToPortal.PREPARED:
             prepared = await _in_thread_if_long(
                 len(payload), partial(read_prepared, payload, script, self.bounds)
@@ -148,8 +148,8 @@ class Run:
         bounds, files, recording = self.bounds, self.grants.files, self.recording
         calls = CallsInFlight(self.worker, port, observer, bounds, self.fail, files, recording)
         self._calls = calls
-        if self._past is not None and self._past.settings is not None:
-            settings = self._past.settings.encode()
+        if self._replayed is not None and self._replayed.settings is not None:
+            settings = self._replayed.settings.encode()
         else:
             settings = _guest_settings(bounds.limits, self.origin, table, self.grants)
         if self.recording is not None:
@@ -189,7 +189,7 @@ class Run:
         if self._calls is not None:
             self._receive_from_script(self._calls, kind, payload)
         elif kind in (ToPortal.PREPARED, ToPortal.TRAPPED):
-            self._settle(kind, payload)
+            self._resolve(kind, payload)
         else:
             raise FrameError(f"frame {kind} while a script is parsed")
 
@@ -208,7 +208,7 @@ class Run:
             case ToPortal.BLOCK:
                 self._captured.take_block(payload)
             case ToPortal.FINISHED | ToPortal.TRAPPED:
-                self._settle(kind, payload)
+                self._resolve(kind, payload)
             case _:
                 raise FrameError(f"frame {kind} while a script runs")
 
@@ -217,25 +217,25 @@ class Run:
         if self._calls is not None:
             self._calls.resume()
 
-    def lose(self, reason: str) -> None:
+    def on_worker_lost(self, reason: str) -> None:
         """The worker is gone."""
         self._error = self._error or worker_lost(reason)
         if self._next is not None:
-            self._error = self._stopped(self._error)
-        self._settle(_LOST, b"")
+            self._error = self._record_stop(self._error)
+        self._resolve(_LOST, b"")
 
-    def _stopped(self, error: RunError) -> RunError:
+    def _record_stop(self, error: RunError) -> RunError:
         """The error of a run that was ended from outside."""
         if self.recording is None:
             return error
         error, self._captured.dropped_bytes = self.recording.stop(error, self._captured.dropped_bytes)
         return error
 
-    def _settle(self, kind: int, payload: bytes) -> None:
+    def _resolve(self, kind: int, payload: bytes) -> None:
         if self._next is not None and not self._next.done():
             self._next.set_result((kind, payload))
 
-    async def _take_another(self) -> bool:
+    async def _replace_worker(self) -> bool:
         """Go on with another worker if this one died while it was idle: nothing has run yet."""
         if self._error is None or self._error.code != "worker_lost":
             return False
@@ -251,10 +251,10 @@ class Run:
             largest = max(self._longest_call, self.bounds.limits.result_bytes, MAX_PREPARED_BYTES)
             self.worker.listen(self, largest + _FRAME_SLACK_BYTES)
 
-    async def _ask_to_prepare(self, head: Record) -> _Message:
+    async def _send_prepare(self, head: Record) -> _Message:
         limits, origin = head.limits, head.origin
-        if self.recording is not None and (past := self.recording.begin(head)) and self.worker is not None:
-            self.worker.send(ToWorker.PAST, past)
+        if self.recording is not None and (log := self.recording.begin(head)) and self.worker is not None:
+            self.worker.send(ToWorker.REPLAY_LOG, log)
         start = RUN_START.pack(
             limits.cpu_seconds,
             limits.memory_mib << 20,
@@ -280,7 +280,7 @@ class Run:
         loop = asyncio.get_running_loop()
         self._next = loop.create_future()
         if not self.worker.is_alive:
-            self.lose("it ended while it was idle")
+            self.on_worker_lost("it ended while it was idle")
         timer = loop.call_later(seconds, self._kill, too_slow)
         self.worker.send(kind, *parts)
         try:
@@ -311,9 +311,9 @@ class Run:
         cpu_ms, self._captured.dropped_bytes = END_HEADER.unpack_from(payload)
         if kind == ToPortal.FINISHED:
             self._is_renewed = True
-            told = payload[END_HEADER.size :]
-            read = partial(read_ending, told, self.bounds, knows, most_values)
-            return cpu_ms, await _in_thread_if_long(len(told), read)
+            body = payload[END_HEADER.size :]
+            read = partial(read_ending, body, self.bounds, knows, most_values)
+            return cpu_ms, await _in_thread_if_long(len(body), read)
         error = self._failure(kind, payload)
         is_clean = error.code == "script_exit" and payload[END_HEADER.size] == TrapCause.CLEAN_EXIT
         return cpu_ms, Ending(None, None if is_clean else error, ())
@@ -333,7 +333,7 @@ class Run:
             worker.kill("the session's instance broke down")
         message = payload[END_HEADER.size + TRAP_HEADER.size :].decode("utf-8", "replace")
         error = self.bounds.trap(cause, message)
-        return self._stopped(error) if cause == TrapCause.CPU else error
+        return self._record_stop(error) if cause == TrapCause.CPU else error
 
     def _result(
         self,

@@ -78,7 +78,7 @@ class Sandbox:
     @property
     def waiting(self) -> int:
         """How many scripts wait for a worker."""
-        return len(self._workers.turns)
+        return len(self._workers.waiting)
 
     @asynccontextmanager
     async def run(
@@ -100,7 +100,7 @@ class Sandbox:
         """
         make = partial(Run, bounds=Bounds(limits, where), recording=recording, grants=grants)
         if session is not None:
-            async with session.turn:
+            async with session.lock:
                 lost = None if session.alive else worker_lost("the session has ended")
                 with closing(make(session.worker, origin=session.next_origin(), refusal=lost)) as run:
                     yield run
@@ -139,7 +139,7 @@ class Session:
 
     def __init__(self, worker: WorkerProcess, component: str) -> None:
         self.id = secrets.token_urlsafe(18)
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.worker = worker
         self._component = component
         self._began = time.monotonic_ns()
@@ -161,7 +161,7 @@ class Session:
         self.worker.kill("the session was closed")
 
 
-Turn: TypeAlias = asyncio.Future[WorkerProcess]
+Waiter: TypeAlias = asyncio.Future[WorkerProcess]
 """Becomes the worker, when there is one."""
 
 _PLACE_BYTES = 1 << 16
@@ -212,17 +212,17 @@ class Workers:
     all: set[WorkerProcess] = field(default_factory=set)
     _free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """In the order in which they became free, each with what retires it."""
-    _healing: set[asyncio.Task[None]] = field(default_factory=set)
+    _respawns: set[asyncio.Task[None]] = field(default_factory=set)
     _is_open: bool = True
 
     def __post_init__(self) -> None:
         self._pooled = self.size
-        self.turns = Turns(self.queue)
+        self.waiting = FairQueue(self.queue)
 
     async def open(self) -> None:
         """Start them all. Raises WorkerStartError: one did not start."""
         for worker in await asyncio.gather(*(self.start(self._replace) for _ in range(self.size))):
-            self._keep(worker)
+            self._add_free(worker)
 
     async def start(self, on_death: Callable[[WorkerProcess], None]) -> WorkerProcess:
         """Start one more worker, for the pool or for a session; `on_death` drops it. Raises WorkerStartError."""
@@ -240,15 +240,15 @@ class Workers:
             retiring.cancel()
             del self._free[worker]
             return worker
-        turn = self.turns.join(caller, script_bytes)
+        waiter = self.waiting.join(caller, script_bytes)
         growth = asyncio.get_running_loop().call_later(_GROW_AFTER_SECONDS, self._grow)
         try:
             async with asyncio.timeout(self.queue.seconds):
-                return await turn
+                return await waiter
         except BaseException as error:
-            self.turns.leave(caller, turn)
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.give_back(turn.result())  # it came in the moment of giving up
+            self.waiting.leave(caller, waiter)
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.give_back(waiter.result())  # it came in the moment of giving up
             if isinstance(error, TimeoutError):
                 raise self.queue.too_long() from error
             raise
@@ -259,23 +259,23 @@ class Workers:
         """Hand a worker to the next caller, or keep it. A dead one is replaced already."""
         if not worker.is_alive:
             return
-        while (turn := self.turns.next()) is not None:
-            if not turn.done():
-                turn.set_result(worker)
+        while (waiter := self.waiting.next()) is not None:
+            if not waiter.done():
+                waiter.set_result(worker)
                 return
-        self._keep(worker)
+        self._add_free(worker)
 
     async def close(self) -> None:
         self._is_open = False
         for worker in list(self.all):
             worker.kill("the sandbox was closed")
-        for healing in self._healing:
-            healing.cancel()
-        if self._healing:
-            await asyncio.wait(self._healing)
+        for respawn in self._respawns:
+            respawn.cancel()
+        if self._respawns:
+            await asyncio.wait(self._respawns)
         await self.launcher.close()
 
-    def _keep(self, worker: WorkerProcess) -> None:
+    def _add_free(self, worker: WorkerProcess) -> None:
         self._free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._retire, worker)
 
     def _retire(self, worker: WorkerProcess) -> None:
@@ -283,25 +283,25 @@ class Workers:
             worker.kill("it was not needed any more")
 
     def _grow(self) -> None:
-        if self._is_open and self.turns and self._pooled < self.most:
+        if self._is_open and self.waiting and self._pooled < self.most:
             self._pooled += 1
-            self._start_healing()
+            self._start_respawn()
 
     def _replace(self, dead: WorkerProcess) -> None:
         self.all.discard(dead)
         if (retiring := self._free.pop(dead, None)) is not None:
             retiring.cancel()
-        if self._pooled > self.size and not self.turns:
+        if self._pooled > self.size and not self.waiting:
             self._pooled -= 1
         elif self._is_open:
-            self._start_healing()
+            self._start_respawn()
 
-    def _start_healing(self) -> None:
-        healing = asyncio.get_running_loop().create_task(self._heal())
-        self._healing.add(healing)
-        healing.add_done_callback(self._healing.discard)
+    def _start_respawn(self) -> None:
+        respawn = asyncio.get_running_loop().create_task(self._respawn())
+        self._respawns.add(respawn)
+        respawn.add_done_callback(self._respawns.discard)
 
-    async def _heal(self) -> None:
+    async def _respawn(self) -> None:
         failures = 0
         while self._is_open:
             try:
@@ -315,7 +315,7 @@ class Workers:
                     await asyncio.sleep(_RETRY_SECONDS)
 
 
-class Turns:
+class FairQueue:
     """A bounded queue in which callers take turns: however many scripts one has in it, each other caller's next
     waits for at most one of them. A caller's own scripts keep their order.
 
@@ -325,13 +325,13 @@ class Turns:
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
-        self._lines: dict[str, dict[Turn, int]] = {}
+        self._lines: dict[str, dict[Waiter, int]] = {}
         """The places of each turn by caller, of whom the first is served next."""
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
-    def join(self, caller: str, script_bytes: int = 0) -> Turn:
+    def join(self, caller: str, script_bytes: int = 0) -> Waiter:
         """A turn at the end of the caller's line. Raises BusyError: the queue is full."""
         most = self._limits.most
         places = max(min(-(-script_bytes // _PLACE_BYTES), most), 1)
@@ -343,24 +343,24 @@ class Turns:
             self.leave(largest, last)
             if not last.done():  # its script may have been cancelled in the same moment
                 last.set_exception(self._limits.full())
-        turn: Turn = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(caller, {})[turn] = places
-        return turn
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(caller, {})[waiter] = places
+        return waiter
 
-    def next(self) -> Turn | None:
-        """Take the turn that is due, of the caller who was served least recently."""
+    def next(self) -> Waiter | None:
+        """Take the waiter that is due, of the caller who was served least recently."""
         for caller, line in self._lines.items():
-            turn = next(iter(line))
-            del self._lines[caller], line[turn]
+            waiter = next(iter(line))
+            del self._lines[caller], line[waiter]
             if line:
                 self._lines[caller] = line
-            return turn
+            return waiter
         return None
 
-    def leave(self, caller: str, turn: Turn) -> None:
+    def leave(self, caller: str, waiter: Waiter) -> None:
         """Give up a place; harmless when it was taken meanwhile."""
         line = self._lines.get(caller, {})
-        if line.pop(turn, None) is not None and not line:
+        if line.pop(waiter, None) is not None and not line:
             del self._lines[caller]
 
     def _places(self, caller: str) -> int:

@@ -140,7 +140,9 @@ class ForkLauncher:
         ours.setblocking(False)
         with theirs:
             compiled = str(self._compiled)
-            self._server = start_process("sandbox_runtime.worker.worker", "fork_server", compiled, end=theirs)
+            self._server = start_process(
+                "sandbox_runtime.worker.fork_server", "fork_server", compiled, end=theirs
+            )
         with suppress(TimeoutError):
             async with asyncio.timeout(_SERVER_START_SECONDS):
                 if await asyncio.get_running_loop().sock_recv(ours, 1):
@@ -188,8 +190,8 @@ class WorkerProcess(asyncio.Protocol):
             raise WorkerStartError("a worker did not become ready") from error
         except (OSError, RuntimeError) as error:  # no thread to be had is a RuntimeError
             # Without the paths of the host that it may name.
-            told = error.strerror or "the system refuses" if isinstance(error, OSError) else str(error)
-            raise WorkerStartError(told) from error
+            message = error.strerror or "the system refuses" if isinstance(error, OSError) else str(error)
+            raise WorkerStartError(message) from error
         return worker
 
     def listen(self, listener: "Run | None", max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
@@ -214,7 +216,7 @@ class WorkerProcess(asyncio.Protocol):
             self._ready.exception()  # nobody may be waiting for it any more
         listener, self._listener = self._listener, None
         if listener is not None:
-            listener.lose(reason)
+            listener.on_worker_lost(reason)
         self.on_death(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

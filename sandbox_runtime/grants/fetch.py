@@ -54,7 +54,7 @@ _MAX_HEADERS = 100
 _MAX_HEADER_BYTES = 16 * 1024
 _MAX_REDIRECTS = 5
 _MAX_ADDRESSES = 20
-_MAX_PIECES = 20_000
+_MAX_CHUNKS = 20_000
 """Of a body: each costs the portal some microseconds, however short it is."""
 _LOOKUPS = 16
 """Names that are looked up at once; further ones wait."""
@@ -88,7 +88,7 @@ class FetchError(Exception):
     def __init__(self, code: str, message: str, hint: str = "", state: FetchState = "refused") -> None:
         super().__init__(message)
         self.state = state
-        self.told = CallError(code, message, hint)
+        self.call_error = CallError(code, message, hint)
 
 
 class Destination(NamedTuple):
@@ -143,8 +143,8 @@ class Network:
                 hint = (
                     f"An operator can list {what} under private ({self._where('private')})." if what else ""
                 )
-                told = f"{host} is at an address that scripts may not reach"
-                raise FetchError("address_not_allowed", told, hint)
+                message = f"{host} is at an address that scripts may not reach"
+                raise FetchError("address_not_allowed", message, hint)
         return Destination(host, port, addresses)
 
     async def transport(self, scheme: str) -> httpx2.AsyncHTTPTransport:
@@ -175,16 +175,16 @@ def _host_and_port(url: httpx2.URL) -> tuple[str, int]:
     if url.scheme not in DEFAULT_PORTS:
         raise FetchError("invalid_arguments", f"only http and https are fetched, not {url.scheme[:20]!r}")
     if url.userinfo:
-        told = "a URL holds no user and no password"
-        raise FetchError("invalid_arguments", told, "Send an Authorization header.")
+        message = "a URL holds no user and no password"
+        raise FetchError("invalid_arguments", message, "Send an Authorization header.")
     try:
         host = canonical_host(url.raw_host.decode("ascii"))
         port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
     except ValueError:
         port = 0
     if not 0 < port < 65536:
-        told = f"{str(url)[:200]!r} is no URL that can be fetched"
-        raise FetchError("invalid_arguments", told, "Write it like https://api.example.com/path?query.")
+        message = f"{str(url)[:200]!r} is no URL that can be fetched"
+        raise FetchError("invalid_arguments", message, "Write it like https://api.example.com/path?query.")
     return host, port
 
 
@@ -232,8 +232,8 @@ class FetchRequest(BaseModel):
             place = ".".join(str(part) for part in first["loc"])[:60]
             raise FetchError("invalid_arguments", f"portal.fetch: {place}: {first['msg']}") from None
         if sum(len(name) + len(value) for name, value in request.headers) > _MAX_HEADER_BYTES:
-            told = f"headers have at most {_MAX_HEADER_BYTES:,} characters in all"
-            raise FetchError("invalid_arguments", told)
+            message = f"headers have at most {_MAX_HEADER_BYTES:,} characters in all"
+            raise FetchError("invalid_arguments", message)
         return request
 
     def redirected(self, status: int, location: str) -> "FetchRequest":
@@ -306,19 +306,19 @@ class Fetcher:
                     return await hops.follow(request)
         except TimeoutError:
             limit = "" if seconds < most else f", {self.network.name('seconds')}"
-            told = f"there was no whole answer from {hops.host} within {seconds:g} s{limit}"
-            raise FetchError("fetch_timeout", told, _CHECK, hops.state) from None
+            message = f"there was no whole answer from {hops.host} within {seconds:g} s{limit}"
+            raise FetchError("fetch_timeout", message, _CHECK, hops.state) from None
         except (httpx2.HTTPError, OSError, ValueError) as error:
             # Not all that a host can do wrong is HTTPX's own error: bytes that are no TLS, names that are none.
             # The kind of error alone: its text may name addresses.
-            told = f"{hops.host} did not answer as HTTP does: {type(error).__name__}"
-            raise FetchError("fetch_failed", told, _CHECK, hops.state) from None
+            message = f"{hops.host} did not answer as HTTP does: {type(error).__name__}"
+            raise FetchError("fetch_failed", message, _CHECK, hops.state) from None
 
     def _count(self) -> None:
         """One more request. Raises FetchError: there may be no more."""
         if self._requests >= self.network.grant.requests:
-            told = f"the request was not sent: {self.network.name('requests')} is used up"
-            raise FetchError("fetch_requests_limit", told, "Fetch less, or in several scripts.")
+            message = f"the request was not sent: {self.network.name('requests')} is used up"
+            raise FetchError("fetch_requests_limit", message, "Fetch less, or in several scripts.")
         self._requests += 1
 
 
@@ -351,11 +351,11 @@ class _Hops:
                     location = response.headers.get("location")
                     is_followed = request.follow_redirects and response.status_code in _REDIRECTS
                     if location is None or not is_followed:
-                        return await self._told(request, response)
+                        return await self._answer_json(request, response)
             request = request.redirected(response.status_code, location)
             self.state = "done"
-        told = f"redirected more than {_MAX_REDIRECTS} times"
-        raise FetchError("too_many_redirects", told, f"The last was to {str(request.url)[:200]}", "done")
+        message = f"redirected more than {_MAX_REDIRECTS} times"
+        raise FetchError("too_many_redirects", message, f"The last was to {str(request.url)[:200]}", "done")
 
     async def _send(
         self, transport: httpx2.AsyncHTTPTransport, request: FetchRequest, destination: Destination
@@ -369,16 +369,16 @@ class _Hops:
                 )
         return await transport.handle_async_request(request.as_sent(destination, last, self._note_sent))
 
-    async def _told(self, request: FetchRequest, response: httpx2.Response) -> bytes:
-        body, pieces = bytearray(), 0
-        async for piece in response.aiter_raw():
-            body += piece
-            pieces += 1
-            if pieces > _MAX_PIECES:
-                raise FetchError("fetch_failed", "the answer's body comes in too many pieces", state="done")
+    async def _answer_json(self, request: FetchRequest, response: httpx2.Response) -> bytes:
+        body, chunks = bytearray(), 0
+        async for chunk in response.aiter_raw():
+            body += chunk
+            chunks += 1
+            if chunks > _MAX_CHUNKS:
+                raise FetchError("fetch_failed", "the answer's body comes in too many chunks", state="done")
             if len(body) > self.network.grant.response_bytes:
-                told = f"the answer's body is longer than {self.network.name('response_bytes')}"
-                raise FetchError("response_limit", told, "Ask for less: filter, limit, or page.", "done")
+                message = f"the answer's body is longer than {self.network.name('response_bytes')}"
+                raise FetchError("response_limit", message, "Ask for less: filter, limit, or page.", "done")
         headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
         head = encode({"status": response.status_code, "url": str(request.url), "headers": headers})
         return b'%b,"body":"%b"}' % (head[:-1], base64.b64encode(body))

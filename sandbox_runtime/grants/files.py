@@ -25,7 +25,14 @@ from manifests.grants import NO_TENANT, FileGrant
 from manifests.json_value import Json
 from sandbox_runtime.errors import WorkspaceError
 from sandbox_runtime.frames import FrameError
-from sandbox_runtime.grants.workspace import OURS, FileError, FilePath, Quota, Workspace, parse_path
+from sandbox_runtime.grants.workspace import (
+    RESERVED_PREFIX,
+    FileError,
+    FilePath,
+    Quota,
+    Workspace,
+    parse_path,
+)
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
 from sandbox_runtime.result import limit_text
 
@@ -59,9 +66,9 @@ class FileTally:
 
 @dataclass(frozen=True, slots=True)
 class FileAnswer:
-    """What the guest is told, JSON without its brackets: `1, value` or `0, code, message, hint`.
+    """What the guest is message, JSON without its brackets: `1, value` or `0, code, message, hint`.
 
-    The told code is errno's name, where Python is to raise an OSError. `code` is set where the operation was not even
+    The message code is errno's name, where Python is to raise an OSError. `code` is set where the operation was not even
     tried, and is a reason that may end the run.
     """
 
@@ -95,11 +102,13 @@ class FileService:
         self._operations += 1
         is_writing = changes(operation)
         if is_writing and self.is_in_doubt:
-            return FileAnswer(_told("EIO", "the run was interrupted, and whether this was done is not known"))
+            return FileAnswer(
+                _error_json("EIO", "the run was interrupted, and whether this was done is not known")
+            )
         if self._operations > self.grant.operations:
             self._count(is_writing, "refused")
-            told = f"{self.limit('operations')} is used up"
-            return _refused("file_operations_limit", told, "Read and write whole files.")
+            message = f"{self.limit('operations')} is used up"
+            return _refused("file_operations_limit", message, "Read and write whole files.")
         state: FileState = "unknown" if is_writing else "failed"
         began = time.monotonic()
         try:
@@ -112,9 +121,9 @@ class FileService:
             state = "done"
         except FileError as error:
             state = "failed"
-            return FileAnswer(_told(error.name, error.message))
+            return FileAnswer(_error_json(error.name, error.message))
         except TimeoutError:
-            return FileAnswer(_told("ETIMEDOUT", "the disk did not answer; a change may still happen"))
+            return FileAnswer(_error_json("ETIMEDOUT", "the disk did not answer; a change may still happen"))
         finally:
             self._count(is_writing, state, time.monotonic() - began)
         return FileAnswer(b"1," + encode(value))
@@ -133,23 +142,23 @@ class FileService:
         tally.ms += seconds * 1000
 
     def _operate(self, operation: str, arguments: bytes) -> Json:
-        asked = _Asked.read(arguments)
+        request = _FileRequest.read(arguments)
         if operation not in _OPERATIONS:
             raise FrameError("a file operation that does not exist")
-        path = parse_path(asked.path)
+        path = parse_path(request.path)
         try:
             if self._workspace is None:
                 self._workspace = self.open_workspace()
-            return _OPERATIONS[operation](self._workspace, path, asked)
+            return _OPERATIONS[operation](self._workspace, path, request)
         except OSError as error:
             raise FileError.from_os(error) from None
 
 
 def _refused(code: str, message: str, hint: str) -> FileAnswer:
-    return FileAnswer(_told(code, message, hint), code)
+    return FileAnswer(_error_json(code, message, hint), code)
 
 
-def _told(code: str, message: str, hint: str = "") -> bytes:
+def _error_json(code: str, message: str, hint: str = "") -> bytes:
     return encode([0, code, message, hint])[1:-1]
 
 
@@ -159,7 +168,7 @@ NOT_GRANTED = _refused(
 """The answer where there is no service at all."""
 
 
-class _Asked(BaseModel):
+class _FileRequest(BaseModel):
     """What a guest says of an operation. Nothing but what our guest says is read: who forges it is cut off."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -172,7 +181,7 @@ class _Asked(BaseModel):
     must_be_new: bool = False
 
     @classmethod
-    def read(cls, arguments: bytes) -> "_Asked":
+    def read(cls, arguments: bytes) -> "_FileRequest":
         try:
             if values_in(arguments, _MAX_VALUES) <= _MAX_VALUES:
                 return cls.model_validate(parse(arguments))
@@ -181,17 +190,17 @@ class _Asked(BaseModel):
         raise FrameError("arguments that no file operation has")
 
 
-_OPERATIONS: dict[str, Callable[[Workspace, FilePath, _Asked], Json]] = {
+_OPERATIONS: dict[str, Callable[[Workspace, FilePath, _FileRequest], Json]] = {
     "stat": lambda workspace, path, _: workspace.look(path),
     "list": lambda workspace, path, _: workspace.listing(path),
     "read": lambda workspace, path, _: workspace.read(path),
-    "create": lambda workspace, path, asked: workspace.create(path, must_be_new=asked.must_be_new),
-    "write": lambda workspace, path, asked: workspace.write(path, asked.base64, asked.expected),
-    "append": lambda workspace, path, asked: workspace.append(path, asked.base64, asked.at),
+    "create": lambda workspace, path, request: workspace.create(path, must_be_new=request.must_be_new),
+    "write": lambda workspace, path, request: workspace.write(path, request.base64, request.expected),
+    "append": lambda workspace, path, request: workspace.append(path, request.base64, request.at),
     "mkdir": lambda workspace, path, _: workspace.make_folder(path),
     "remove": lambda workspace, path, _: workspace.remove(path),
     "rmdir": lambda workspace, path, _: workspace.remove_folder(path),
-    "rename": lambda workspace, path, asked: workspace.rename(path, parse_path(asked.target)),
+    "rename": lambda workspace, path, request: workspace.rename(path, parse_path(request.target)),
 }
 
 
@@ -246,8 +255,8 @@ class Workspaces:
             # One for all runs of a tenant: they have one quota.
             name = (tenant or NO_TENANT) if grant.share == "tenant" else ""
             place = self._shared.setdefault(name, Place(self._folder / name, grant, self._where))
-            told = grant.model_copy(update={"mode": "read"}) if to_read else grant
-            yield FileService(told, partial(place.open, to_read=to_read), self._where, self._threads)
+            effective = grant.model_copy(update={"mode": "read"}) if to_read else grant
+            yield FileService(effective, partial(place.open, to_read=to_read), self._where, self._threads)
         else:
             await self._sweep()
             place = Place(self._folder / secrets.token_hex(8), grant, self._where)
@@ -319,15 +328,15 @@ def _private_folder(workspace: Path) -> Iterator[Path]:
     """A folder in the workspace for what goes with a run or a session. It is removed at the end; what portals left that
     were killed is removed now: the system lets go of their locks.
     """
-    for left in workspace.glob(f"{OURS}*"):
+    for left in workspace.glob(f"{RESERVED_PREFIX}*"):
         with suppress(OSError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)
-    folder = workspace / f"{OURS}{secrets.token_hex(8)}"
+    folder = workspace / f"{RESERVED_PREFIX}{secrets.token_hex(8)}"
     try:
         folder.mkdir(mode=0o700)
     except OSError as error:
-        told = f"no folders can be made in the workspace {workspace.name!r}: {error.strerror}"
-        raise WorkspaceError(told) from None
+        message = f"no folders can be made in the workspace {workspace.name!r}: {error.strerror}"
+        raise WorkspaceError(message) from None
     try:
         with _locked(folder):
             yield folder

@@ -34,18 +34,18 @@ class RunGrants:
         return self.files.grant.file_bytes * 4 // 3 + _ENVELOPE_BYTES
 
     def settings(self) -> dict[str, Json]:
-        """What the guest is told, so that it can ask for what there is."""
-        told: dict[str, Json] = {}
+        """What the guest is settings, so that it can ask for what there is."""
+        settings: dict[str, Json] = {}
         if self.environment:
-            told["environment"] = dict(self.environment)
+            settings["environment"] = dict(self.environment)
         if self.files is not None:
             grant = self.files.grant
-            told["files"] = {
+            settings["files"] = {
                 "is_writable": grant.mode == "write",
                 "file_bytes": grant.file_bytes,
                 "file_limit": self.files.limit("file_bytes"),
             }
-        return told
+        return settings
 
 
 NO_GRANTS = RunGrants()

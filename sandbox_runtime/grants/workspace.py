@@ -19,7 +19,7 @@ from manifests.json_value import Json
 FilePath: TypeAlias = tuple[str, ...]
 """The names from the workspace down; of the workspace itself none."""
 
-OURS = ".portal-"
+RESERVED_PREFIX = ".portal-"
 """How names begin that only the portal uses, whatever their case; guests neither see nor make them."""
 
 MAX_LISTED = 10_000
@@ -59,12 +59,12 @@ def parse_path(text: str) -> FilePath:
     if len(text) > _MAX_PATH_CHARS or len(path) > _MAX_DEPTH:
         raise FileError("ENAMETOOLONG", f"folders are at most {_MAX_DEPTH} levels deep")
     for name in path:
-        if fault := _fault(name):
+        if fault := _name_error(name):
             raise fault
     return path
 
 
-def _fault(name: str) -> FileError | None:
+def _name_error(name: str) -> FileError | None:
     """Why guests may not say a name; None if they may."""
     if name in ("", ".", "..") or "/" in name:
         return FileError("EINVAL", "not a name of a file")
@@ -72,8 +72,8 @@ def _fault(name: str) -> FileError | None:
         return FileError("EINVAL", "a name has visible characters only")
     if len(name.encode()) > _MAX_NAME_BYTES:
         return FileError("ENAMETOOLONG")
-    if unicodedata.normalize("NFKC", name).casefold().startswith(OURS):
-        return FileError("EACCES", f"names that begin with {OURS} are the portal's own")
+    if unicodedata.normalize("NFKC", name).casefold().startswith(RESERVED_PREFIX):
+        return FileError("EACCES", f"names that begin with {RESERVED_PREFIX} are the portal's own")
     return None
 
 
@@ -121,7 +121,7 @@ class Quota:
                     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
                     is_old = time.time() - found.st_mtime > _ABANDONED_SECONDS
                     # A file whose writing was cut off with a portal's life.
-                    if is_old and name.startswith(OURS) and stat.S_ISREG(found.st_mode):
+                    if is_old and name.startswith(RESERVED_PREFIX) and stat.S_ISREG(found.st_mode):
                         os.unlink(name, dir_fd=folder)
                     else:
                         self.note(found.st_size, 1)
@@ -152,7 +152,7 @@ class Workspace:
         if not path:
             return _facts(os.fstat(self._root))
         with self._parent(path) as (folder, name):
-            return _facts(_look(folder, name))
+            return _facts(_lstat(folder, name))
 
     def listing(self, path: FilePath) -> Json:
         """Files and folders by name. Links, devices and names that guests cannot say are passed over."""
@@ -160,8 +160,8 @@ class Workspace:
         with _opened_folder(self._root, path) as folder, os.scandir(folder) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError, FileError):
-                    facts = _facts(_look(folder, entry.name))
-                    if _fault(entry.name) is None:
+                    facts = _facts(_lstat(folder, entry.name))
+                    if _name_error(entry.name) is None:
                         found.append((entry.name, facts))
                 if len(found) > MAX_LISTED:
                     raise FileError("EFBIG", f"a folder of more than {MAX_LISTED:,} entries")
@@ -189,7 +189,7 @@ class Workspace:
             quota.check(0, 1)
             os.close(os.open(name, _NEW, 0o666, dir_fd=folder))
             quota.note(0, 1)
-            return [True, _facts(_look(folder, name))]
+            return [True, _facts(_lstat(folder, name))]
 
     def write(self, path: FilePath, content: bytes, expected: str | None = None) -> Json:
         """Give a file new content; with `expected`, only if that is its version still ("": if there is none)."""
@@ -230,7 +230,7 @@ class Workspace:
 
     def remove(self, path: FilePath) -> None:
         with self._changing(path) as (folder, name, quota):
-            status = _look(folder, name)
+            status = _lstat(folder, name)
             if stat.S_ISDIR(status.st_mode):
                 raise FileError("EISDIR")
             os.unlink(name, dir_fd=folder)
@@ -238,14 +238,14 @@ class Workspace:
 
     def remove_folder(self, path: FilePath) -> None:
         with self._changing(path) as (folder, name, quota):
-            _look(folder, name)
+            _lstat(folder, name)
             os.rmdir(name, dir_fd=folder)
             quota.note(0, -1)
 
     def rename(self, path: FilePath, target: FilePath) -> None:
         """Give a file or folder another name; a file takes the place of one that has it."""
         with self._changing(path) as (folder, name, quota), self._parent(target) as (other, new_name):
-            status = _look(folder, name)
+            status = _lstat(folder, name)
             below = os.fwalk(name, dir_fd=folder) if stat.S_ISDIR(status.st_mode) else ()
             if any(len(target) + inner.count("/") > _MAX_DEPTH for inner, *_ in below):
                 raise FileError("ENAMETOOLONG", f"folders are at most {_MAX_DEPTH} levels deep")
@@ -303,7 +303,7 @@ def _opened_folder(root: int, path: FilePath) -> Iterator[int]:
 @contextmanager
 def _opened_file(folder: int, name: str, flags: int) -> Iterator[int]:
     """The descriptor of a file that is there, while it lasts."""
-    _look(folder, name)  # a device can act when it is opened
+    _lstat(folder, name)  # a device can act when it is opened
     descriptor = _opened(name, flags | _FILE, folder)
     try:
         _check_kind(os.fstat(descriptor))
@@ -316,11 +316,11 @@ def _opened(name: str, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags, dir_fd=folder)
     except OSError:
-        _look(folder, name)  # says it where it is a link
+        _lstat(folder, name)  # says it where it is a link
         raise
 
 
-def _look(folder: int, name: str) -> os.stat_result:
+def _lstat(folder: int, name: str) -> os.stat_result:
     """What a name stands for. Raises FileError for a link, a device, a pipe or a socket."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     _check_kind(found)
@@ -329,7 +329,7 @@ def _look(folder: int, name: str) -> os.stat_result:
 
 def _existing(folder: int, name: str) -> os.stat_result | None:
     try:
-        return _look(folder, name)
+        return _lstat(folder, name)
     except FileNotFoundError:
         return None
 
@@ -351,7 +351,7 @@ def _check_writable(status: os.stat_result) -> None:
 
 def _replace(folder: int, name: str, content: bytes, mode: int | None) -> os.stat_result:
     """Write beside it, then put it in place at once. A file that is replaced keeps its permissions."""
-    partial = f"{OURS}{secrets.token_hex(8)}.partial"
+    partial = f"{RESERVED_PREFIX}{secrets.token_hex(8)}.partial"
     file = os.open(partial, _NEW, 0o666, dir_fd=folder)
     try:
         try:

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 from sandbox_runtime.guest.script import FILENAME
-from sandbox_runtime.guest.values import Uncrossable, clean, decode, encode_arguments, replacement
+from sandbox_runtime.guest.values import NotSerializable, clean, decode, encode_arguments, replacement
 
 _EAGER_LINES = 10_000
 _BUFFER_CHARS = 4096
@@ -47,7 +47,7 @@ class Host(Protocol):
 class Output(io.TextIOBase):
     """A text stream that ends at the host.
 
-    The first 10,000 lines of a run cross one by one, so that a run that is stopped keeps what it printed;
+    The first 10,000 lines of a run exchange one by one, so that a run that is stopped keeps what it printed;
     later ones in pieces of 4 KB, so that a flood costs little.
     """
 
@@ -125,7 +125,7 @@ class Calls:
         self._outbox: list[str] = []
         self._outbox_chars = 0
         self._pending: dict[int, _CallFuture] = {}
-        self._asked: dict[int, Any] = {}
+        self._sync_answers: dict[int, Any] = {}
         self._unsent: dict[int, str] = {}
         self._unstarted: dict[int, tuple[str, int | None]] = {}
         self._notices: dict[str, None] = {}
@@ -135,7 +135,7 @@ class Calls:
         if self._unsent:
             sent = [line for line in self._outbox if int(line.partition(" ")[0]) not in self._unsent]
             self._outbox = sent + [f"{identity} {function} ~" for identity, function in self._unsent.items()]
-            self.cross(0)
+            self.exchange(0)
 
     def create(
         self,
@@ -173,11 +173,11 @@ class Calls:
         """
         self._last += 1
         identity = self._last
-        self._asked[identity] = None
+        self._sync_answers[identity] = None
         self._post(f"{identity} {function} {arguments}")
-        while self._asked[identity] is None:
-            self.cross(-1)
-        answer = self._asked.pop(identity)
+        while self._sync_answers[identity] is None:
+            self.exchange(-1)
+        answer = self._sync_answers.pop(identity)
         if answer[1]:
             return answer[2]
         raise ToolError(answer[3], answer[2], answer[4])
@@ -189,15 +189,15 @@ class Calls:
         if self._pending.pop(identity, None) is not None:
             self._post(str(identity))
 
-    def cross(self, timeout_ms: int) -> None:
-        """Hand over what is to be done, wait for news at most `timeout_ms` (negative: without end), deliver it."""
+    def exchange(self, timeout_ms: int) -> None:
+        """Hand over what is to be done, wait for responses at most `timeout_ms` (negative: without end), deliver it."""
         self._output.flush()
         outbox = "\n".join(self._outbox)
         self._outbox.clear()
         self._outbox_chars = 0
         self._unsent.clear()
-        if news := self._host.exchange(outbox, timeout_ms):
-            self._deliver(news)
+        if responses := self._host.exchange(outbox, timeout_ms):
+            self._deliver(responses)
 
     def notices(self) -> list[str]:
         """About calls that were written and never ran, and arguments that did not reach the host as they were."""
@@ -212,12 +212,12 @@ class Calls:
         self._outbox.append(line)
         self._outbox_chars += len(line)
         if self._outbox_chars > _OUTBOX_CHARS:
-            self.cross(0)
+            self.exchange(0)
 
-    def _deliver(self, news: str) -> None:
-        for answer in decode(news):
-            if answer[0] in self._asked:
-                self._asked[answer[0]] = answer
+    def _deliver(self, responses: str) -> None:
+        for answer in decode(responses):
+            if answer[0] in self._sync_answers:
+                self._sync_answers[answer[0]] = answer
                 continue
             future = self._pending.pop(answer[0], None)
             if future is None or future.done():
@@ -257,7 +257,7 @@ def _refuse(call: "Call", *_: object) -> NoReturn:
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
+class Call(NotSerializable, collections.abc.Coroutine):  # type: ignore[type-arg]
     """A call that has not started: like a coroutine it starts when it is awaited or made a task.
 
     Used as if it were its value, it says what is missing.

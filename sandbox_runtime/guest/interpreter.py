@@ -3,14 +3,12 @@
 import asyncio
 import builtins
 import contextlib
-import inspect
 import io
 import json
 import os
 import random
 import sys
 import types
-from itertools import islice
 from typing import Any
 
 from sandbox_runtime.guest import loop
@@ -18,11 +16,10 @@ from sandbox_runtime.guest.calls import Calls, Host, Output, ToolError
 from sandbox_runtime.guest.files.workspace_mount import WorkspaceMount
 from sandbox_runtime.guest.library import Library
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
-from sandbox_runtime.guest.script import FILENAME, Script
+from sandbox_runtime.guest.script import Script, unawaited_notices
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
-from sandbox_runtime.guest.values import NotJsonError, encode_value, mend_json
+from sandbox_runtime.guest.values import NotJsonError, encode_value, patch_json
 
-_MAX_LOOKED_AT = 100  # in each container of the script's variables
 _PARSER_STACK = "Parser stack overflowed"  # a MemoryError, and it has nothing to do with the memory
 
 
@@ -42,7 +39,7 @@ class Interpreter:
 
     def prepare(self, text: str, namespaces: str) -> str:
         """Parse a script and keep it."""
-        self._library.offer(frozenset(namespaces.split()))
+        self._library.set_namespaces(frozenset(namespaces.split()))
         self._script = None
         try:
             # The namespaces that are still what they were, and the names that earlier runs of the session gave.
@@ -61,7 +58,7 @@ class Interpreter:
             "notices": script.notices,
             "uses": usage.uses if usage else [],
             "problems": usage.problems if usage else [],
-            "certain": usage.certain if usage else [],
+            "unguarded_lines": usage.unguarded_lines if usage else [],
         }
         return json.dumps(prepared)
 
@@ -81,8 +78,8 @@ class Interpreter:
             self._calls.end()
         unsaved = self._files.save()
         self._output.flush()
-        told = (self._portal, self._output, self._calls)
-        header["notices"] = [*notices, *unsaved, *(notice for each in told for notice in each.notices())]
+        sources = (self._portal, self._output, self._calls)
+        header["notices"] = [*notices, *unsaved, *(notice for each in sources for notice in each.notices())]
         return f"{json.dumps(header)}\n{value}"
 
     def forget(self) -> None:
@@ -90,10 +87,10 @@ class Interpreter:
         self._script = None
         self._main.__dict__.clear()
         self._main.__dict__.update(__name__="__main__", __builtins__=builtins)
-        self._library.offer(frozenset())
+        self._library.set_namespaces(frozenset())
 
     def _install(self) -> None:
-        mend_json()
+        patch_json()
         names = vars(builtins)
         # asyncio is there because gathering calls is what scripts are for, and its import is easily forgotten.
         names.update(asyncio=asyncio, ToolError=ToolError, portal=self._portal)
@@ -127,7 +124,7 @@ class Interpreter:
             value = None
         text, notices = encode_value(value)
         self._portal.charge(len(text) if text.isascii() else len(text.encode()))
-        return text, [*notices, *_never_begun(self._main.__dict__)]
+        return text, [*notices, *unawaited_notices(self._main.__dict__)]
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         try:
@@ -144,29 +141,13 @@ class Interpreter:
             return {"code": "memory_limit", "line": line}
         if isinstance(error, ResultLimitError):
             return {"code": "result_limit", "bytes": error.args[1]}
-        told = describe(error, self._library.namespaces)
+        report = describe(error, self._library.namespaces)
         if isinstance(error, SystemExit):
             code = error.code
-            told["code"] = "script_exit"
-            told["message"] = (
+            report["code"] = "script_exit"
+            report["message"] = (
                 f"the script exited with status {code}" if isinstance(code, int) else str(code)[:2000]
             )
-        elif isinstance(error, NotJsonError) and told["line"] is None:
-            told.update(code="result_not_json", message=str(error), traceback="")
-        return told
-
-
-def _never_begun(variables: dict[str, Any]) -> list[str]:
-    """Notices about coroutines of the script's own in its variables. Of one that is dropped Python itself warns."""
-    functions: dict[str, None] = {}
-    for value in variables.values():
-        held = value.values() if type(value) is dict else value
-        values = islice(held, _MAX_LOOKED_AT) if type(value) in (list, tuple, set, dict) else (value,)
-        for one in values:
-            is_own = type(one) is types.CoroutineType and one.cr_code.co_filename == FILENAME
-            if is_own and inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
-                functions[one.__qualname__] = None
-    return [
-        f"`{function}(...)` has not been awaited, so it has not run: it needs `await {function}(...)`"
-        for function in islice(functions, 10)
-    ]
+        elif isinstance(error, NotJsonError) and report["line"] is None:
+            report.update(code="result_not_json", message=str(error), traceback="")
+        return report

@@ -12,7 +12,7 @@ from typing import Any
 
 from sandbox_runtime.guest.calls import Call, Calls
 from sandbox_runtime.guest.tracebacks import look_up
-from sandbox_runtime.guest.values import Uncrossable
+from sandbox_runtime.guest.values import NotSerializable
 
 _DUNDER = "__"
 _HEAD = re.compile(r"async def [\w.]+(?=\()")
@@ -37,7 +37,7 @@ class Library:
         sys.modules["tools"] = self._tools
         builtins.tools = self._tools  # type: ignore[attr-defined]
 
-    def offer(self, namespaces: frozenset[str]) -> None:
+    def set_namespaces(self, namespaces: frozenset[str]) -> None:
         """Set which namespaces there are."""
         if namespaces == self.namespaces:
             return
@@ -120,8 +120,8 @@ class Namespace(types.ModuleType):
             if table is not None:
                 own, names = self.__name__, _names(table)
                 near = _nearest(name, names, f"{own}.")
-                told = f"{own} has no function {name!r}{near} ({own} has {len(names)} functions)"
-                raise AttributeError(told)
+                message = f"{own} has no function {name!r}{near} ({own} has {len(names)} functions)"
+                raise AttributeError(message)
         signature = _signature(table, name)
         function = self.__dict__[name] = LibraryFunction(
             self.__dict__[_CALLS], self.__name__, name, signature
@@ -135,7 +135,7 @@ class Namespace(types.ModuleType):
         return f"<namespace {self.__name__}>"
 
 
-class LibraryFunction(Uncrossable):
+class LibraryFunction(NotSerializable):
     """Makes calls that start when they are awaited.
 
     Its signature is the host's, in one line: `async def git.git_log(*, count: int = 10) -> list[dict]`, or nothing.

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from sandbox_runtime.guest.calls import Calls, DeadlockError
 from sandbox_runtime.guest.tracebacks import describe
 
-_POLLS_PER_CROSSING = 16
+_POLLS_PER_EXCHANGE = 16
 _DEADLOCK = (
     "the script waits for something that can never happen: no call, timer or other task is left to wake it"
 )
@@ -71,16 +71,16 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         """What the loop asks for events; answers are delivered meanwhile."""
         if timeout is None:
             if self._calls.is_waiting:
-                self._calls.cross(-1)
+                self._calls.exchange(-1)
             else:
                 self._end_deadlock()
         elif timeout > 0:
-            self._calls.cross(_milliseconds(timeout))
+            self._calls.exchange(_milliseconds(timeout))
         else:
             # A busy script must not starve answers, nor pay for a crossing at every step.
             self._polls += 1
-            if self._polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting:
-                self._calls.cross(0)
+            if self._polls % _POLLS_PER_EXCHANGE == 0 and self._calls.is_waiting:
+                self._calls.exchange(0)
         # The next that asks for the time is the loop itself: it wants to know which timers are due.
         self._is_time_idle = not self._scheduled  # type: ignore[attr-defined]
         return ()
@@ -95,9 +95,9 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         if error is None:
             super().default_exception_handler(context)
         elif not isinstance(error, asyncio.CancelledError):
-            told = describe(error, ())
-            place = f"script.py:{told['line']}: " if told["line"] else ""
-            sys.stderr.write(f"{place}{context['message']}: {told['message']}\n")
+            report = describe(error, ())
+            place = f"script.py:{report['line']}: " if report["line"] else ""
+            sys.stderr.write(f"{place}{context['message']}: {report['message']}\n")
 
     def _end_leftovers(self) -> None:
         self._calls.end()
@@ -193,7 +193,7 @@ def _sleep_of(calls: Calls) -> Callable[[float], None]:
             left = end - time.monotonic()
             if left <= 0:
                 return
-            calls.cross(_milliseconds(min(left, 86400)))
+            calls.exchange(_milliseconds(min(left, 86400)))
 
     return sleep
 

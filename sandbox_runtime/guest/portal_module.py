@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from sandbox_runtime.guest.calls import Call, Calls, Host, ToolError
 from sandbox_runtime.guest.library import LibraryFunction
-from sandbox_runtime.guest.values import Uncrossable, encode_value
+from sandbox_runtime.guest.values import NotSerializable, encode_value
 
 _MAX_NOTICES = 10
 _NAMES = "Response ToolError describe emit fetch get_prompt prompts read_resource resources search"
@@ -188,16 +188,16 @@ class Headers(Mapping[str, str]):
         return repr(self._values)
 
 
-class Response(Uncrossable):
+class Response(NotSerializable):
     """What a host answered, whatever its status."""
 
     __module__ = "portal"
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.status: int = told["status"]
-        self.url: str = told["url"]
-        self.headers = Headers([(name, value) for name, value in told["headers"]])
-        self.bytes: bytes = base64.b64decode(told["body"])
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.status: int = data["status"]
+        self.url: str = data["url"]
+        self.headers = Headers([(name, value) for name, value in data["headers"]])
+        self.bytes: bytes = base64.b64decode(data["body"])
 
     @property
     def ok(self) -> bool:

@@ -8,7 +8,8 @@ import textwrap
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType
+from itertools import islice
+from types import CodeType, CoroutineType
 from typing import Any
 
 from sandbox_runtime.guest.analysis.awaits import await_notices, forgotten_calls, with_awaits
@@ -19,6 +20,7 @@ FILENAME = "script.py"
 _NEW_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _BLOCK_FIELDS = ("body", "orelse", "finalbody")
 _FENCE = re.compile(r"\s*(?:```|~~~)[\w ]*")
+_MAX_SEARCHED = 100  # values of each container in the script's variables
 _DYNAMIC = frozenset({LIBRARY, "importlib", "__import__", "eval", "exec", "globals", "locals", "vars"})
 """Names with which a script may find a namespace that it spells in a string."""
 
@@ -48,14 +50,14 @@ class Script:
         text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a "\d" in a script is the script's own affair
-            text, tree, notices = _read(text)
+            text, tree, notices = _parse_leniently(text)
             mentioned = namespaces.intersection(re.findall(r"\w+", text))
             if not mentioned and LIBRARY not in text and "(" not in text:
                 return cls(text, mentioned, notices, None, _compiled(tree))
             names = Names(tree, namespaces, known)
             forgotten = forgotten_calls(names)
             usage = Usage(names, forgotten)
-            inserted = [call for call in forgotten if not call.barrier]
+            inserted = [call for call in forgotten if not call.sync_scope]
             if inserted:
                 source = with_awaits(text, names, [call.node for call in inserted])
                 try:
@@ -91,12 +93,28 @@ class Script:
         return value
 
 
-def _read(text: str) -> tuple[str, ast.Module, list[str]]:
+def unawaited_notices(variables: dict[str, Any]) -> list[str]:
+    """Notices about the script's own unawaited coroutines in its variables. Python itself warns about dropped ones."""
+    functions: dict[str, None] = {}
+    for value in variables.values():
+        held = value.values() if type(value) is dict else value
+        values = islice(held, _MAX_SEARCHED) if type(value) in (list, tuple, set, dict) else (value,)
+        for one in values:
+            is_own = type(one) is CoroutineType and one.cr_code.co_filename == FILENAME
+            if is_own and inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
+                functions[one.__qualname__] = None
+    return [
+        f"`{function}(...)` has not been awaited, so it has not run: it needs `await {function}(...)`"
+        for function in islice(functions, 10)
+    ]
+
+
+def _parse_leniently(text: str) -> tuple[str, ast.Module, list[str]]:
     """The text as it was meant, its syntax tree, and what to tell about it."""
     try:
         return text, ast.parse(text, FILENAME), []
     except SyntaxError:
-        for meant, notice in _readings(text):
+        for meant, notice in _candidate_sources(text):
             try:
                 return meant, ast.parse(meant, FILENAME), [notice]
             except SyntaxError:
@@ -104,7 +122,7 @@ def _read(text: str) -> tuple[str, ast.Module, list[str]]:
         raise
 
 
-def _readings(text: str) -> Iterator[tuple[str, str]]:
+def _candidate_sources(text: str) -> Iterator[tuple[str, str]]:
     """What a text that is no Python may mean, line for line."""
     if text[:1].isspace():
         yield textwrap.dedent(text), "the script was indented as a whole: the indentation was removed"

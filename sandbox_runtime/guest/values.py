@@ -38,7 +38,7 @@ class NotJsonError(TypeError):
     __module__ = "builtins"
 
 
-class Uncrossable:
+class NotSerializable:
     """A mixin for our own objects that a script may hold and that are no values; `advice` ends the message."""
 
     __slots__ = ()
@@ -47,17 +47,17 @@ class Uncrossable:
         raise NotImplementedError
 
 
-def mend_json() -> None:
+def patch_json() -> None:
     """Let `json.dumps` in a script say what is missing, and `json.loads` take what a call has parsed already."""
     default, loads = json.JSONEncoder.default, json.loads
 
     def explaining(self: json.JSONEncoder, o: Any) -> Any:
-        if isinstance(o, Uncrossable):
+        if isinstance(o, NotSerializable):
             raise NotJsonError(o.advice())
         return default(self, o)
 
     def load(s: Any, **options: Any) -> Any:
-        if isinstance(s, Uncrossable):
+        if isinstance(s, NotSerializable):
             raise NotJsonError(s.advice())
         return s if isinstance(s, (dict, list, int, float)) else loads(s, **options)
 
@@ -253,7 +253,7 @@ def _article(name: str) -> str:
 
 def _advice(value: Any) -> str:
     match value:
-        case Uncrossable():
+        case NotSerializable():
             return value.advice()
         case types.CoroutineType():
             return f"write `await {value.__name__}(...)`"
@@ -264,7 +264,7 @@ def _advice(value: Any) -> str:
     return "return strings, numbers, booleans, None, lists and dicts"
 
 
-_NO_VALUES = (Uncrossable, type, asyncio.Future, types.CoroutineType, io.IOBase)
+_NO_VALUES = (NotSerializable, type, asyncio.Future, types.CoroutineType, io.IOBase)
 _FORMS: tuple[tuple[Any, Callable[[Any], tuple[Any, str]]], ...] = (
     (enum.Enum, lambda value: (value.value, "its value")),
     ((datetime.date, datetime.time), lambda value: (value.isoformat(), "ISO 8601 text")),

@@ -24,7 +24,7 @@ from sandbox_runtime.frames import (
     COUNT,
     MAX_BLOCKS,
     MAX_LINES_BYTES,
-    PAST_HEADER,
+    REPLAY_LOG_HEADER,
     Channel,
     FrameError,
     RunStart,
@@ -35,7 +35,7 @@ from sandbox_runtime.frames import (
 )
 from sandbox_runtime.worker.engine import Text
 
-READS, LATER, ANSWERED, RESUMED, REPEATED = "", "+", "=", "@", "*"
+READS, LATER, ANSWERED, RESUMED, REPLAYED = "", "+", "=", "@", "*"
 
 MAX_TRACE_TOKENS = 1024
 MAX_TRACE_BYTES = 16 * (MAX_TRACE_TOKENS + 1)
@@ -46,12 +46,12 @@ _TOKEN = re.compile(rb"([+=@*]?)(0|[1-9][0-9]{0,12})(?: |$)")
 _NS_PER_MS = 1_000_000
 
 
-class RecordedPast:
+class ReplayLog:
     """What a run learned before, for the run that repeats it; then `goes_on` says whether it becomes live."""
 
     def __init__(self, payload: bytes) -> None:
-        self.goes_on, length = PAST_HEADER.unpack_from(payload)
-        start = PAST_HEADER.size
+        self.goes_on, length = REPLAY_LOG_HEADER.unpack_from(payload)
+        start = REPLAY_LOG_HEADER.size
         self.tokens: Iterator[tuple[str, int]] = tokens(payload[start : start + length])
         self._payload = payload
         self._at = start + length
@@ -69,15 +69,15 @@ class Timeline:
     for 20 ms finds that no less than 0.02 s have passed, although 0.02 is no sum of binary fractions.
     """
 
-    def __init__(self, stop: Callable[[TrapCause], Exception], tell: Callable[[bytes], None]) -> None:
+    def __init__(self, stop: Callable[[TrapCause], Exception], send: Callable[[bytes], None]) -> None:
         """`stop` makes the error that ends a run which is no repetition; `tell` sends a part of the trace early."""
         self._stop = stop
-        self._tell = tell
+        self._send = send
         self._trace: list[str] = []
         self.begin(RunStart(), None)
 
-    def begin(self, start: RunStart, past: RecordedPast | None) -> None:
-        self._past = past
+    def begin(self, start: RunStart, replay_log: ReplayLog | None) -> None:
+        self._replay_log = replay_log
         self._is_traced = start.is_traced
         self._now_ms = start.monotonic_ms
         self._moves = 0
@@ -88,7 +88,7 @@ class Timeline:
 
     def monotonic_ns(self) -> int:
         """Look at the monotonic clock."""
-        later_ms = self._repeated_read() if self._past is not None else None
+        later_ms = self._replayed_read() if self._replay_log is not None else None
         if later_ms is None:
             later_ms = (time.monotonic_ns() - self._zero_ns) // _NS_PER_MS - self._now_ms
         if later_ms > 0:
@@ -103,13 +103,13 @@ class Timeline:
         """Look at the wall clock."""
         return self.monotonic_ns() + self._wall_offset_ms * _NS_PER_MS
 
-    def repeated_answers(self) -> bytes | None:
+    def replayed_answers(self) -> bytes | None:
         """What an exchange returned before; None in a live run."""
-        past = self._past
-        if past is None or (token := self._next_of(past, REPEATED)) is None:
+        replay_log = self._replay_log
+        if replay_log is None or (token := self._next_of(replay_log, REPLAYED)) is None:
             return None
         self.note_answers(1 if token[1] else 0)
-        return past.answers(token[1])
+        return replay_log.answers(token[1])
 
     def note_answers(self, frames: int) -> None:
         self._note(ANSWERED, frames)
@@ -123,31 +123,31 @@ class Timeline:
         self._trace.clear()
         return trace
 
-    def _repeated_read(self) -> int | None:
-        assert self._past is not None
+    def _replayed_read(self) -> int | None:
+        assert self._replay_log is not None
         if self._reads_left:
             self._reads_left -= 1
             return 0
-        token = self._next_of(self._past, READS, LATER)
+        token = self._next_of(self._replay_log, READS, LATER)
         if token is None or token[0] == LATER:
             return token and token[1]
         self._reads_left = token[1] - 1
         return 0
 
-    def _next_of(self, past: RecordedPast, *expected: str) -> tuple[str, int] | None:
-        """The next thing that was learned; None where the past ends and the present goes on."""
-        for sign, number in past.tokens if not self._reads_left else ():
+    def _next_of(self, replay_log: ReplayLog, *expected: str) -> tuple[str, int] | None:
+        """The next thing that was learned; None where the replay_log ends and the present goes on."""
+        for sign, number in replay_log.tokens if not self._reads_left else ():
             if sign in expected:
                 return sign, number
             if sign != RESUMED:
                 raise self._stop(TrapCause.UNRECORDED)
             self._set_wall(number)
-        if self._reads_left or not past.goes_on:
+        if self._reads_left or not replay_log.goes_on:
             raise self._stop(TrapCause.UNRECORDED)
-        self._past = None
+        self._replay_log = None
         self._zero_ns = time.monotonic_ns() - self._now_ms * _NS_PER_MS
         self._set_wall(time.time_ns() // _NS_PER_MS)
-        self._tell(self.take_trace())
+        self._send(self.take_trace())
         return None
 
     def _set_wall(self, wall_ms: int) -> None:
@@ -160,7 +160,7 @@ class Timeline:
         self._settle_reads()
         self._trace.append(f"{sign}{number}")
         if len(self._trace) >= MAX_TRACE_TOKENS:
-            self._tell(self.take_trace())
+            self._send(self.take_trace())
 
     def _settle_reads(self) -> None:
         if self._reads:
@@ -199,7 +199,7 @@ def tokens(trace: bytes) -> Iterator[tuple[str, int]]:
 
 
 _BATCH_BYTES = 1 << 20
-_TELL_DROPPED_EVERY_BYTES = 1 << 18
+_REPORT_DROPPED_EVERY_BYTES = 1 << 18
 
 
 class RunHost:
@@ -211,20 +211,20 @@ class RunHost:
         self.stopped: TrapCause | None = None
         self.dropped_bytes = 0
         self._start = RunStart()
-        self._printed_bytes = self._told_bytes = 0
+        self._printed_bytes = self._reported_bytes = 0
         self._emitted_bytes = self._blocks = 0
-        self._timeline = Timeline(self.stop, self._tell_trace)
+        self._timeline = Timeline(self.stop, self._send_trace)
         self._randomness = Randomness(self._start.seed)
         # Called at every step of an event loop: two calls less.
         self.monotonic_ns = self._timeline.monotonic_ns
         self.wall_ns = self._timeline.wall_ns
 
-    def begin(self, start: RunStart, past: RecordedPast | None) -> None:
-        self._timeline.begin(start, past)
+    def begin(self, start: RunStart, replay_log: ReplayLog | None) -> None:
+        self._timeline.begin(start, replay_log)
         self._randomness = Randomness(start.seed)
         self._start = start
         self.stopped = None
-        self.dropped_bytes = self._printed_bytes = self._told_bytes = 0
+        self.dropped_bytes = self._printed_bytes = self._reported_bytes = 0
         self._emitted_bytes = self._blocks = 0
 
     def end(self) -> None:
@@ -234,9 +234,9 @@ class RunHost:
     def exchange(self, outbox: Text, timeout_ms: int) -> bytes:
         if outbox.size > self._start.outbox_bytes:
             raise self.stop(TrapCause.OUTBOX)
-        for lines in cut_lines(outbox.read(outbox.size)):
-            self.tell(ToPortal.CALLS, lines)
-        repeated = self._timeline.repeated_answers()
+        for lines in split_lines(outbox.read(outbox.size)):
+            self.send(ToPortal.CALLS, lines)
+        repeated = self._timeline.replayed_answers()
         if repeated is not None:
             return repeated
         if not self.channel.wait(timeout_ms):
@@ -262,9 +262,9 @@ class RunHost:
             self.dropped_bytes += text.size - len(kept)
         self._printed_bytes += len(kept)
         if kept:
-            self.tell(ToPortal.OUTPUT, kept)
-        if self.dropped_bytes - self._told_bytes >= _TELL_DROPPED_EVERY_BYTES:
-            self._told_bytes = self.dropped_bytes
+            self.send(ToPortal.OUTPUT, kept)
+        if self.dropped_bytes - self._reported_bytes >= _REPORT_DROPPED_EVERY_BYTES:
+            self._reported_bytes = self.dropped_bytes
             self.channel.send(ToPortal.DROPPED, COUNT.pack(self.dropped_bytes))
 
     def emit(self, block: Text) -> None:
@@ -273,7 +273,7 @@ class RunHost:
             raise self.stop(TrapCause.RESULT)
         self._blocks += 1
         if self._blocks <= MAX_BLOCKS + 1:
-            self.tell(ToPortal.BLOCK, block.read(block.size))
+            self.send(ToPortal.BLOCK, block.read(block.size))
 
     def random_bytes(self, size: int) -> bytes:
         return self._randomness.draw(size)
@@ -281,7 +281,7 @@ class RunHost:
     def refuse_to_wait(self) -> NoReturn:
         raise self.stop(TrapCause.WAIT)
 
-    def tell(self, kind: ToPortal, *parts: bytes) -> None:
+    def send(self, kind: ToPortal, *parts: bytes) -> None:
         """Send a frame, and before it what the run learned since the last one."""
         trace = self._timeline.take_trace()
         before = frame(ToPortal.TRACE, trace) if trace else b""
@@ -292,11 +292,11 @@ class RunHost:
         self.stopped = cause
         return WasmtimeError(f"stopped: {cause.name.lower()}")
 
-    def _tell_trace(self, trace: bytes) -> None:
+    def _send_trace(self, trace: bytes) -> None:
         self.channel.send(ToPortal.TRACE, trace)
 
 
-def cut_lines(outbox: bytes) -> Iterator[bytes]:
+def split_lines(outbox: bytes) -> Iterator[bytes]:
     """The lines in frames that keep nobody waiting for long: a longer one is a single line."""
     start = 0
     while len(outbox) - start > MAX_LINES_BYTES:

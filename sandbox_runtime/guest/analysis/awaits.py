@@ -69,14 +69,14 @@ class ForgottenCall:
 
     node: ast.Call
     function: str
-    barrier: str = ""
+    sync_scope: str = ""
     """Where it stands and no `await` may: "a lambda"."""
     is_used: bool = True
     """Whether its value is used where it stands; else somebody may await it whom the syntax does not show."""
 
     @property
     def remedy(self) -> str:
-        return _REMEDIES.get(self.barrier, "Make it an `async def` and await its calls.")
+        return _REMEDIES.get(self.sync_scope, "Make it an `async def` and await its calls.")
 
 
 def forgotten_calls(names: Names) -> list[ForgottenCall]:
@@ -94,7 +94,7 @@ def forgotten_calls(names: Names) -> list[ForgottenCall]:
         return []
     awaited = _Awaited(names, calls).values
     return [
-        ForgottenCall(node, function, _barrier(names, node), isinstance(names.parents[node], _USING))
+        ForgottenCall(node, function, _sync_scope_of(names, node), isinstance(names.parents[node], _USING))
         for node, function in calls.items()
         if node not in awaited
     ]
@@ -208,7 +208,7 @@ def _positional(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDe
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
 
 
-def _barrier(names: Names, node: ast.AST) -> str:
+def _sync_scope_of(names: Names, node: ast.AST) -> str:
     """Where a node stands and no `await` may; nothing if one may."""
     while not isinstance(node, (ast.Module, ast.AsyncFunctionDef)):
         inner, node = node, names.parents[node]
@@ -275,10 +275,10 @@ def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:
     by_line: dict[int, list[str]] = {}
     for call in sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset)):
         by_line.setdefault(call.node.lineno, []).append(f"{call.function}(...)")
-    told = [
+    notices = [
         f"line {line}: `await` was inserted before {' and '.join(functions[:_MAX_CALLS])}"
         for line, functions in by_line.items()
     ]
-    if len(told) > _MAX_NOTICES:
-        told[_MAX_NOTICES - 1 :] = [f"`await` was inserted before {len(calls)} library calls in all"]
-    return told
+    if len(notices) > _MAX_NOTICES:
+        notices[_MAX_NOTICES - 1 :] = [f"`await` was inserted before {len(calls)} library calls in all"]
+    return notices

@@ -26,7 +26,7 @@ _EXACT_INTEGERS = 1 << 64
 
 
 class Usage:
-    """Reads one script; of its `forgotten` calls those without a barrier get their `await`.
+    """Reads one script; of its `forgotten` calls those without a sync_scope get their `await`.
 
     `uses` are `[namespace, function, line, end line, arguments]`: the function is empty where a namespace does not
     exist, the namespace where a bare name is called that nothing binds, and the arguments are None where the function
@@ -36,27 +36,27 @@ class Usage:
     """
 
     def __init__(self, names: Names, forgotten: Iterable[ForgottenCall]) -> None:
-        barred = [call for call in forgotten if call.barrier and call.is_used]
+        blocked = [call for call in forgotten if call.sync_scope and call.is_used]
         self._names = names
-        self._inserted = {call.node for call in forgotten if not call.barrier}
+        self._inserted = {call.node for call in forgotten if not call.sync_scope}
         self._literals = _MAX_LITERALS
         texts = {node.value for node in names.all_of(ast.Constant) if isinstance(node.value, str)}
         self._texts = texts.union(*(text.split(".") for text in texts if len(text) < _MAX_TEXT_CHARS))
-        asked = any(node.id in _ASK_FOR_KINDS for node in names.all_of(ast.Name))
-        self._asks_for_kinds = asked or any(names.all_of(ast.Match))
-        reach = _Reach(names)
-        self.certain = sorted(reach.lines)
+        checks = any(node.id in _TYPE_CHECKS for node in names.all_of(ast.Name))
+        self._checks_types = checks or any(names.all_of(ast.Match))
+        reachability = _Reachability(names)
+        self.unguarded_lines = sorted(reachability.lines)
         uses = [*self._mentions(), *self._imports(), *self._unbound_calls()]
-        told = [use for use in uses if not self._is_asked_for(use) and use[2] not in reach.typing]
-        self.uses = sorted(told, key=lambda use: use[2])[:_MAX_USES]
+        kept = [use for use in uses if not self._is_probed(use) and use[2] not in reachability.typing]
+        self.uses = sorted(kept, key=lambda use: use[2])[:_MAX_USES]
         unawaited = [
             [
                 call.node.lineno,
                 "not_awaited",
-                f"{call.function}(...) is never awaited, and no `await` may stand in {call.barrier}",
+                f"{call.function}(...) is never awaited, and no `await` may stand in {call.sync_scope}",
                 call.remedy,
             ]
-            for call in barred
+            for call in blocked
         ]
         self.problems = sorted([*unawaited, *self._misuses(), *self._awaiting_blocks()])[:_MAX_USES]
 
@@ -160,7 +160,7 @@ class Usage:
                 return {str(key): self._value(value) for key, value in zip(keys, node.values, strict=True)}
         return UNKNOWN
 
-    def _is_asked_for(self, use: list[Any]) -> bool:
+    def _is_probed(self, use: list[Any]) -> bool:
         """Whether the script may ask first: `if hasattr(github, "search")`, `"jira" in dir(tools)`."""
         namespace, function = use[:2]
         return function in self._texts or (
@@ -183,7 +183,7 @@ class Usage:
             if len(path) == 2 and path[1] in names.namespaces:
                 message = f"{path[1]} is a namespace, not a function"
                 yield [call.lineno, "not_a_function", message, "Call one of its functions."]
-        for part in () if self._asks_for_kinds else names.all_of(ast.Attribute):
+        for part in () if self._checks_types else names.all_of(ast.Attribute):
             is_of_json = part.attr in _OF_JSON or names.path(part) is not None
             function = "" if is_of_json else self._result_of(part.value)
             if function:
@@ -220,7 +220,7 @@ class Usage:
         return ".".join(path[1:]) if path else ""
 
 
-class _Reach:
+class _Reachability:
     """Which lines are certain to run, if the script comes so far, and which are for type checkers only."""
 
     def __init__(self, names: Names) -> None:
@@ -291,7 +291,7 @@ def _is_plain(value: object) -> bool:
     return value is None or (isinstance(value, int) and abs(value) < _EXACT_INTEGERS)
 
 
-_ASK_FOR_KINDS = frozenset({"callable", "getattr", "hasattr", "isinstance", "type"})
+_TYPE_CHECKS = frozenset({"callable", "getattr", "hasattr", "isinstance", "type"})
 
 _OTHER_LANGUAGES = {
     "true": "True",

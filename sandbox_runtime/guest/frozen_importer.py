@@ -45,17 +45,17 @@ _IMPORTED_AHEAD = """
 
 def install() -> None:
     """Freeze the library and the packages; runs while the component is built."""
-    carried = Carried()
-    sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), carried)
-    carried.freeze(_LIBRARY, _LIBRARY, left_out=_LEFT_OUT)
+    importer = FrozenImporter()
+    sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), importer)
+    importer.freeze(_LIBRARY, _LIBRARY, left_out=_LEFT_OUT)
     packages = os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "packages")
-    carried.freeze(packages, _PACKAGES, with_files=True)
+    importer.freeze(packages, _PACKAGES, with_files=True)
     for name in _IMPORTED_AHEAD:
         importlib.import_module(name)
-    _install_time_zones(carried)
+    _install_time_zones(importer)
 
 
-class Carried:
+class FrozenImporter:
     """Finds modules in memory, reads the data files beside them, and knows the distributions they came in."""
 
     def __init__(self) -> None:
@@ -134,14 +134,14 @@ class Carried:
         return types.SimpleNamespace(files=lambda: zipfile.Path(self._files, f"{folder}/"))
 
 
-def _install_time_zones(carried: Carried) -> None:
+def _install_time_zones(importer: FrozenImporter) -> None:
     """Let `zoneinfo` find every zone of the tzdata package at once, without importing its folders."""
-    names = frozenset(carried.get_data(f"{_TZDATA}/zones").decode().split())
+    names = frozenset(importer.get_data(f"{_TZDATA}/zones").decode().split())
 
     def load_tzdata(key: str) -> BinaryIO:
         if key not in names:
             raise zoneinfo.ZoneInfoNotFoundError(f"No time zone found with key {key}")
-        return io.BytesIO(carried.get_data(f"{_TZDATA}/zoneinfo/{key}"))
+        return io.BytesIO(importer.get_data(f"{_TZDATA}/zoneinfo/{key}"))
 
     common: Any = zoneinfo._common  # where both its implementations look
     common.load_tzdata = load_tzdata

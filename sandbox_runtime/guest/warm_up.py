@@ -14,23 +14,23 @@ _SCRIPTS = (
     "1 + 1",
     "print('x')",
     "rows = [{'a': i, 'b': str(i)} for i in range(20)]\nsorted(rows, key=lambda row: row['b'])[:3]",
-    "await rehearsal.one(a=1, b='x')",
-    "import asyncio\nr = await asyncio.gather(*[rehearsal.one(i=i) for i in range(5)])\nprint(len(r))\nr",
-    "from tools import rehearsal as r\nfor i in range(3):\n    await r.one(i=i)",
-    "import asyncio\nasync with asyncio.TaskGroup() as tg:\n    t = tg.create_task(rehearsal.one(i=1))\nt.result()",
+    "await warmup.one(a=1, b='x')",
+    "import asyncio\nr = await asyncio.gather(*[warmup.one(i=i) for i in range(5)])\nprint(len(r))\nr",
+    "from tools import warmup as r\nfor i in range(3):\n    await r.one(i=i)",
+    "import asyncio\nasync with asyncio.TaskGroup() as tg:\n    t = tg.create_task(warmup.one(i=1))\nt.result()",
     "import asyncio\nasync with asyncio.timeout(5):\n    await asyncio.sleep(0.001)",
-    "try:\n    await rehearsal.fails(a=1)\nexcept ToolError as error:\n    print(error.code)",
-    "await rehearsal.fails(a=1)",
-    "r = rehearsal.one(a=1)\nprint(r['content'])\n[x for x in r['content']]",
-    "r1 = rehearsal.one(a=1)\nr2 = rehearsal.one(b=r1['content'][0])\n{'a': r1, 'b': [r2]}",
-    "r = [await rehearsal.one(i=i) for i in range(5)]\n[x['content'] for x in r]",
-    "async def one(i):\n    return await rehearsal.one(i=i)\nreturn await asyncio.gather(*[one(i) for i in range(3)])",
+    "try:\n    await warmup.fails(a=1)\nexcept ToolError as error:\n    print(error.code)",
+    "await warmup.fails(a=1)",
+    "r = warmup.one(a=1)\nprint(r['content'])\n[x for x in r['content']]",
+    "r1 = warmup.one(a=1)\nr2 = warmup.one(b=r1['content'][0])\n{'a': r1, 'b': [r2]}",
+    "r = [await warmup.one(i=i) for i in range(5)]\n[x['content'] for x in r]",
+    "async def one(i):\n    return await warmup.one(i=i)\nreturn await asyncio.gather(*[one(i) for i in range(3)])",
     "{}['missing']",
-    "import asyncio\nasync def main():\n    return await rehearsal.one(i=1)\nasyncio.run(main())",
+    "import asyncio\nasync def main():\n    return await warmup.one(i=1)\nasyncio.run(main())",
     "def f(:",
 )
 _SETTINGS = {
-    "library": {"rehearsal": "\none async def rehearsal.one(...)\nfails async def rehearsal.fails(...)\n"},
+    "library": {"warmup": "\none async def warmup.one(...)\nfails async def warmup.fails(...)\n"},
     "argument_bytes": 1 << 20,
     "result_bytes": 1 << 20,
 }
@@ -39,14 +39,14 @@ _HEADER = b"".__sizeof__()
 _LARGER_THAN_ANY_HOLE = 1 << 20
 
 
-class RehearsalHost:
+class WarmUpHost:
     """Answers every call at once."""
 
     def exchange(self, outbox: str, timeout_ms: int) -> str:
         answers: list[object] = []
         for line in outbox.split("\n") if outbox else ():
             identity, function, *_ = [*line.split(" ", 2), ""]
-            if function == "rehearsal.fails":
+            if function == "warmup.fails":
                 answers.append([int(identity), 0, "tool_error", "it failed", ""])
             elif function:
                 answers.append([int(identity), 1, {"content": [1, 2.5, "text", None, True]}])
@@ -59,11 +59,11 @@ class RehearsalHost:
         """Nobody listens."""
 
 
-def rehearse(interpreter: Interpreter) -> None:
+def warm_up(interpreter: Interpreter) -> None:
     """Play everything, while the component is built."""
     for _ in range(_ROUNDS):
         for script in _SCRIPTS:
-            if "error" not in json.loads(interpreter.prepare(script, "rehearsal git files")):
+            if "error" not in json.loads(interpreter.prepare(script, "warmup git files")):
                 interpreter.execute(json.dumps(_SETTINGS))
     interpreter.forget()
 
