@@ -7,15 +7,17 @@ and each of `wrong.txt` failed. A line `%%` stands between two scripts, `----` b
 import gzip
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from manifests.json_value import Json
 from portal.check.checker import Checker, Diagnostic, open_checker
 from portal.library.library import Library, LibrarySource
 from tests.portal.check.small_library import prepared, snapshot, stubs
-from tests.portal.library.test_recorded_registries import RECORDED, registry
+from upstreams.tools import RecordedTool
+
+RECORDED = Path(__file__).parents[4] / "shared" / "data" / "registries.jsonl.gz"
 
 pytestmark = [
     pytest.mark.anyio,
@@ -42,7 +44,19 @@ def sources() -> Iterator[LibrarySource]:
     with gzip.open(RECORDED, "rt") as lines:
         for row in map(json.loads, lines):
             if row["server"] in SERVERS:
-                yield replace(registry(row), namespace=SERVERS[row["server"]])
+                tools = [recorded_tool(each) for each in row["tools"]]
+                yield LibrarySource(row["server"], SERVERS[row["server"]], row["description"], tools)
+
+
+def recorded_tool(raw: dict[str, Json]) -> RecordedTool:
+    return RecordedTool(
+        name=raw["name"],
+        description=raw.get("description") or "",
+        input_schema=raw["inputSchema"],
+        output_schema=raw.get("outputSchema"),
+        annotations=raw.get("annotations") or {},
+        title=raw.get("title"),
+    )
 
 
 @pytest.fixture(scope="module")
