@@ -1,4 +1,4 @@
-"""What componentize-py imports: the exports of wit/sandbox.wit, on an interpreter that is baked into the image."""
+"""The module that componentize-py imports: the exports of wit/sandbox.wit, on an interpreter in the image."""
 
 import gc
 import os
@@ -19,11 +19,11 @@ databases.install_in_memory()
 _host = WarmUpHost()
 _interpreter = Interpreter(_host)
 warm_up(_interpreter)
-# While the component is built there is no host; from here on this is the real one.
+# There is no host while the component is built; from here on this is the real one.
 _host.__dict__.update(exchange=host.exchange, print=host.print, emit=host.emit)
 
-# Nothing a script imports should meet what is ours. The import of this very module needs its own name and those above
-# it a little longer. All are kept: to free a module would write to many pages, in each instance.
+# Scripts must not import our modules. The import of this module still needs its own name and those above it. All
+# modules stay alive: freeing one would write to many pages in each instance.
 _OURS = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "sandbox_runtime"}
 _LAST = [__name__, "sandbox_runtime.guest", "sandbox_runtime"]
 for _name in _OURS:
@@ -42,7 +42,7 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
     def execute(self, settings: str) -> str:
         try:
             return _interpreter.execute(settings)
-        except BaseException:  # noqa: BLE001  # its traceback would be printed, and shows our frames only
+        except BaseException:  # noqa: BLE001  # otherwise its traceback is printed, with our frames only
             os.abort()
 
 

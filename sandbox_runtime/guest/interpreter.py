@@ -1,4 +1,4 @@
-"""Prepares and runs scripts: what the component exports, in terms of the other files here."""
+"""Prepares and runs scripts: the implementation of the component's exports."""
 
 import asyncio
 import builtins
@@ -20,11 +20,11 @@ from sandbox_runtime.guest.script import Script, unawaited_notices
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
 from sandbox_runtime.guest.values import NotJsonError, encode_value, patch_json
 
-_PARSER_STACK = "Parser stack overflowed"  # a MemoryError, and it has nothing to do with the memory
+_PARSER_STACK = "Parser stack overflowed"  # a MemoryError that is unrelated to memory
 
 
 class Interpreter:
-    """The one interpreter of an instance. Its globals live as long as the instance does."""
+    """The interpreter of an instance. Its globals live as long as the instance."""
 
     def __init__(self, host: Host) -> None:
         self._output = Output(host)
@@ -38,17 +38,17 @@ class Interpreter:
         self._install()
 
     def prepare(self, text: str, namespaces: str) -> str:
-        """Parse a script and keep it."""
+        """Parse a script and store it for `execute`. Returns its facts or its error as JSON."""
         self._library.set_namespaces(frozenset(namespaces.split()))
         self._script = None
         try:
-            # The namespaces that are still what they were, and the names that earlier runs of the session gave.
+            # Namespaces that no earlier run of the session has rebound, and the names that earlier runs bound.
             own, names = self._main.__dict__, self._library.namespaces
             unchanged = frozenset(name for name in names if self._library.is_itself(name, own))
             script = Script.parse(text, unchanged, (names | own.keys()) - unchanged)
         except MemoryError as error:
             return json.dumps({"error": self._error(error)})
-        except Exception as error:  # noqa: BLE001  # whatever parsing trips over is the script's mistake
+        except Exception as error:  # noqa: BLE001  # any error while parsing is the script's mistake
             return json.dumps({"error": describe_syntax(error, text)})
         self._script = script
         usage = script.usage
@@ -63,7 +63,7 @@ class Interpreter:
         return json.dumps(prepared)
 
     def execute(self, settings: str) -> str:
-        """Run what was prepared. Returns a header in one line, then the JSON of the value."""
+        """Run the prepared script. Returns a JSON header in one line, then the JSON of the value."""
         script, self._script = self._script, None
         assert script is not None
         self._begin(script, json.loads(settings))
@@ -83,7 +83,7 @@ class Interpreter:
         return f"{json.dumps(header)}\n{value}"
 
     def forget(self) -> None:
-        """Drop what the runs so far left behind."""
+        """Drop everything that earlier runs left behind."""
         self._script = None
         self._main.__dict__.clear()
         self._main.__dict__.update(__name__="__main__", __builtins__=builtins)
@@ -92,19 +92,19 @@ class Interpreter:
     def _install(self) -> None:
         patch_json()
         names = vars(builtins)
-        # asyncio is there because gathering calls is what scripts are for, and its import is easily forgotten.
+        # asyncio is a builtin name, because most scripts gather calls, and its import is easily forgotten.
         names.update(asyncio=asyncio, ToolError=ToolError, portal=self._portal)
         names.update(exit=sys.exit, quit=sys.exit)
         sys.modules["portal"] = self._portal
         sys.modules["__main__"] = self._main
         self.forget()
-        sys.stdin = io.StringIO()  # it has an end, and nothing before it
+        sys.stdin = io.StringIO()  # empty
         sys.__stdout__ = sys.__stderr__ = sys.stdout = sys.stderr = self._output  # type: ignore[misc,assignment]
 
     def _begin(self, script: Script, settings: dict[str, Any]) -> None:
         sys.argv = ["script.py"]
         if "seed" in settings:
-            random.seed(settings["seed"])  # the random state in the image is the same for all instances
+            random.seed(settings["seed"])  # the state in the image is the same for all instances
         sys.stdout = sys.stderr = self._output
         self._output.begin()
         self._calls.begin()
@@ -129,7 +129,7 @@ class Interpreter:
     def _error(self, error: BaseException) -> dict[str, Any]:
         try:
             return self._explained(error)
-        except BaseException:  # noqa: BLE001  # its own text fails, or there is no stack or memory left to tell it
+        except BaseException:  # noqa: BLE001  # its `str` fails, or there is no stack or memory left
             error.__traceback__ = None
             code = "memory_limit" if isinstance(error, MemoryError) else "script_error"
             return {"code": code, "message": type(error).__name__}
@@ -137,7 +137,7 @@ class Interpreter:
     def _explained(self, error: BaseException) -> dict[str, Any]:
         if isinstance(error, MemoryError) and not str(error).startswith(_PARSER_STACK):
             line = innermost_line(error)
-            error.__traceback__ = None  # its frames hold what filled the memory
+            error.__traceback__ = None  # its frames keep the memory in use
             return {"code": "memory_limit", "line": line}
         if isinstance(error, ResultLimitError):
             return {"code": "result_limit", "bytes": error.args[1]}

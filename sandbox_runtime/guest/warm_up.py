@@ -1,7 +1,6 @@
-"""What is done to the image while the component is built: scripts run, and the heap is filled.
+"""Warms up the image while the component is built: runs scripts, and fills the heap.
 
-What the scripts touch is then specialised bytecode and warm caches in the image that every instance starts from
-(`python -m benchmarks.sandbox` shows what it saves).
+Every instance then starts with specialised bytecode and warm caches (`python -m benchmarks.sandbox` measures it).
 """
 
 import json
@@ -53,14 +52,14 @@ class WarmUpHost:
         return json.dumps(answers) if answers else ""
 
     def print(self, text: str) -> None:
-        """Nobody listens."""
+        """Ignore the text."""
 
     def emit(self, block: str) -> None:
-        """Nobody listens."""
+        """Ignore the block."""
 
 
 def warm_up(interpreter: Interpreter) -> None:
-    """Play everything, while the component is built."""
+    """Run all scripts several times."""
     for _ in range(_ROUNDS):
         for script in _SCRIPTS:
             if "error" not in json.loads(interpreter.prepare(script, "warmup git files")):
@@ -69,13 +68,13 @@ def warm_up(interpreter: Interpreter) -> None:
 
 
 def fill_holes() -> list[object]:
-    """Leave no holes in the heap of the image, so that what a run allocates lies side by side, on few pages.
+    """Fill the holes in the heap of the image, so that a run allocates on few pages.
 
-    Building leaves thousands of free blocks behind on as many pages, and the allocator gives those away before it takes
-    new memory. Every page that an instance writes to is copied for it, so they are filled for good
-    (`python -m benchmarks.sandbox` counts the pages). What is returned has to be kept.
+    Building leaves thousands of free blocks on as many pages, and the allocator reuses those first. Each page that an
+    instance writes to is copied for it, so the holes are filled permanently (`python -m benchmarks.sandbox` counts the
+    pages). The caller must keep the returned objects.
 
-    From large to small: a block above all that was ever allocated shows that no hole of its size is left.
+    Sizes go from large to small: a block above the former top of the heap shows that no hole of its size is left.
     """
     top = id(bytes(_LARGER_THAN_ANY_HOLE))
     kept: list[object] = []

@@ -15,10 +15,10 @@ _ORDER_BYTES = 64
 
 
 def fork_server(compiled: str, descriptor: str, parent: str) -> None:
-    """Load the engine once, and fork a worker in a few milliseconds: a process without threads, or they would be lost.
+    """Load the engine once, and fork workers in a few milliseconds. A fork loses threads, so this process has none.
 
-    The control socket takes one order per packet: `+NUMBER` with a socket starts a worker under a number, `-NUMBER`
-    kills and buries it, dead or alive: until then nobody else has its process id.
+    The control socket takes one order per packet: `+NUMBER` with a socket starts a worker, `-NUMBER` kills and reaps
+    it. Until then its process id is not reused.
     """
     end_with_parent(int(parent))
     control = inherited_socket(descriptor)
@@ -34,7 +34,7 @@ def fork_server(compiled: str, descriptor: str, parent: str) -> None:
         order, descriptors, _, _ = socket.recv_fds(control, _ORDER_BYTES, 1)
         number = order[1:]
         if not order:
-            os._exit(0)  # the portal is gone; the children get their signal
+            os._exit(0)  # the portal is gone; the children get a signal
         if order[:1] == b"-":
             if (child := children.pop(number, 0)) > 0:
                 os.kill(child, signal.SIGKILL)
@@ -43,7 +43,7 @@ def fork_server(compiled: str, descriptor: str, parent: str) -> None:
         try:
             child = os.fork()
         except OSError:
-            child = -1  # too many processes, or too little memory: the closed descriptor tells the portal
+            child = -1  # too many processes, or too little memory; the portal sees the closed descriptor
         if child == 0:
             end_with_parent(server)
             control.close()
@@ -68,7 +68,7 @@ _SETTINGS = b"""\
 
 
 def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
-    """Rehearse in an instance that is dropped afterwards; that also leaves every lazy part of the engine ready."""
+    """Run a warm-up script in a temporary instance. It also initialises the lazy parts of the engine."""
     host.channel = _WarmUpChannel()
     host.begin(RunStart(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16), None)
     instance = engine.instantiate()
@@ -80,7 +80,7 @@ def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
 
 
 class _WarmUpChannel(Channel):
-    """The channel of a portal that answers every call at once."""
+    """A channel that answers every call at once."""
 
     has_frame = False
 

@@ -1,15 +1,15 @@
-"""The worker's side of a run: the host functions, which count, cut, and pass text on without reading it; and what the
-run learns from outside, the time, its answers, and chance.
+"""The worker's side of a run: host functions, which count, cut and pass text on without parsing it, and the run's
+inputs: time, answers and randomness.
 
-Live these are the world's; while a run is repeated they are a record's, and nothing is waited for. Either way each is
-noted in the run's trace, a line of tokens, so that a record is a run's own account of what it was told:
+A live run gets real inputs; a replayed run gets those of a record, without waiting. All inputs are noted in the run's
+trace, a line of tokens, from which the record is made:
 
     7       seven reads of a clock that showed the same time as the read before
     +12     a read of a clock, 12 ms later
-    =2      an exchange that returned two frames of answers; =0 is one that returned nothing
-    @1700   from here on the wall clock shows 1700 ms since 1970 and what passes: the run was taken up again
+    =2      an exchange that returned two frames of answers; =0 returned nothing
+    @1700   the run was resumed: from here on the wall clock starts at 1700 ms since 1970
 
-A worker that repeats a run gets the same line, with *LENGTH for =COUNT: the answers follow the line.
+A replay log has the same line, with *LENGTH instead of =COUNT. The answers follow the line.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ READS, LATER, ANSWERED, RESUMED, REPLAYED = "", "+", "=", "@", "*"
 
 MAX_TRACE_TOKENS = 1024
 MAX_TRACE_BYTES = 16 * (MAX_TRACE_TOKENS + 1)
-"""Of one frame. To read a token costs a microsecond, and others wait."""
+"""Limit of one frame: parsing a token takes a microsecond, which blocks the portal."""
 
 _TOKEN = re.compile(rb"([+=@*]?)(0|[1-9][0-9]{0,12})(?: |$)")
 
@@ -47,7 +47,7 @@ _NS_PER_MS = 1_000_000
 
 
 class ReplayLog:
-    """What a run learned before, for the run that repeats it; then `goes_on` says whether it becomes live."""
+    """The recorded inputs for a replayed run. `goes_on` says whether the run becomes live after them."""
 
     def __init__(self, payload: bytes) -> None:
         self.goes_on, length = REPLAY_LOG_HEADER.unpack_from(payload)
@@ -62,15 +62,15 @@ class ReplayLog:
 
 
 class Timeline:
-    """The clocks of a run. They move when they are looked at, at most once in a millisecond, to the real time.
+    """The clocks of a run. A read advances them to the real time, at most once per millisecond.
 
-    So a record needs one entry for each new value, and a script that waits for a clock to move still sees it move.
-    Each new value is a whole millisecond and, within it, one nanosecond more than the last: then a script that slept
-    for 20 ms finds that no less than 0.02 s have passed, although 0.02 is no sum of binary fractions.
+    So a record needs one entry per new value, and a script that waits for a clock still sees it advance. Each new value
+    is a whole millisecond plus one nanosecond more than the last. Then a script that slept for 20 ms sees at least
+    0.02 s pass, although binary fractions cannot represent 0.02 exactly.
     """
 
     def __init__(self, stop: Callable[[TrapCause], Exception], send: Callable[[bytes], None]) -> None:
-        """`stop` makes the error that ends a run which is no repetition; `tell` sends a part of the trace early."""
+        """`stop` creates the error that ends a diverging replay; `send` sends a part of the trace early."""
         self._stop = stop
         self._send = send
         self._trace: list[str] = []
@@ -87,7 +87,7 @@ class Timeline:
         self._reads = self._reads_left = 0
 
     def monotonic_ns(self) -> int:
-        """Look at the monotonic clock."""
+        """Read the monotonic clock."""
         later_ms = self._replayed_read() if self._replay_log is not None else None
         if later_ms is None:
             later_ms = (time.monotonic_ns() - self._zero_ns) // _NS_PER_MS - self._now_ms
@@ -100,11 +100,11 @@ class Timeline:
         return self._now_ms * _NS_PER_MS + self._moves
 
     def wall_ns(self) -> int:
-        """Look at the wall clock."""
+        """Read the wall clock."""
         return self.monotonic_ns() + self._wall_offset_ms * _NS_PER_MS
 
     def replayed_answers(self) -> bytes | None:
-        """What an exchange returned before; None in a live run."""
+        """The recorded result of an exchange; None in a live run."""
         replay_log = self._replay_log
         if replay_log is None or (token := self._next_of(replay_log, REPLAYED)) is None:
             return None
@@ -115,7 +115,7 @@ class Timeline:
         self._note(ANSWERED, frames)
 
     def take_trace(self) -> bytes:
-        """What was not told yet; goes out before anything else that the run makes known."""
+        """The unsent part of the trace. It must be sent before any other frame of the run."""
         if not self._is_traced or not (self._trace or self._reads):
             return b""
         self._settle_reads()
@@ -135,7 +135,7 @@ class Timeline:
         return 0
 
     def _next_of(self, replay_log: ReplayLog, *expected: str) -> tuple[str, int] | None:
-        """The next thing that was learned; None where the replay_log ends and the present goes on."""
+        """The next recorded input; None where the log ends and the run becomes live."""
         for sign, number in replay_log.tokens if not self._reads_left else ():
             if sign in expected:
                 return sign, number
@@ -169,7 +169,7 @@ class Timeline:
 
 
 class Randomness:
-    """SHAKE-256 of the seed and a counter: who does not know the seed can guess none of it."""
+    """SHAKE-256 of the seed and a counter: unpredictable without the seed."""
 
     def __init__(self, seed: bytes) -> None:
         self._state = hashlib.shake_256(seed)
@@ -183,17 +183,17 @@ class Randomness:
 
 
 def seed_of_module(seed: bytes) -> str:
-    """What the module `random` is seeded with; it tells nothing about the stream."""
+    """The seed of the module `random`. It reveals nothing about the stream."""
     return hashlib.sha256(b"the module random\n" + seed).hexdigest()
 
 
 def tokens(trace: bytes) -> Iterator[tuple[str, int]]:
-    """The tokens, each as its sign and its number. Raises FrameError at the first thing that is none."""
+    """The tokens of a trace, as sign and number. Raises FrameError at the first malformed one."""
     at = 0
     while at < len(trace):
         token = _TOKEN.match(trace, at)
         if token is None:
-            raise FrameError("a trace that no worker of ours would write")
+            raise FrameError("a malformed trace")
         yield token[1].decode(), int(token[2])
         at = token.end()
 
@@ -203,7 +203,7 @@ _REPORT_DROPPED_EVERY_BYTES = 1 << 18
 
 
 class RunHost:
-    """Serves the guest of the current run. `channel` is set before the first one."""
+    """The host functions for the guest of the current run. Set `channel` before the first run."""
 
     channel: Channel
 
@@ -215,7 +215,7 @@ class RunHost:
         self._emitted_bytes = self._blocks = 0
         self._timeline = Timeline(self.stop, self._send_trace)
         self._randomness = Randomness(self._start.seed)
-        # Called at every step of an event loop: two calls less.
+        # Bound directly, because they are called at every step of an event loop.
         self.monotonic_ns = self._timeline.monotonic_ns
         self.wall_ns = self._timeline.wall_ns
 
@@ -228,7 +228,7 @@ class RunHost:
         self._emitted_bytes = self._blocks = 0
 
     def end(self) -> None:
-        """No run is going on. A new instance asks for randomness once: all get the same, and a seed with their run."""
+        """End the run. A new instance draws randomness once: all get the same, and a seed with their run."""
         self._randomness = Randomness(RunStart().seed)
 
     def exchange(self, outbox: Text, timeout_ms: int) -> bytes:
@@ -254,7 +254,7 @@ class RunHost:
         return b"[%b]" % b",".join(parts)
 
     def print(self, text: Text) -> None:
-        # Once something is dropped, all that follows is: output has an end, not holes.
+        # After the first drop everything is dropped, so that the output has no gaps.
         left = 0 if self.dropped_bytes else self._start.stdout_bytes - self._printed_bytes
         kept = text.read(left)
         if text.size > left:
@@ -282,13 +282,13 @@ class RunHost:
         raise self.stop(TrapCause.WAIT)
 
     def send(self, kind: ToPortal, *parts: bytes) -> None:
-        """Send a frame, and before it what the run learned since the last one."""
+        """Send a frame, preceded by the trace since the last one."""
         trace = self._timeline.take_trace()
         before = frame(ToPortal.TRACE, trace) if trace else b""
         self.channel.send(kind, *parts, before=before)
 
     def stop(self, cause: TrapCause) -> WasmtimeError:
-        """Note why the guest is about to be stopped; the caller raises what this returns."""
+        """Record why the guest is stopped. The caller raises the returned error."""
         self.stopped = cause
         return WasmtimeError(f"stopped: {cause.name.lower()}")
 
@@ -297,7 +297,7 @@ class RunHost:
 
 
 def split_lines(outbox: bytes) -> Iterator[bytes]:
-    """The lines in frames that keep nobody waiting for long: a longer one is a single line."""
+    """Split lines into chunks of at most MAX_LINES_BYTES. A longer chunk is a single line."""
     start = 0
     while len(outbox) - start > MAX_LINES_BYTES:
         end = outbox.rfind(b"\n", start, start + MAX_LINES_BYTES)

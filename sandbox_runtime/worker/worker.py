@@ -33,7 +33,7 @@ _ARENA_BYTES = 5 << 18  # 1 MiB, and what malloc adds
 
 
 def work(compiled: str, descriptor: str, parent: str) -> None:
-    """Start as a process of its own: compiled component, descriptor of the channel, process id of the portal."""
+    """The main function of a spawned worker: compiled component, channel's descriptor, portal's process id."""
     end_with_parent(int(parent))
     host = RunHost()
     engine = GuestEngine(compiled, host)
@@ -77,16 +77,16 @@ class Worker:
                 os._exit(1)
 
     def _start_engine_threads(self) -> None:
-        """Make the engine start its own I/O thread: once sealed it could not, and a script's `select` would hang.
+        """Make the engine start its I/O thread now: a sealed process cannot, and a script's `select` would hang.
 
-        It would start one per core; the variable is its only switch.
+        By default it starts one thread per core; only the variable changes that.
         """
         os.environ["TOKIO_WORKER_THREADS"] = "1"
         self._instance.call("prepare", b"__import__('select').select([0], [], [])", b"", most=1000)
         self._instance.call(
             "execute", b'{"library": {}, "argument_bytes": 0, "result_bytes": 100}', most=1000
         )
-        self._renew()  # no run finds an instance with a replay_log
+        self._renew()  # every run gets a fresh instance
 
     def _prepare(self, payload: bytes) -> None:
         self._start = RunStart(*RUN_START.unpack_from(payload))
@@ -120,8 +120,8 @@ class Worker:
         self._clock.pause()
         self._host.send(ToPortal.FINISHED, self._end(), answer)
         if not self._start.is_session:
-            # Let the portal and its client, often woken on this very CPU, have the result before the work that nobody
-            # waits for; unless the next script is there already.
+            # Let the portal and its client, often on this CPU, process the result before this renews the instance,
+            # unless the next script has already arrived.
             self._channel.wait(_REST_MS)
             self._renew()
 
@@ -141,8 +141,8 @@ class Worker:
             return TrapCause.CLEAN_EXIT if error.code == 0 else TrapCause.EXIT
         if "call stack exhausted" in message:
             return TrapCause.STACK
-        # CPython aborts where it cannot even raise MemoryError, and what takes an answer in where there is no room.
-        # Then the next arena of CPython, or the answer, is more than what is left of the memory.
+        # CPython aborts if it cannot even raise MemoryError, and so does the code that receives an answer. In both
+        # cases the next arena of CPython, or the answer, does not fit into the remaining memory.
         has, least, most = (
             self._engine.memory.size_bytes(),
             self._least_memory_bytes,
@@ -161,10 +161,10 @@ class Worker:
 
 
 class CpuClock:
-    """Ends a run that used its CPU time; waiting for calls costs none.
+    """Ends a run that has used up its CPU time. Waiting for calls does not count.
 
-    The engine's epoch moves only when a limit is exceeded, so a run that keeps its limit is never interrupted.
-    The thread sleeps for good after a second without runs.
+    The engine's epoch advances only when the limit is exceeded, so other runs are never interrupted. After a second
+    without runs the thread sleeps until the next one.
     """
 
     TICK_SECONDS = 0.01

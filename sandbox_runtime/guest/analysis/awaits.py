@@ -1,6 +1,6 @@
-"""Puts in the awaits that a script forgot, as text, and says so.
+"""Inserts missing awaits into a script's text, with notices.
 
-Only the syntax is looked at. What is missed here says so when the value of the call is used (`calls.Call`).
+The analysis is syntactic. An await that it misses raises an error when the call's value is used (`calls.Call`).
 """
 
 import ast
@@ -16,7 +16,7 @@ _AWAITING = frozenset(
     run_coroutine_threadsafe isawaitable iscoroutine
     """.split()  # noqa: SIM905
 )
-"""Functions and methods that await what they are given, or may."""
+"""Functions and methods that await, or may await, their arguments."""
 
 _KEEPING = frozenset(
     """
@@ -24,7 +24,7 @@ _KEEPING = frozenset(
     append appendleft add extend insert setdefault update put put_nowait heappush heappop SimpleNamespace
     """.split()  # noqa: SIM905
 )
-"""Functions and methods that return, or keep, what they are given."""
+"""Functions and methods that return or store their arguments."""
 
 _CONTAINERS = (
     ast.List,
@@ -60,19 +60,19 @@ _REMEDIES = {
 _MAX_NOTICES = 5
 _MAX_CALLS = 3  # named in one notice
 _Value: TypeAlias = str | ast.expr
-"""Where a value may come from: a name of the script, or a call of the library."""
+"""The origin of a value: a name of the script, or a library call."""
 
 
 @dataclass(frozen=True, eq=False)
 class ForgottenCall:
-    """One call of a library function, `github.get_issue`, that nothing awaits."""
+    """A library call, like `github.get_issue(...)`, that nothing awaits."""
 
     node: ast.Call
     function: str
     sync_scope: str = ""
-    """Where it stands and no `await` may: "a lambda"."""
+    """The enclosing scope that allows no `await`, like "a lambda"; "" if one can be inserted."""
     is_used: bool = True
-    """Whether its value is used where it stands; else somebody may await it whom the syntax does not show."""
+    """Whether its value is used in place. Otherwise code that the analysis does not see may await it."""
 
     @property
     def remedy(self) -> str:
@@ -82,8 +82,8 @@ class ForgottenCall:
 def forgotten_calls(names: Names) -> list[ForgottenCall]:
     """The library calls that nothing awaits.
 
-    A call is awaited where it stands, gathered or made a task, also by way of variables, containers and functions of
-    the script's own. Variables of one name are taken for one: at worst an `await` that is missing stays so.
+    A call may be awaited in place, gathered, or made a task, also through variables, containers and the script's own
+    functions. Variables with the same name count as one, so at worst a missing `await` is not found.
     """
     calls = {
         node: ".".join(path[1:])
@@ -101,7 +101,7 @@ def forgotten_calls(names: Names) -> list[ForgottenCall]:
 
 
 class _Awaited:
-    """All that a script awaits, where it stands or by the names it goes by."""
+    """Everything that a script awaits, directly or through names."""
 
     def __init__(self, names: Names, calls: Iterable[ast.Call]) -> None:
         self._names = names
@@ -135,7 +135,7 @@ class _Awaited:
         elif isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
             function = self._names.scope(node).node
             if isinstance(function, ast.FunctionDef) or isinstance(node, ast.Yield):
-                self._link(getattr(function, "name", ""), node.value)  # awaited where the function is called
+                self._link(getattr(function, "name", ""), node.value)  # the caller of the function awaits it
 
     def _read_call(self, node: ast.Call) -> None:
         name = last_name(node.func)
@@ -152,13 +152,13 @@ class _Awaited:
             self._link(keyword.arg or "", keyword.value)
 
     def _link(self, target: str | ast.expr, value: ast.AST) -> None:
-        """Note that whoever awaits the target awaits what the value is made of."""
+        """Record that awaiting the target awaits the parts of the value."""
         for name in [target] if isinstance(target, str) else self._values(target):
             if isinstance(name, str):
                 self._links.setdefault(name, set()).update(self._values(value))
 
     def _values(self, *nodes: ast.AST) -> set[_Value]:
-        """What values are made of, without what they are only computed with."""
+        """The names and calls that values consist of, without those they are only computed from."""
         found: set[_Value] = set()
         todo = [*nodes]
         while todo:
@@ -170,7 +170,9 @@ class _Awaited:
             elif isinstance(part, ast.Attribute):
                 found.add(part.attr)
             elif isinstance(part, (ast.Subscript, ast.Starred, ast.Await)):
-                todo += [] if part.value in self._calls else [part.value]  # a part of its result is no call
+                todo += (
+                    [] if part.value in self._calls else [part.value]
+                )  # a part of its result is not a call
             elif isinstance(part, ast.Call):
                 todo += self._passed(part)
             elif type(part) in _MAKING:
@@ -180,7 +182,7 @@ class _Awaited:
         return found
 
     def _passed(self, call: ast.Call) -> list[ast.AST]:
-        """What a call that is not of the library may return: what it is given, or what its object holds."""
+        """The values that a call outside the library may return: its arguments, or what its object stores."""
         name = last_name(call.func)
         passed: list[ast.AST] = [call.func]
         if isinstance(call.func, ast.Attribute):
@@ -196,7 +198,7 @@ class _Awaited:
 
 
 def _positional(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[str]:
-    """What the arguments of a call are called in what it calls; all that are too many have the last name."""
+    """The names of positional parameters; surplus arguments go to the last one."""
     if isinstance(definition, ast.ClassDef):
         for part in definition.body:
             if isinstance(part, ast.FunctionDef) and part.name == "__init__":
@@ -209,7 +211,7 @@ def _positional(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDe
 
 
 def _sync_scope_of(names: Names, node: ast.AST) -> str:
-    """Where a node stands and no `await` may; nothing if one may."""
+    """The enclosing scope of a node that allows no `await`; "" if one is allowed."""
     while not isinstance(node, (ast.Module, ast.AsyncFunctionDef)):
         inner, node = node, names.parents[node]
         if isinstance(node, ast.Lambda) and inner is node.body:
@@ -224,10 +226,9 @@ def _sync_scope_of(names: Names, node: ast.AST) -> str:
 
 
 def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
-    """The text with an `await` before each call, in parentheses where something is taken from its result.
+    """The text with an `await` before each call, in parentheses where its result is used further.
 
-    `await f()["rows"]` awaits what is in the result, which is never what was meant: it becomes
-    `(await f())["rows"]`.
+    `await f()["rows"]` would await an item of the result, so it becomes `(await f())["rows"]`.
     """
     lines = [line.encode() for line in text.split("\n")]
 
@@ -245,7 +246,7 @@ def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
             insertions += [(node.lineno, node.col_offset, b"(await "), (*end, b")")]
         else:
             insertions.append((node.lineno, node.col_offset, b"await "))
-    # From the end, so that what is put in moves nothing that is still to come.
+    # From the end, so that insertions do not move later positions.
     for line, column, inserted in sorted(insertions, reverse=True):
         before = lines[line - 1]
         lines[line - 1] = before[:column] + inserted + before[column:]
@@ -253,7 +254,7 @@ def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
 
 
 def _is_followed(names: Names, node: ast.expr) -> bool:
-    """Whether a `.name`, `[...]` or `(...)` stands behind an expression."""
+    """Whether a `.name`, `[...]` or `(...)` follows an expression."""
     parent = names.parents[node]
     if isinstance(parent, ast.Call):
         return parent.func is node
@@ -261,7 +262,7 @@ def _is_followed(names: Names, node: ast.expr) -> bool:
 
 
 def _misplaced(names: Names, node: ast.expr) -> ast.Await | None:
-    """The `await` before an expression that takes a part of this call's result."""
+    """The `await` before an expression that takes a part of the call's result."""
     while _is_followed(names, node):
         parent = names.parents[node]
         assert isinstance(parent, ast.expr)
@@ -271,7 +272,7 @@ def _misplaced(names: Names, node: ast.expr) -> ast.Await | None:
 
 
 def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:
-    """What to tell about awaits that were put in: a notice for a line, of the first lines."""
+    """Notices about inserted awaits: one per line, for the first lines."""
     by_line: dict[int, list[str]] = {}
     for call in sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset)):
         by_line.setdefault(call.node.lineno, []).append(f"{call.function}(...)")

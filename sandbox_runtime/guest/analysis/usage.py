@@ -1,6 +1,6 @@
-"""What the check is told of a script: the functions it uses, their arguments, and the lines that are certain to run.
+"""The facts about a script for the check: the functions it uses, their arguments, and its unguarded lines.
 
-The host has the functions' schemas, and this Python can read the script: neither can check alone.
+The host has the functions' schemas, and only this Python can parse the script, so the check needs both.
 """
 
 import ast
@@ -14,25 +14,24 @@ from sandbox_runtime.guest.analysis.names import LIBRARY, Names, last_name
 from sandbox_runtime.guest.values import clean
 
 UNKNOWN = "\x00"
-"""Stands for a value in arguments that only the running script knows."""
+"""Placeholder for an argument value that is known only at run time."""
 
 SPREAD = "**"
-"""The name of an argument that stands for any others: `f(**options)`."""
+"""Placeholder name for any other arguments: `f(**options)`."""
 
 _MAX_USES = 1_000
-_MAX_LITERALS = 10_000  # of all arguments together; what is beyond is unknown
+_MAX_LITERALS = 10_000  # of all arguments together; further ones are unknown
 _MAX_TEXT_CHARS = 10_000
 _EXACT_INTEGERS = 1 << 64
 
 
 class Usage:
-    """Reads one script; of its `forgotten` calls those without a sync_scope get their `await`.
+    """Analyses one script. Its `forgotten` calls without a `sync_scope` get an `await`.
 
-    `uses` are `[namespace, function, line, end line, arguments]`: the function is empty where a namespace does not
-    exist, the namespace where a bare name is called that nothing binds, and the arguments are None where the function
-    is only named. Arguments by position are called `*0`, `*1`. `problems` are `[line, code, message, hint]`, and
-    `certain` the lines that run unconditionally in the sense of the check: outside of any
-    `try`, at module level or in a function that is called there.
+    `uses` are `[namespace, function, line, end line, arguments]`. The function is empty for a missing namespace, the
+    namespace for a call of an unbound bare name, and the arguments are None if the function is only named. Positional
+    arguments are called `*0`, `*1`. `problems` are `[line, code, message, hint]`. `unguarded_lines` are the lines
+    outside of any `try`, at module level or in a function that is called there.
     """
 
     def __init__(self, names: Names, forgotten: Iterable[ForgottenCall]) -> None:
@@ -53,7 +52,7 @@ class Usage:
             [
                 call.node.lineno,
                 "not_awaited",
-                f"{call.function}(...) is never awaited, and no `await` may stand in {call.sync_scope}",
+                f"{call.function}(...) is never awaited, and {call.sync_scope} allows no `await`",
                 call.remedy,
             ]
             for call in blocked
@@ -74,7 +73,7 @@ class Usage:
                 yield self._use(node, path[1], path[2])
 
     def _is_type(self, node: ast.expr) -> bool:
-        """Whether it stands in an annotation, which Python does not evaluate."""
+        """Whether the node is in an annotation, which Python does not evaluate."""
         part: ast.AST = node
         parent = self._names.parents[part]
         while isinstance(parent, ast.expr):
@@ -95,7 +94,7 @@ class Usage:
 
     def _unbound_calls(self) -> Iterator[list[Any]]:
         if any(alias.name == "*" for alias in self._names.all_of(ast.alias)):
-            return  # nobody knows what it binds
+            return  # a star import binds unknown names
         for node in self._names.all_of(ast.Call):
             function = root = node.func
             while isinstance(root, ast.Attribute):
@@ -134,7 +133,7 @@ class Usage:
         return given
 
     def _spread(self, keyword: ast.keyword) -> ast.expr | None:
-        """The dict that `**options` stands for, if nothing else is done with that name."""
+        """The dict of `**options`, if the name has no other use."""
         if keyword.arg is not None or not isinstance(keyword.value, ast.Name):
             return None
         same = [node for node in self._names.all_of(ast.Name) if node.id == keyword.value.id]
@@ -161,7 +160,7 @@ class Usage:
         return UNKNOWN
 
     def _is_probed(self, use: list[Any]) -> bool:
-        """Whether the script may ask first: `if hasattr(github, "search")`, `"jira" in dir(tools)`."""
+        """Whether the script may test for it first: `if hasattr(github, "search")`, `"jira" in dir(tools)`."""
         namespace, function = use[:2]
         return function in self._texts or (
             namespace not in self._names.namespaces and namespace in self._texts
@@ -191,11 +190,11 @@ class Usage:
                 is_field = part.attr not in _OF_ENVELOPES and not is_called
                 hint = f'Write ["{part.attr}"].' if is_field else "A call returns the data itself."
                 hint = "Write len(...)." if part.attr == "length" else hint
-                message = f"what {function} returns is plain data: it has no attribute {part.attr!r}"
+                message = f"{function} returns plain data, which has no attribute {part.attr!r}"
                 yield [part.end_lineno, "unknown_field", message, hint]
 
     def _awaiting_blocks(self) -> Iterator[list[Any]]:
-        """`async for` and `async with` over a call: it has one value, which nothing has to be awaited of."""
+        """`async for` and `async with` over a call, whose result is a plain value."""
         for node in self._names.all_of(ast.AsyncFor, ast.comprehension):
             function = self._result_of(node.iter)
             if function and getattr(node, "is_async", True):
@@ -208,7 +207,7 @@ class Usage:
                 yield [node.context_expr.lineno, "not_awaited", message, hint]
 
     def _result_of(self, node: ast.expr | None) -> str:
-        """The function whose result a value is for certain, where it stands or by a name that is bound once."""
+        """The function that certainly produced a value, directly or through a name that is bound once; or ""."""
         if isinstance(node, ast.Name):
             node = self._names.only_value(node)
         while isinstance(node, (ast.NamedExpr, ast.Await)):
@@ -221,7 +220,7 @@ class Usage:
 
 
 class _Reachability:
-    """Which lines are certain to run, if the script comes so far, and which are for type checkers only."""
+    """Finds the unguarded lines of a script, and those for type checkers only."""
 
     def __init__(self, names: Names) -> None:
         self.lines: set[int] = set()
@@ -262,7 +261,7 @@ class _Reachability:
                 self._note(statement)
 
     def _compound(self, statement: ast.stmt) -> None:
-        """The head of a statement, and the blocks in it; a `with suppress(...)` is a `try`."""
+        """Visit the head of a statement and its blocks; a `with suppress(...)` counts as a `try`."""
         head = [part for part in ast.iter_child_nodes(statement) if isinstance(part, ast.expr)]
         head += [item.context_expr for item in getattr(statement, "items", ())]
         self._note(*head)
@@ -278,12 +277,12 @@ class _Reachability:
 
 
 def _is_special(path: tuple[str, ...]) -> bool:
-    """Whether it is about a module itself: `github.__name__`."""
+    """Whether a path is a dunder of a module: `github.__name__`."""
     return any(part.startswith("__") for part in path[1:])
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a constant is JSON, and short."""
+    """Whether a constant is short JSON."""
     if isinstance(value, str):
         return len(value) <= _MAX_TEXT_CHARS and clean(value) is value
     if isinstance(value, float):
@@ -304,10 +303,10 @@ _OTHER_LANGUAGES = {
 }
 
 _OF_JSON = frozenset(name for kind in (dict, list, str, int, float, type(None)) for name in dir(kind))
-"""Attributes that some value of JSON has."""
+"""Attributes of JSON types."""
 
 _OF_ENVELOPES = frozenset({"content", "data", "result", "structured_content", "structuredContent"})
-"""Where other clients put what a call returned."""
+"""Attributes in which other clients return a call's result."""
 
 _THERE = frozenset({LIBRARY, "asyncio", "portal", "ToolError", "exit", "quit"})
-"""What every script has besides Python's builtins."""
+"""Names of every script besides Python's builtins."""
