@@ -115,7 +115,7 @@ def prepared(text: str, library: Library) -> Prepared:
     told: Any = {"source": parsed.source, "names": [*parsed.names], "notices": parsed.notices}
     if parsed.usage is not None:
         usage = parsed.usage
-        told |= {"uses": usage.uses, "problems": usage.problems, "certain": usage.certain}
+        told |= {"uses": usage.uses, "problems": usage.problems, "unguarded_lines": usage.unguarded_lines}
     return read_prepared(json.dumps(told).encode(), text, Bounds(Limits(), str))
 
 

@@ -91,7 +91,7 @@ async def _answer(granted: RunGrants, call: ToolCall) -> Outcome:
     try:
         return Outcome(text=await granted.fetcher.fetch(call.arguments, lambda: None))
     except FetchError as error:
-        return Outcome(error=error.told)
+        return Outcome(error=error.call_error)
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,9 +1,8 @@
-"""What a rule demands of the arguments of a call: `where` compares single arguments, `schema` all of them.
+"""Conditions on the arguments of a call: `where` compares single arguments, `schema` validates all of them.
 
-A schema is read strictly, because what is not understood would let calls through. Only keywords that are decided in
-time bounded by the value are read. A property that may be left out, or be of any type, fits a schema by the words of
-JSON Schema, and neither is what an operator means by `maximum: 100`. `not` and `oneOf` say what must not be, which what
-the upstream takes for the same, like 1 for true, gets around.
+Schemas are read strictly, because an ignored keyword would let calls through. Only keywords whose cost is bounded by
+the value are supported. JSON Schema lets a property be absent or of any type; an operator who writes `maximum: 100`
+means neither, so both are errors. So are `not` and `oneOf`: an upstream that takes 1 for true gets around them.
 
 Source: JSON Schema 2020-12, validation.
 """
@@ -24,9 +23,11 @@ from manifests.constraints import Section, refusal
 from manifests.json_value import Json, SchemaValidator
 
 MAX_STEPS: Final = 25_000
-"""Uses of a keyword on a part of the arguments of one call: about a tenth of a second."""
+"""Validation steps per call, each one keyword applied to one value: about 0.1 s."""
 
-TOO_MUCH = f"the arguments have too many parts to be held against a schema: those of a tool share {MAX_STEPS:,} looks"
+TOO_MUCH = (
+    f"the arguments are too large to validate (the schemas of a tool share {MAX_STEPS:,} validation steps)"
+)
 
 _SHOWN = 60
 _WORDS = {
@@ -46,7 +47,7 @@ Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 def _single(value: Json) -> Json:
     if isinstance(value, list | dict):
         raise refusal(
-            "must be a text, a number, true, false or null", "For lists and mappings write a schema."
+            "must be a string, a number, true, false or null", "For lists and mappings write a schema."
         )
     return value
 
@@ -55,100 +56,99 @@ Scalar: TypeAlias = Annotated[Json, AfterValidator(_single)]
 
 
 class Comparison(Section):
-    """What one argument must be. All that is said here must hold; an argument that is missing never does."""
+    """Comparisons of one argument. All of them must hold. A missing argument satisfies none."""
 
     equals: Scalar = None
-    """The value itself."""
+    """The argument equals this value."""
     one_of: Annotated[tuple[Scalar, ...], Strict(False), Field(min_length=1, max_length=1000)] | None = None
-    """The values that it may have."""
+    """The argument equals one of these values."""
     prefix: Text | None = None
-    """What a text must begin with, also decoded, and without a way out like reports/../x. End a folder's name with
-    /."""
+    """The string begins with this, also after decoding. A path traversal like reports/../x never matches. End the name
+    of a folder with /."""
     suffix: Text | None = None
-    """What a text must end with, however it is decoded."""
+    """The string ends with this, also after decoding."""
     min: Number | None = None
-    """The least number."""
+    """The smallest number allowed."""
     max: Number | None = None
-    """The greatest number."""
+    """The largest number allowed."""
 
     @model_validator(mode="after")
     def _can_hold(self) -> Self:
-        said = self.said
-        if not said or len(said) < len(self.model_fields_set):
-            raise refusal("compares with nothing", "Say equals, one_of, prefix, suffix, min or max.")
-        if not (readings(f"{self.prefix or 'x'}x") and readings(f"x{self.suffix or 'x'}")):
+        operands = self.operands
+        if not operands or len(operands) < len(self.model_fields_set):
+            raise refusal("has no comparison", "Use equals, one_of, prefix, suffix, min or max.")
+        if not (decodings(f"{self.prefix or 'x'}x") and decodings(f"x{self.suffix or 'x'}")):
             raise refusal(
-                "can never hold: it leads elsewhere as a path", "To refuse every call, deny the tool."
+                "can never match: its text is a path traversal or not decodable",
+                "To refuse every call, deny the tool.",
             )
         return self
 
     @property
-    def said(self) -> dict[str, Json]:
-        """What it compares with, by the name of the comparison."""
+    def operands(self) -> dict[str, Json]:
+        """The values to compare with, by the name of the comparison."""
         values = {name: getattr(self, name) for name in _WORDS if name in self.model_fields_set}
         return {name: value for name, value in values.items() if value is not None or name == "equals"}
 
 
 _NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _SIZES: Final = tuple(f"{bound}{of}" for of in ("Length", "Items", "Properties") for bound in ("min", "max"))
-_UNDERSTOOD: Final = (
+_SUPPORTED: Final = (
     *("type", "enum", "const", "required", "additionalProperties", "items", "properties", "anyOf", "allOf"),
     *(*_NUMBERS, *_SIZES),
 )
 
 
-def _sound(schema: Json) -> Json:
+def _checked_schema(schema: Json) -> Json:
     from jsonschema import Draft202012Validator, SchemaError  # takes 40 ms
 
     if not schema:
-        raise refusal(
-            "says nothing", "Write it like {properties: {limit: {type: integer}}, required: [limit]}."
-        )
+        raise refusal("is empty", "Write it like {properties: {limit: {type: integer}}, required: [limit]}.")
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         where = ".".join(map(str, error.absolute_path)) or "schema"
-        told = f"has a {where} in it that cannot be: {str(error.instance)[:60]!r}"
-        raise refusal(told, "See JSON Schema 2020-12.") from error
+        message = f"has an invalid {where}: {str(error.instance)[:60]!r}"
+        raise refusal(message, "See JSON Schema 2020-12.") from error
     _check_schema(schema)
     return schema
 
 
-ArgumentSchema: TypeAlias = Annotated[dict[str, Json], AfterValidator(_sound)]
+ArgumentSchema: TypeAlias = Annotated[dict[str, Json], AfterValidator(_checked_schema)]
 
 
 def _check_schema(schema: Json) -> None:
-    """Refuse what would have no effect, and what leaves a way around the schema, here and in all that is nested."""
+    """Refuse a schema with a keyword without effect, or with a way around it, at any depth."""
     if isinstance(schema, bool):
         return
     for keyword, operand in schema.items():
-        if keyword not in _UNDERSTOOD:
-            hint = f"Understood are {', '.join(_UNDERSTOOD)}."
-            raise refusal(f"has {keyword!r} in it, which would have no effect here", hint)
+        if keyword not in _SUPPORTED:
+            hint = f"Supported keywords: {', '.join(_SUPPORTED)}."
+            raise refusal(f"has the keyword {keyword!r}, which has no effect here", hint)
         if (operand == [] and keyword == "enum") or (keyword in _NUMBERS and not math.isfinite(operand)):
-            raise refusal(f"has a {keyword} in it that cannot be: {operand}", "See JSON Schema 2020-12.")
+            raise refusal(f"has an invalid {keyword}: {operand}", "See JSON Schema 2020-12.")
     properties = schema.get("properties", {})
     for name in properties.keys() - schema.get("required", ()):
-        hint = "List it under required: whatever the upstream takes in its place is unknown."
-        raise refusal(f"lets {name!r} be left out", hint)
+        hint = "List it under required: the portal does not know the upstream's default."
+        raise refusal(f"does not require {name!r}", hint)
     parts = {**properties, **{key: schema[key] for key in ("items", "additionalProperties") if key in schema}}
     for name, nested in parts.items():
-        # `true` is the way to say that anything may be there.
-        if nested is not True and not _says_type(nested):
-            hint = f"Give {name} a type, an enum or a const; where it has anyOf, each of these."
-            raise refusal(f"lets {name!r} be of any type", hint)
+        # `true` explicitly allows any value.
+        if nested is not True and not _constrains_type(nested):
+            hint = f"Give {name} a type, an enum or a const. With anyOf, give one to each alternative."
+            raise refusal(f"allows any type for {name!r}", hint)
     for nested in (*parts.values(), *schema.get("anyOf", ()), *schema.get("allOf", ())):
         _check_schema(nested)
 
 
-def _says_type(schema: Json) -> bool:
-    """Whether what fits is of a type that the schema names: a bound alone says nothing of a text or a list."""
+def _constrains_type(schema: Json) -> bool:
+    """Whether the schema restricts the type: `maximum` alone accepts every string and list."""
     if isinstance(schema, bool):
         return not schema
     return (
         not schema.keys().isdisjoint(("type", "enum", "const"))
-        or ("anyOf" in schema and all(map(_says_type, schema["anyOf"])))
-        or any(map(_says_type, schema.get("allOf", ())))
+        or ("anyOf" in schema and all(map(_constrains_type, schema["anyOf"])))
+        or any(map(_constrains_type, schema.get("allOf", ())))
     )
 
 
@@ -161,14 +161,14 @@ Source: Unicode Standard Annex #15, Stream-Safe Text Format.
 """
 
 
-def readings(text: str) -> list[str]:
-    """A text as it is, and as it is after NFKC and percent-decoding, until neither changes it.
+def decodings(text: str) -> list[str]:
+    """The text, and its forms after NFKC and percent-decoding, until neither changes it.
 
-    None of a text that leads elsewhere when it is read as a path, that not all decode alike, or in which it matters
-    what is done first: `%2f` and a combining mark may be a slash, or a letter.
+    Empty for a path traversal, for a text that systems decode differently, and where the order of the two matters:
+    `%2f` before a combining mark may be a slash, or a letter.
     """
     found = [text]
-    while len(found) <= _MAX_DECODINGS + 1 and not _is_detour(found[-1]):
+    while len(found) <= _MAX_DECODINGS + 1 and not _is_traversal(found[-1]):
         last = found[-1]
         normal = unicodedata.normalize("NFKC", last)
         try:
@@ -183,8 +183,8 @@ def readings(text: str) -> list[str]:
     return []
 
 
-def _may_end_otherwise(start: str, suffix: str) -> bool:
-    """Whether what stands before a suffix may make the end another one than it seems: a break, an address, a query."""
+def _hides_another_end(start: str, suffix: str) -> bool:
+    """Whether the text before a suffix may move the real end: by a line break, another address or a query."""
     return bool(
         _BREAKS.search(start)
         or ("@" in suffix and re.search("[@,;]", start))
@@ -197,12 +197,12 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _AUTHORITY: Final = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,40}://")
 """Bounded, or each letter of a long name would be tried as a beginning."""
 _ENCODED: Final = re.compile(r"%[uU][0-9A-Fa-f]{4}")
-"""What only some systems decode."""
+"""An encoding that only some systems decode."""
 _SLASHES: Final = re.compile("[\\\\\u2044\u2215\u2216\u29f5\u29f8\u29f9]")
-"""What some systems take for a slash; NFKC makes slashes of the others."""
+"""Characters that some systems take for a slash. NFKC turns the others into slashes."""
 
 
-def _is_detour(reading: str) -> bool:
+def _is_traversal(reading: str) -> bool:
     if len(reading) > _MAX_CHARACTERS or _CONTROLS.search(reading) or _ENCODED.search(reading):
         return True
     runs = groupby(reading, _is_mark) if not reading.isascii() else ()
@@ -219,7 +219,7 @@ def _is_mark(character: str) -> bool:
 
 
 def _segment(text: str) -> str:
-    """ "." for one of dots alone, also before a `;`, `?` or `#` or among blanks; "" for an empty one; else "x"."""
+    """ "." for dots only (also before `;`, `?` or `#`, or among blanks), "" for an empty segment, else "x"."""
     name, *rest = re.split("[;?#]", text, maxsplit=1)
     name = "".join(each for each in name if each.isprintable() and each != " ")
     return ("x" if name.strip(".") else ".") if name else "x" * bool(rest)
@@ -227,11 +227,11 @@ def _segment(text: str) -> str:
 
 def _is_met(comparison: str, operand: Json, value: Json) -> bool:
     if comparison in _OF_TEXTS:
-        read = readings(value) if isinstance(value, str) else []
+        read = decodings(value) if isinstance(value, str) else []
         if comparison == "prefix":
             return bool(read) and all(each.startswith(operand) for each in read)
         ends = (
-            each.endswith(operand) and not _may_end_otherwise(each.removesuffix(operand), operand)
+            each.endswith(operand) and not _hides_another_end(each.removesuffix(operand), operand)
             for each in read
         )
         return bool(read) and all(ends)
@@ -245,7 +245,7 @@ def _is_met(comparison: str, operand: Json, value: Json) -> bool:
 
 @dataclass(frozen=True)
 class ArgumentCondition:
-    """The `where` and the `schema` of one rule; false if it demands nothing."""
+    """The `where` and the `schema` of one rule; false if it has neither."""
 
     where: Mapping[str, Comparison] = field(default_factory=dict)
     schema: Json = None
@@ -254,28 +254,30 @@ class ArgumentCondition:
         return bool(self.where) or self.schema is not None
 
     def __str__(self) -> str:
-        told = [f"{name[:_SHOWN]} must {_demand(comparison)}" for name, comparison in self.where.items()]
-        return "; ".join([*told, "the arguments must fit the schema"] if self.schema is not None else told)
+        parts = [f"{name[:_SHOWN]} must {_demand(comparison)}" for name, comparison in self.where.items()]
+        return "; ".join(
+            [*parts, "the arguments must match the schema"] if self.schema is not None else parts
+        )
 
-    def fault(self, arguments: Mapping[str, Json], max_steps: int) -> str:
-        """How the arguments of a call do not meet it, with the value and what may be; "" if they do.
+    def violation(self, arguments: Mapping[str, Json], max_steps: int) -> str:
+        """How the arguments violate the condition, with the value and what is allowed; "" if they do not.
 
-        Arguments are by the tool's own names, as they would be sent. The schema takes at most so many steps.
+        `arguments` have the tool's own names, as they would be sent. The schema takes at most `max_steps`.
         """
         for name, demanded in self.where.items():
             if name not in arguments:
-                return f"{name[:_SHOWN]} is not given, and must {_demand(demanded)}"
+                return f"{name[:_SHOWN]} is missing; it must {_demand(demanded)}"
             value = arguments[name]
-            if unmet := next((each for each in demanded.said.items() if not _is_met(*each, value)), None):
+            if unmet := next((each for each in demanded.operands.items() if not _is_met(*each, value)), None):
                 is_text = unmet[0] in _OF_TEXTS and isinstance(value, str)
-                plainly = ", and lead nowhere else when it is decoded or read as a path" if is_text else ""
+                plainly = ", also after decoding, and must contain no path traversal" if is_text else ""
                 return f"{name[:_SHOWN]} is {_cut(value)}; it must {_demand(demanded)}{plainly}"
         if self.schema is None:
             return ""
-        findings = self._validator.look_at(arguments, max_steps, most=1)
+        findings = self._validator.validate(arguments, max_steps, most=1)
         if findings.errors:
-            return "the arguments do not fit the schema"
-        return "" if findings.is_whole else TOO_MUCH
+            return "the arguments do not match the schema"
+        return "" if findings.is_complete else TOO_MUCH
 
     @cached_property
     def _validator(self) -> SchemaValidator:
@@ -283,11 +285,11 @@ class ArgumentCondition:
 
 
 def _demand(comparison: Comparison) -> str:
-    return " and ".join(_WORDS[name].format(_cut(operand)) for name, operand in comparison.said.items())
+    return " and ".join(_WORDS[name].format(_cut(operand)) for name, operand in comparison.operands.items())
 
 
 def _cut(value: Json) -> str:
-    if isinstance(value, str):  # of a long one no more is looked at
+    if isinstance(value, str):  # the repr of a long one would be expensive
         value = value[: _SHOWN + 1]
     if isinstance(value, list | dict):
         text = f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"

@@ -1,7 +1,6 @@
-"""What the sections of portal.yaml are made of: `Section` itself, strings that fit the place they
-are used at, hosts and addresses.
+"""Building blocks of portal.yaml: `Section`, constrained strings, hosts and addresses.
 
-A refusal never repeats the value: it may be a secret.
+An error message never repeats the value: it may be a secret.
 """
 
 import enum
@@ -43,18 +42,18 @@ class _EmptyIsDefault:
 
 
 EMPTY_IS_DEFAULT: Final = _EmptyIsDefault()
-"""A section with nothing in it (`upstreams:` and only comments below) keeps its defaults."""
+"""An empty section (`upstreams:` with only comments below) keeps its defaults."""
 
 
 class Section(BaseModel):
-    """Strict, because `tool_calls: "20"` is more often a slip than a wish."""
+    """A section of portal.yaml. It is strict: `tool_calls: "20"` is usually a mistake."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
     @model_validator(mode="wrap")
     @classmethod
     def _with_hints(cls, data: Json, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Each error gets a `hint` into its context: of an unknown key, which there are."""
+        """Put a `hint` into the context of each error: for an unknown key, the allowed keys."""
         try:
             return handler(data)
         except ValidationError as error:
@@ -69,24 +68,24 @@ def _with_hint(error: ErrorDetails, keys: Sequence[str]) -> InitErrorDetails:
     if error["type"] == "extra_forbidden" and len(location) == 1:
         near = get_close_matches(str(location[0]), keys, n=1)
         hint = f"{f'Did you mean {near[0]}? ' if near else ''}Allowed here: {', '.join(keys)}."
-    told = PydanticCustomError(error["type"], "{message}", {"message": error["msg"], "hint": hint})
-    return {"type": told, "loc": location, "input": error["input"]}
+    hinted = PydanticCustomError(error["type"], "{message}", {"message": error["msg"], "hint": hint})
+    return {"type": hinted, "loc": location, "input": error["input"]}
 
 
 TAG: Final = "\0"
-"""With what the parts of an error's location begin that say which of several kinds a value was taken for."""
+"""Prefix of the parts of an error location that name a union member, not a key."""
 
 Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=500)]
 Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(False), Field(max_length=1000)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
 
 UNUSABLE = "unusable"
-"""The type of all errors raised here. The message reads on after the key's name; the context has a `hint`."""
+"""Type of all errors raised here. The message continues after the key's name. The context has a `hint`."""
 
 
 def refusal(message: str, hint: str) -> PydanticCustomError:
-    """What a validator raises. Neither text may hold the value."""
-    # Braces in it are no places to be filled in.
+    """The error that a validator raises. Neither text may contain the value."""
+    # As a parameter, because braces in the message are not placeholders.
     return PydanticCustomError(UNUSABLE, "{message}", {"message": message, "hint": hint})
 
 
@@ -111,12 +110,14 @@ def _check_url(text: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise refusal("must be http:// or https://, a host, and perhaps a port and a path", hint)
+        raise refusal(
+            "must be an http:// or https:// URL with a host, and optionally a port and a path", hint
+        )
     return text
 
 
 def is_safe_for_tokens(url: str) -> bool:
-    """Whether nobody on the way can read what is sent there: https://, or this machine itself."""
+    """Whether nobody on the way can read the traffic: https://, or http:// on this machine."""
     parts = urlsplit(url)
     is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
     return parts.scheme == "https" or (parts.scheme == "http" and is_local)
@@ -131,28 +132,30 @@ UpstreamName: TypeAlias = Annotated[
     Field(max_length=100),
     _matching(
         r"[^\x00-\x1f\x7f]*[A-Za-z0-9][^\x00-\x1f\x7f]*",
-        "cannot name an upstream: it gives no Python name",
-        "Use at least one ASCII letter or digit, and no control characters; best something like `github`.",
+        "cannot name an upstream: it has no Python name",
+        "Use at least one ASCII letter or digit, and no control characters, like `github`.",
     ),
 ]
 
 ProfileName: TypeAlias = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 TenantName: TypeAlias = Annotated[str, Field(max_length=100, pattern=r"^[a-z0-9][a-z0-9_-]*$")]
-"""It may name a folder."""
+"""Also the name of a folder."""
 Variable: TypeAlias = Annotated[str, Field(pattern=r"^[^=\x00]+$")]
 ScriptVariable: TypeAlias = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 HeaderName: TypeAlias = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 
 Url: TypeAlias = Annotated[str, AfterValidator(_check_url)]
 
-RootUri: TypeAlias = Annotated[str, _matching(r"file:///\S*", "is no root", "Write file:///absolute/folder.")]
+RootUri: TypeAlias = Annotated[
+    str, _matching(r"file:///\S*", "is not a root URI", "Write file:///absolute/folder.")
+]
 
 Header: TypeAlias = Annotated[
     str,
     _matching(
         r"[\t\x20-\x7e\x80-\xff]*",
-        "contains a line break or another character that HTTP does not allow in a header",
-        "If it comes from a file or a variable, look for a newline at its end.",
+        "contains a line break or another character that HTTP headers do not allow",
+        "If it comes from a file or a variable, check for a newline at its end.",
     ),
 ]
 
@@ -160,7 +163,7 @@ Header: TypeAlias = Annotated[
 def _check_token(token: SecretStr) -> SecretStr:
     if not re.fullmatch(r"[\x21-\x7e]+", token.get_secret_value()):
         hint = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-        raise refusal("must be at least one character, all printable ASCII without spaces", hint)
+        raise refusal("must be printable ASCII without spaces, at least one character", hint)
     return token
 
 
@@ -168,28 +171,28 @@ Token: TypeAlias = Annotated[SecretStr, AfterValidator(_check_token)]
 
 Host: TypeAlias = Annotated[
     str,
-    _matching(r"[^\s/@]+", "must be a host, or a host and a port", "Write it like portal.example:8080."),
+    _matching(r"[^\s/@]+", "must be a host, optionally with a port", "Write it like portal.example:8080."),
 ]
 
 
-def _check_reachable(text: str) -> str:
+def _check_host(text: str) -> str:
     try:
         HostPattern.parse(text)
     except ValueError:
         raise refusal(
-            "must name a host, and perhaps a port",
-            "Write it like api.example.com, *.example.com, 10.0.0.7:8080 or [fd00::7]; names in ASCII (xn--...).",
+            "must be a host, optionally with a port",
+            "Write it like api.example.com, *.example.com, 10.0.0.7:8080 or [fd00::7]. Names are ASCII (xn--...).",
         ) from None
     return text
 
 
-ReachableHost: TypeAlias = Annotated[str, Field(max_length=300), AfterValidator(_check_reachable)]
+HostPatternText: TypeAlias = Annotated[str, Field(max_length=300), AfterValidator(_check_host)]
 
 Origin: TypeAlias = Annotated[
     str,
     _matching(
         r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/]+",
-        "must be an origin: a scheme, a host and perhaps a port, with no path",
+        "must be an origin: a scheme, a host and optionally a port, without a path",
         "Write it like https://app.example.",
     ),
 ]
@@ -198,37 +201,40 @@ Origin: TypeAlias = Annotated[
 Address: TypeAlias = IPv4Address | IPv6Address
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
-"""The addresses of a host. Raises OSError where there are none."""
+"""Resolves a host and a port to addresses. Raises OSError if there are none."""
 
 
 def addresses_in(found: Iterable[tuple[Any, ...]]) -> list[Address]:
-    """Those that `getaddrinfo` found. A zone, as link-local addresses have, is no part of where they lie."""
+    """The addresses that `getaddrinfo` found, without their zones: a zone does not change an address's class."""
     return [ip_address(str(place[0]).partition("%")[0]) for *_, place in found]
 
 
-class Reach(enum.Enum):
-    """What a grant has to say before a script may reach an address."""
+class AddressClass(enum.Enum):
+    """The grant that a script needs to reach an address."""
 
     PUBLIC = "that the host is allowed"
     PRIVATE = "that the host may be private"
-    BY_ADDRESS = "the very address"
-    NEVER = "nothing that a grant can say"
+    BY_ADDRESS = "the address itself"
+    NEVER = "no grant suffices"
 
 
-def reach_of(address: Address) -> Reach:
-    """Source: IANA's registries of special-purpose addresses, RFC 6890 and its updates, as of 2026."""
-    if _lies_in(address, _METADATA):
-        return Reach.BY_ADDRESS
-    if _lies_in(address, _PRIVATE):
-        return Reach.PRIVATE
-    if _lies_in(address, _LINK_LOCAL):
-        return Reach.BY_ADDRESS
-    if _lies_in(address, _SPECIAL) or (address.version == 6 and address not in _GLOBAL_IPV6):
-        return Reach.NEVER
-    return Reach.PUBLIC
+def classify_address(address: Address) -> AddressClass:
+    """The class of an address.
+
+    Source: IANA's registries of special-purpose addresses, RFC 6890 and its updates, as of 2026.
+    """
+    if _is_in(address, _METADATA):
+        return AddressClass.BY_ADDRESS
+    if _is_in(address, _PRIVATE):
+        return AddressClass.PRIVATE
+    if _is_in(address, _LINK_LOCAL):
+        return AddressClass.BY_ADDRESS
+    if _is_in(address, _SPECIAL) or (address.version == 6 and address not in _GLOBAL_IPV6):
+        return AddressClass.NEVER
+    return AddressClass.PUBLIC
 
 
-def _lies_in(address: Address, networks: tuple[IPv4Network | IPv6Network, ...]) -> bool:
+def _is_in(address: Address, networks: tuple[IPv4Network | IPv6Network, ...]) -> bool:
     return any(address.version == network.version and address in network for network in networks)
 
 
@@ -236,15 +242,15 @@ def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(map(ip_network, text.split()))
 
 
-# Where clouds tell a machine its secrets. One of them is an ordinary public address.
+# Cloud metadata services, which hand out a machine's secrets. One has an ordinary public address.
 _METADATA = _networks(
     "169.254.169.254 168.63.129.16 100.100.100.200 192.0.0.192 fd00:ec2::/32 fd20:ce::254 fd00:42::42"
 )
 _PRIVATE = _networks("10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 172.16.0.0/12 192.168.0.0/16 ::1 fc00::/7")
 _LINK_LOCAL = _networks("169.254.0.0/16 fe80::/10")
 _GLOBAL_IPV6 = IPv6Network("2000::/3")
-# Unspecified, reserved, multicast, documentation, benchmarks; and addresses that carry another address within:
-# Teredo and others in 2001::/23, 6to4 in 2002::/16 and its relays. IPv4 in IPv6 and NAT64 lie outside of 2000::/3.
+# Unspecified, reserved, multicast, documentation, benchmarks; and addresses that embed another address: Teredo and
+# others in 2001::/23, 6to4 in 2002::/16 and its relays. IPv4 in IPv6 and NAT64 are outside of 2000::/3.
 _SPECIAL = _networks(
     """
     0.0.0.0/8 192.0.0.0/24 192.0.2.0/24 192.31.196.0/24 192.52.193.0/24 192.88.99.0/24 192.175.48.0/24 198.18.0.0/15
@@ -268,9 +274,9 @@ _MAX_CHARS = 253
 
 @dataclass(frozen=True, slots=True)
 class HostPattern:
-    """`host` is a canonical host, `*.` before one for all names that end with it, or `*`.
+    """A canonical host, `*.` and a host for every name below it, or `*` for all.
 
-    Without a `port` it means the one that a URL's scheme has by default.
+    Without a `port` it matches the default port of the URL's scheme.
     """
 
     host: str
@@ -278,23 +284,19 @@ class HostPattern:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a pattern.
-
-        Raises:
-            ValueError: It is none.
-        """
+        """Parse a pattern. Raises ValueError for any other text."""
         found = _PATTERN.fullmatch(text)
         if found is None or (found["port"] and not 0 < int(found["port"]) < 65536):
             raise ValueError("not a host, or a host and a port")
         host = found["any"] or canonical_host(found["address"] or found["name"])
         if found["suffix"]:
             if is_address(host):
-                raise ValueError("an address has no names below it")
+                raise ValueError("an address has no subdomains")
             host = f"*.{host}"
         return cls(host, int(found["port"]) if found["port"] else None)
 
     def matches(self, scheme: str, host: str, port: int) -> bool:
-        """Whether it means this canonical host on this port. `*.example.com` does not mean `example.com` itself."""
+        """Whether it matches this canonical host and port. `*.example.com` does not match `example.com`."""
         if port != (self.port or DEFAULT_PORTS[scheme]):
             return False
         if self.host.startswith("*."):
@@ -302,7 +304,7 @@ class HostPattern:
         return self.host in ("*", host)
 
     def covers(self, other: "HostPattern") -> bool:
-        """Whether it means every host that the other one means."""
+        """Whether it matches every host that the other pattern matches."""
         if self.port != other.port:
             return False
         if self.host.startswith("*."):
@@ -315,20 +317,19 @@ class HostPattern:
 
 
 def canonical_host(text: str) -> str:
-    """An address as Python writes it, or a name in lower case and without a dot at its end.
+    """An address as Python writes it, or a name in lower case without a trailing dot.
 
-    Raises:
-        ValueError: It is neither, or an address in disguise.
+    Raises ValueError for anything else, such as a disguised address (`0x7f.1`).
     """
     if "%" in text:
-        raise ValueError("an address has no zone here")
+        raise ValueError("an address must not have a zone")
     try:
         return str(ip_address(text))
     except ValueError:
         name = text.lower().removesuffix(".")
     labels = name.split(".")
     if len(name) > _MAX_CHARS or not all(map(_LABEL.fullmatch, labels)) or _DISGUISED.fullmatch(labels[-1]):
-        raise ValueError("neither a name nor an address as it is usually written")
+        raise ValueError("neither a host name nor an address in its usual notation")
     return name
 
 

@@ -1,5 +1,4 @@
-"""May this call happen? The one place that says so; pure, so that every way to an upstream can ask it; and which
-rules decide nothing."""
+"""May this call happen? The only place that decides it, without I/O; and which rules match no tool."""
 
 import glob
 import re
@@ -20,26 +19,23 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 
 @dataclass(frozen=True)
 class Decision:
-    """What a manifest says of a tool, or of one call of it.
+    """The decision about a tool, or about one call of it.
 
-    `rule` says which rule decided and `where` it stands (`portal.yaml:14:5`), in the manifest's words alone; `fault` is
-    what is wrong with the arguments of a call, and may have them in it; `grant` says what to write for another
-    answer, "" if there is nothing to write. Of a tool that only its own declaration keeps from scripts, `is_shown` is
-    true: it stays in stubs and search results, marked.
-
-    `code` is what a refused call is told.
-
-    `conditions` are what the arguments of a call must meet, one rule of each group; `budgets` count the call.
+    `rule` names the deciding rule and `where` its place (`portal.yaml:14:5`), in the manifest's own words. `violation`
+    says what is wrong with the arguments, and may contain them. `grant` says what to write for another decision; ""
+    if nothing would help. `is_shown` is true for a tool that only its own declaration refuses: stubs and search
+    results show it, marked. `code` is the error code of a refused call. `conditions` are groups of rules: the
+    arguments must satisfy one rule of each group. `budgets` count the call.
     """
 
     verdict: Literal["allow", "deny"]
-    """`authorize()` matches both. Everybody else asks `granted`, to which a third would be a refusal."""
+    """`authorize()` matches both. Everything else reads `granted`, where a third value would mean a refusal."""
     rule: str
     where: str
     grant: str = ""
     is_shown: bool = True
     code: str = "not_granted"
-    fault: str = ""
+    violation: str = ""
     conditions: tuple[Sequence[Rule], ...] = ()
     budgets: tuple[Budget, ...] = ()
 
@@ -49,15 +45,15 @@ class Decision:
 
     @property
     def reason(self) -> str:
-        """The rule, and how the call's arguments do not meet it: for whoever made the call."""
-        return f"{self.rule}: {self.fault}" if self.fault else self.rule
+        """The rule, and how the arguments violate it: for the caller."""
+        return f"{self.rule}: {self.violation}" if self.violation else self.rule
 
 
 def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
     """Decide about one tool of an upstream; `function` is its Python name without the namespace.
 
-    It must be allowed by `capabilities.tools`, by the upstream's own `tools` and by the profile's, if the caller has
-    one; a deny in any of them wins. One that declares itself destructive must be named, too.
+    `capabilities.tools`, the upstream's `tools` and the profile's, if there is one, must all allow it. A deny in any of
+    them wins. A tool that declares itself destructive must also be named.
     """
     rules = manifest.rules
     if upstream not in rules.upstreams:
@@ -68,10 +64,8 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
     for section in sections:
         if denying := next((rule for rule in section.deny if rule.restricts(names, hints)), None):
             where = _place(manifest, denying)
-            grant = (
-                f"Remove {denying.written} from {_dotted(denying.keys[:-1])} at {where}, or make it narrower."
-            )
-            return Decision("deny", _told(denying), where, grant, is_shown=False)
+            grant = f"Remove {denying.written} from {_dotted(denying.keys[:-1])} at {where}, or narrow the pattern."
+            return Decision("deny", _rule_text(denying), where, grant, is_shown=False)
     allowing = [rules.allowing(section, names, hints) for section in sections]
     both = [*zip(sections, allowing, strict=True)]
     for section, found in reversed(both):
@@ -79,19 +73,21 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
             keys = (*section.keys, "allow")
             where = manifest.where(*keys)
             grant = f"Add {_pattern(names)} to {_dotted(keys)} at {where}."
-            return Decision("deny", f"{_dotted(keys)} has no pattern for it", where, grant, is_shown=False)
+            return Decision("deny", f"{_dotted(keys)} has no matching pattern", where, grant, is_shown=False)
     if hints.destructive and (refusing := _refusing(sections, allowing)):
         return _destructive(manifest, refusing, names)
     conditions = tuple(group for section, found in both for group in section.conditions(names, hints, found))
     budgets = tuple(each for section in sections for each in section.budgets if rules.counts(each, names))
     first = allowing[0][0]
-    return Decision("allow", _told(first), _place(manifest, first), conditions=conditions, budgets=budgets)
+    return Decision(
+        "allow", _rule_text(first), _place(manifest, first), conditions=conditions, budgets=budgets
+    )
 
 
 def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str, Json]) -> Decision:
-    """Decide about a call with these arguments, as they would be sent, of a tool that is granted.
+    """Decide about a call of a granted tool with these arguments, as they would be sent.
 
-    The schemas of its rules share equally what may be looked at, so it is the same whichever stands first.
+    Its schemas share the validation steps equally, so their order does not matter.
     """
     if not tool.conditions:
         return tool
@@ -100,30 +96,34 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
     for rules in tool.conditions:
         faults: list[str] = []
         for rule in rules:
-            faults.append(rule.condition.fault(arguments, MAX_STEPS // max(1, schemas)))
+            faults.append(rule.condition.violation(arguments, MAX_STEPS // max(1, schemas)))
             if not faults[-1]:
                 met.append(rule)
                 break
         else:
             return _unmet(manifest, rules, faults)
-    return replace(tool, conditions=(), rule=_told(met[0]), where=_place(manifest, met[0]))
+    return replace(tool, conditions=(), rule=_rule_text(met[0]), where=_place(manifest, met[0]))
 
 
 def _unmet(manifest: Manifest, rules: Sequence[Rule], faults: Sequence[str]) -> Decision:
     index = faults.index(TOO_MUCH) if TOO_MUCH in faults else 0
     others = [f"{rule.condition} ({_place(manifest, rule)})" for rule in rules if rule is not rules[index]]
-    more = "".join(f", or another one: {each}" for each in others[:3])
-    called = "with less at once" if TOO_MUCH in faults else "with arguments that meet the condition"
+    more = "".join(f", or meet another condition: {each}" for each in others[:3])
+    called = (
+        "with fewer or smaller arguments" if TOO_MUCH in faults else "with arguments that meet the condition"
+    )
     grant = f"Call it {called}{more}, or change the condition."
-    return Decision("deny", _told(rules[index]), _place(manifest, rules[index]), grant, fault=faults[index])
+    return Decision(
+        "deny", _rule_text(rules[index]), _place(manifest, rules[index]), grant, violation=faults[index]
+    )
 
 
-def _told(rule: Rule) -> str:
+def _rule_text(rule: Rule) -> str:
     return f"{_dotted(rule.keys[:-1])}: {rule}"
 
 
 def decide_fetch(manifest: Manifest) -> Decision:
-    """Decide about `portal.fetch` at all; which hosts it may reach is looked at where it connects."""
+    """Decide about `portal.fetch` as such. The fetcher checks the host when it connects."""
     profile = manifest.profile
     is_of_profile = profile is not None and manifest.portal.profiles[profile].network is not None
     keys = ("profiles", profile, "network") if profile and is_of_profile else ("capabilities", "network")
@@ -133,28 +133,28 @@ def decide_fetch(manifest: Manifest) -> Decision:
         if denying := next((rule for each in sections for rule in each.deny if rule.means_fetch), None):
             place = _place(manifest, denying)
             grant = f"Remove {denying.written} from {_dotted(denying.keys[:-1])} at {place}."
-            return Decision("deny", _told(denying), place, grant)
+            return Decision("deny", _rule_text(denying), place, grant)
         budgets = tuple(budget for each in sections for budget in each.budgets if budget.glob.means_fetch)
         return Decision("allow", _dotted(keys), where, budgets=budgets)
     if keys[0] == "profiles":
-        grant = f"Name hosts of capabilities.network in {_dotted(keys)}."
-        return Decision("deny", f"{_dotted(keys)} leaves scripts no host", where, grant)
+        grant = f"List hosts of capabilities.network in {_dotted(keys)}."
+        return Decision("deny", f"{_dotted(keys)} grants no host", where, grant)
     grant = "To grant hosts, write capabilities.network.allow: [api.example.com]."
-    return Decision("deny", "scripts are granted no network", where, grant)
+    return Decision("deny", "network access is not granted", where, grant)
 
 
 def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) -> Decision:
-    """Decide about a call to an upstream, or to NETWORK, after calls to `sources` may have answered."""
+    """Decide about a call to an upstream, or to NETWORK, once calls to `sources` may have returned data."""
     if found := manifest.rules.flow_against(sources, destination):
         keys, source = found
-        told = f"{_dotted(keys)}: what came from {source} may not go to {destination}"
+        message = f"{_dotted(keys)}: data from {source} must not go to {destination}"
         grant = f"Call {destination} before {source}, or in a script and a session that do not call {source}."
-        return Decision("deny", told, manifest.where(*keys), grant)
-    return Decision("allow", "no rule of flows is against it", manifest.where("capabilities", "flows"))
+        return Decision("deny", message, manifest.where(*keys), grant)
+    return Decision("allow", "no flow rule forbids it", manifest.where("capabilities", "flows"))
 
 
 def _refusing(sections: Sequence[ToolSection], allowing: Sequence[Sequence[Rule]]) -> KeyPath | None:
-    """The keys of what keeps a destructive tool from scripts. An upstream's own word counts more than that of all."""
+    """The keys of the section that refuses a destructive tool. An upstream's setting overrides that of capabilities."""
     capabilities, upstream, *profile = sections
     is_named = any(rule.is_naming for found in allowing[:2] for rule in found)
     if (upstream.destructive or capabilities.destructive or "refuse") == "refuse" and not is_named:
@@ -169,12 +169,12 @@ def _destructive(manifest: Manifest, keys: KeyPath, names: ToolNames) -> Decisio
     dotted, pattern = _dotted(keys), _pattern(names)
     is_default = (*keys, "allow") not in manifest.places
     added = f'write {dotted}.allow: ["*", {pattern}]' if is_default else f"add {pattern} to {dotted}.allow"
-    # In a profile nothing may be allowed that the others refuse.
-    of_all = f"remove {dotted}.destructive" if keys[0] == "profiles" else f"{dotted}.destructive: allow"
-    grant = f"To grant it, {added}; or, for all such tools, {of_all}."
-    told = f"it declares itself destructive, and no rule of {dotted}.allow names it"
+    # A profile can only narrow.
+    of_all = f"remove {dotted}.destructive" if keys[0] == "profiles" else f"write {dotted}.destructive: allow"
+    grant = f"To grant it, {added}. To grant all destructive tools, {of_all}."
+    message = f"the tool declares itself destructive, and no rule of {dotted}.allow names it"
     place = next((key for key in ("destructive", "allow") if (*keys, key) in manifest.places), "destructive")
-    return Decision("deny", told, manifest.where(*keys, place), grant)
+    return Decision("deny", message, manifest.where(*keys, place), grant)
 
 
 def _place(manifest: Manifest, rule: Rule) -> str:
@@ -183,12 +183,12 @@ def _place(manifest: Manifest, rule: Rule) -> str:
 
 
 def _pattern(names: ToolNames) -> str:
-    """What means this one tool in a list of patterns, in quotes: `files.delete_file`.
+    """A quoted pattern that matches this tool: `"files.delete_file"`.
 
-    An upstream's own name for it only if nothing can be hidden in that: whoever reads this may be a model.
+    It uses the upstream's own name only if that is plain: a model may read it.
     """
-    own, function = names.now[2:]
-    pattern = glob.escape(own if _PLAIN.fullmatch(own) and own in names.granting else function)
+    own, function = names.current[2:]
+    pattern = glob.escape(own if _PLAIN.fullmatch(own) and own in names.allow_names else function)
     return '"' + pattern.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -197,14 +197,12 @@ def _dotted(keys: KeyPath) -> str:
 
 
 _OPEN_END = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+")
-_HINT = (
-    "A pattern is compared with the tool's name, the function's name, upstream.tool and namespace.function."
-)
+_HINT = "Patterns match the tool's name, the function's name, upstream.tool and namespace.function."
 
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """A tool of an upstream; `arguments` are the names that its schema knows, None if it takes others, too."""
+    """A tool of an upstream; `arguments` are the names in its schema, None if it accepts others."""
 
     tool: str
     function: str
@@ -213,10 +211,10 @@ class ListedTool:
 
 
 def unmatched_rules(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]]) -> Iterator[Problem]:
-    """Rules of the file that mean none of the tools, and conditions on arguments that none of theirs has.
+    """Rules that match no tool, and conditions on arguments that do not exist.
 
-    `tools` has those of each upstream that has listed its tools. As long as one has not, nothing is told of patterns
-    that could mean a tool of it: those that begin with the name of another one cannot.
+    `tools` has an entry for each upstream that has listed its tools. Patterns that could match a tool of another
+    upstream are not reported: only those that begin with the name of one that has.
     """
     for section in manifest.rules:
         names = [str(section.keys[1])] if section.keys[0] == "upstreams" else list(manifest.rules.upstreams)
@@ -235,17 +233,19 @@ def unmatched_rules(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]
 
 
 _Listed: TypeAlias = Sequence[tuple[str, ListedTool]]
-_Slip: TypeAlias = tuple[KeyPath, str, str]
-"""Where it is, what it is, and what to do."""
+_Finding: TypeAlias = tuple[KeyPath, str, str]
+"""Keys, message and hint."""
 
 
-def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Slip]:
+def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Finding]:
     rules, is_of_portal = manifest.rules, section in manifest.rules.of_portal
     named = [(rules.names(upstream, each.tool, each.function), each.hints) for upstream, each in listed]
     for rule in (*section.allow, *section.deny):
         is_denying = "deny" in rule.keys
         is_met = any(
-            rule.restricts(names, hints) if rule.condition or is_denying else rule.fits(names.granting, hints)
+            rule.restricts(names, hints)
+            if rule.condition or is_denying
+            else rule.fits(names.allow_names, hints)
             for names, hints in named
         )
         is_of_fetch = is_of_portal and is_denying and rule.means_fetch
@@ -258,14 +258,11 @@ def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Ite
 
 
 def _pattern_at(section: ToolSection, keys: KeyPath) -> str:
-    rules = (*section.allow, *section.deny)
-    patterns = {rule.keys: rule.glob.pattern for rule in rules} | {
-        each.keys: each.pattern for each in section.budgets
-    }
-    return patterns[keys]
+    patterns = {rule.keys: rule.glob.pattern for rule in (*section.allow, *section.deny)}
+    return (patterns | {budget.keys: budget.pattern for budget in section.budgets})[keys]
 
 
-def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Slip]:
+def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Finding]:
     rules = manifest.rules
     for upstream, tool in listed:
         names = rules.names(upstream, tool.tool, tool.function)
@@ -275,14 +272,14 @@ def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed
                 rule.condition.where.keys() - tool.arguments if tool.arguments is not None else ()
             ):
                 known = ", ".join(sorted(tool.arguments or ())) or "none"
-                told = f"{upstream}.{tool.tool} has no argument {argument!r}, so it is never called; it has {known}"
-                yield rule.keys, told, ""
+                message = f"{upstream}.{tool.tool} has no argument {argument!r}, so this never matches; it has {known}"
+                yield rule.keys, message, ""
 
 
-def _open_ends(section: ToolSection) -> Iterator[_Slip]:
+def _open_ends(section: ToolSection) -> Iterator[_Finding]:
     """Prefixes that end within a URL's host: https://a.example lets https://a.example.evil through."""
     for rule in section.allow:
         for name, comparison in rule.condition.where.items():
             if comparison.prefix is not None and _OPEN_END.fullmatch(comparison.prefix):
-                told = f"the prefix of {name!r} ends within the host, so that other hosts begin with it, too"
-                yield rule.keys, told, "End it with /."
+                message = f"the prefix of {name!r} ends inside the host, so it also matches other hosts"
+                yield rule.keys, message, "End it with /."

@@ -1,7 +1,7 @@
-"""What can be wrong with a manifest. All of it is the operator's to mend.
+"""Errors in a manifest. The operator has to fix them.
 
 Exception
-└── ManifestError     a manifest that cannot be used; carries every problem found, not only the first
+└── ManifestError     an unusable manifest; carries every problem found, not only the first
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong at one place. Holds no secret: values from the environment are never repeated."""
+    """One problem at one place. It contains no secret: values from the environment are never repeated."""
 
     message: str
     line: int | None = None  # counted from 1, as editors do
@@ -22,12 +22,12 @@ class Problem:
     key: str = ""
 
     def place(self, file: str) -> str:
-        """`portal.yaml:14:5`, or the file's name alone where there is no line."""
+        """`portal.yaml:14:5`, or only the file's name if there is no line."""
         return file if self.line is None else f"{file}:{self.line}:{self.column}"
 
 
 class ManifestError(Exception):
-    """The manifest cannot be used; `problems` says everything that is wrong, in the file's order."""
+    """The manifest cannot be used; `problems` has every problem, in the file's order."""
 
     def __init__(self, problems: Iterable[Problem], file: str = "portal.yaml") -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
@@ -38,7 +38,7 @@ class ManifestError(Exception):
         return "\n".join(self.lines())
 
     def lines(self) -> Iterator[str]:
-        """What is told, each of it for a line of its own."""
+        """The message, line by line."""
         for problem in self.problems[:_SHOWN]:
             yield f"{problem.place(self.file)}: {problem.message}"
             if problem.hint:
@@ -52,7 +52,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a piece of data stands; lines and columns count from 1."""
+    """The position of a value; lines and columns count from 1."""
 
     line: int  # of the key; of the item, in a list
     column: int
@@ -61,13 +61,13 @@ class Place:
 
 
 def nearest(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
-    """Where a path stands, or the last part of it that the file has."""
+    """The place of a path, or of its closest parent in the file."""
     while path and path not in places:
         path = path[:-1]
     return places.get(path) or Place(1, 1, 1, 1)
 
 
 def problem_at(places: Mapping[KeyPath, Place], path: KeyPath, message: str, hint: str) -> Problem:
-    """What is wrong with the value at a path."""
+    """A problem with the value at a path."""
     place = nearest(places, path)
     return Problem(message, place.value_line, place.value_column, hint, ".".join(map(str, path)))

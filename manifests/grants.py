@@ -1,4 +1,4 @@
-"""What a script may use, as portal.yaml writes it: tools, limits, files, network; and what a tool says of itself."""
+"""The grants of portal.yaml: tools, limits, files, network; and a tool's own annotations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,58 +7,57 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
 
 from manifests.conditions import ArgumentSchema, Comparison
-from manifests.constraints import TAG, HostPath, Pattern, ReachableHost, Seconds, Section, refusal
+from manifests.constraints import TAG, HostPath, HostPatternText, Pattern, Seconds, Section, refusal
 from manifests.json_value import Json
 
 
 class Limits(Section):
-    """What one run of a script may use. All of it is enforced outside the sandbox."""
+    """Limits of one run of a script. All are enforced outside the sandbox."""
 
     wall_seconds: Seconds = 60.0
-    """Seconds a run may take, waiting for upstreams included (default 60). More stops it. Does not cover waiting for a
+    """Seconds per run, including waits for upstreams (default 60). Then it is stopped. Does not cover waiting for a
     free worker, parsing the script (at most 5 s) or checking it."""
     cpu_seconds: Seconds = 10.0
-    """Seconds of computing a run may do (default 10). More stops it. Does not cover waiting for calls."""
+    """Seconds of CPU time per run (default 10). Then it is stopped. Does not cover waiting for calls."""
     memory_mib: Annotated[int, Field(ge=32, le=1024)] = 256
-    """MiB of memory a script may fill, Python itself included (default 256). More raises MemoryError or stops it."""
+    """MiB of memory per script, including Python itself (default 256). More raises MemoryError or stops the script."""
     tool_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200
-    """Calls one run may make, those that fail included (default 200). The next one is refused; the script goes on."""
+    """Calls per run, including failed ones (default 200). The next one is refused, and the script continues."""
     parallel_calls: Annotated[int, Field(ge=1, le=1024)] = 64
-    """Calls of one run that may be under way at once (default 64). Others wait their turn; none is refused."""
+    """Calls of one run at the same time (default 64). Further calls wait; none is refused."""
     argument_bytes: Annotated[int, Field(ge=2, le=64 * 1024 * 1024)] = 1024 * 1024
-    """Bytes of the arguments of one call, as JSON in UTF-8 (default 1048576, 1 MiB); each value counts at least 8. More
-    is refused. All calls of a run that are not done may hold 32 times as much."""
+    """Bytes of the arguments of one call, as JSON in UTF-8 (default 1048576, 1 MiB). Each value counts at least 8. A
+    larger call is refused. All unfinished calls of a run together may hold 32 times as much."""
     outcome_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = 10 * 1024 * 1024
-    """Bytes of what one call returns, as JSON in UTF-8 (default 10485760, 10 MiB). More is an error in the script, not
-    cut. The upstream has acted by then."""
+    """Bytes of the result of one call, as JSON in UTF-8 (default 10485760, 10 MiB). More is an error in the script;
+    nothing is cut. By then the upstream has acted."""
     result_bytes: Annotated[int, Field(ge=2, le=256 * 1024 * 1024)] = 10 * 1024 * 1024
-    """Bytes of a script's value and of what it emits, as JSON in UTF-8 (default 10485760, 10 MiB); each value counts at
-    least 32. More is an error. What the model sees is bound by server.output_tokens."""
+    """Bytes of a script's value and of its emitted blocks, as JSON in UTF-8 (default 10485760, 10 MiB). Each value
+    counts at least 32. More is an error. server.output_tokens limits what the model sees."""
     stdout_bytes: Annotated[int, Field(ge=0, le=64 * 1024 * 1024)] = 256 * 1024
-    """Bytes of what a script prints, in UTF-8 (default 262144, 256 KiB). The rest is dropped, and the answer says
-    so."""
+    """Bytes of a script's output, in UTF-8 (default 262144, 256 KiB). The rest is dropped with a notice."""
 
 
 NO_TENANT: Final = "_nobody"
-"""The folder of runs that are no tenant's, where `share` is tenant. No tenant is called so."""
+"""The folder of runs without a tenant, where `share` is tenant. No tenant can have this name."""
 
 
 class FileGrant(Section):
-    """A folder of this machine in which scripts may have files. They see it as /workspace, their working directory."""
+    """A folder of this machine for the files of scripts. They see it as /workspace, their working directory."""
 
     workspace: HostPath
-    """The folder, relative to this file's folder. It must exist. Links in it lead nowhere."""
+    """The folder, relative to this file's folder. It must exist. Links in it are not followed."""
     mode: Literal["read", "write"] = "read"
-    """read (the default): scripts read what is there; write: they change and add to it, too."""
+    """read (the default): scripts only read. write: they also create, change and delete files."""
     share: Literal["all", "tenant", "session", "run"] = "all"
-    """Who shares files: all runs (the default); the runs of one tenant, in a folder within it that is kept; the runs of
-    one session, in a folder that goes with the session; or nobody: each run has an empty folder."""
+    """Who shares files. all: every run (the default). tenant: runs of one tenant, in a permanent subfolder. session:
+    runs of one session, in a folder that is removed with it. run: nobody; each run has an empty folder."""
     total_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 100 * 1024 * 1024
-    """Bytes of all files there, those from before included (default 104857600, 100 MiB). Writing more is an OSError."""
+    """Bytes of all files, including existing ones (default 104857600, 100 MiB). Writing more is an OSError."""
     total_files: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
-    """Files and folders there, those from before included (default 1000). One more is an OSError."""
+    """Number of files and folders, including existing ones (default 1000). One more is an OSError."""
     file_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = 10 * 1024 * 1024
-    """Bytes of one file that is read or written (default 10485760, 10 MiB). A larger one is refused with an OSError."""
+    """Bytes of one file (default 10485760, 10 MiB). Reading or writing a larger one is an OSError."""
     operations: Annotated[int, Field(ge=0, le=1_000_000)] = 10_000
     """File operations of one run (default 10000), such as reading a whole file. The next one is refused."""
 
@@ -66,41 +65,41 @@ class FileGrant(Section):
     def _has_something_to_read(self) -> Self:
         if self.mode == "read" and self.share in ("session", "run"):
             raise refusal(
-                "is read only and shared by nobody: there would be nothing to read",
+                "is read-only, but its folders start empty",
                 "Use mode: write, or share: all.",
             )
         return self
 
 
-Hosts: TypeAlias = Annotated[tuple[ReachableHost, ...], Strict(False), Field(max_length=1000)]
+Hosts: TypeAlias = Annotated[tuple[HostPatternText, ...], Strict(False), Field(max_length=1000)]
 
 
 class NetworkGrant(Section):
-    """Hosts from which scripts may fetch, with `portal.fetch` and nothing else.
+    """Hosts that scripts may fetch from, with `portal.fetch` only.
 
-    A host is a name, an address, `*.suffix` or `*`, with or without a port; without one it means 443 for https and 80
-    for http. Every address that a name stands for is looked at when the connection is made.
+    A host is a name, an address, `*.suffix` or `*`, optionally with a port. Without one it means 443 for https and 80
+    for http. All addresses of a name are checked when the connection is made.
     """
 
     allow: Hosts = ()
     """Hosts at public addresses: names, *.suffix, addresses, or * for all. Default: none."""
     private: Hosts = ()
-    """Hosts that may lie at private addresses (loopback, 10/8, 192.168/16, fc00::/7 ...), beside those in allow.
-    Link-local and cloud metadata addresses have to be written out. Default: none."""
+    """Further hosts, which may be at private addresses (loopback, 10/8, 192.168/16, fc00::/7 ...). Link-local and cloud
+    metadata addresses must be listed themselves. Default: none."""
     requests: Annotated[int, Field(ge=0, le=100_000)] = 50
-    """Requests one run may send (default 50), redirects that are followed among them. The next one is refused."""
+    """Requests per run, including followed redirects (default 50). The next one is refused."""
     seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
-    """Seconds one fetch may take, redirects included (default 30). More is an error; it may have had its effect."""
+    """Seconds per fetch, including redirects (default 30). More is an error; the request may have had its effect."""
     response_bytes: Annotated[int, Field(ge=1, le=64 * 1024 * 1024)] = 5 * 1024 * 1024
-    """Bytes of one answer's body (default 5242880, 5 MiB). More is an error in the script, not cut.
-    limits.outcome_bytes bounds it in base64, too."""
+    """Bytes of one response body (default 5242880, 5 MiB). More is an error in the script; nothing is cut.
+    limits.outcome_bytes also limits the body, in base64."""
 
     @model_validator(mode="after")
     def _has_somewhere_to_go(self) -> Self:
         if not (self.allow or self.private):
             raise refusal("names no host", "List hosts under allow.")
         if any(host.startswith("*") and not host.startswith("*.") for host in self.private):
-            raise refusal("lets scripts reach every private address", "Under private, name the hosts.")
+            raise refusal("allows every private address", "List the hosts under private.")
         return self
 
 
@@ -109,11 +108,11 @@ Annotation: TypeAlias = Literal["readonly", "destructive", "open_world"]
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """A tool's own word, and no more than that. What it does not declare, it does not have: the defaults of the
-    specification would make every silent tool destructive.
+    """A tool's own annotations, which nobody verifies.
 
-    One that declares both that it only reads and that it destroys is taken for destructive, and so is one whose
-    `destructiveHint` is no boolean.
+    A missing hint is false: the defaults of the specification would make every tool without hints destructive. A tool
+    with both `readOnlyHint` and `destructiveHint` counts as destructive, as does one whose `destructiveHint` is not a
+    boolean.
 
     Source: MCP 2026-07-28, schema#toolannotations.
     """
@@ -122,11 +121,11 @@ class Hints:
     destructive: bool = False
     open_world: bool = False
     is_silent: bool = True
-    """Whether it declares none of them, in either sense."""
+    """Whether it declares no hint, neither true nor false."""
 
     @classmethod
     def of(cls, annotations: Mapping[str, Json]) -> Self:
-        """Read a tool's annotations; anything but true is no declaration that it is harmless or reaches others."""
+        """Read a tool's annotations. `readOnlyHint` and `openWorldHint` count only if they are exactly true."""
         declared = annotations.get("destructiveHint")
         destructive = declared is not None and declared is not False  # not `in`: 0 equals False
         return cls(
@@ -149,31 +148,31 @@ Calls: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class DenyRule(Section):
-    """Tools that are meant: those whose name matches and that declare what is asked for."""
+    """Matches tools by name and by annotation."""
 
     tool: Pattern = "*"
-    """A pattern for the tool's name. Default: *, all of them."""
+    """A pattern for the tool's name. Default: *, all tools."""
     annotation: Annotation | None = None
-    """Only tools that declare this of themselves: readonly, destructive or open_world."""
+    """Only tools that declare this annotation: readonly, destructive or open_world."""
 
     @model_validator(mode="after")
     def _means_something(self) -> Self:
         if "tool" not in self.model_fields_set and self.annotation is None:
-            raise refusal("means no tool", "Give it a tool, an annotation, or both.")
+            raise refusal("matches no tool", "Give it a tool, an annotation, or both.")
         return self
 
 
 class AllowRule(DenyRule):
-    """Tools that are meant, and what their arguments must be.
+    """Matches tools, and puts conditions on their arguments.
 
-    Where a rule of the list puts a tool under a condition, some condition that the list has for it must hold: a rule
-    without one, like *, does not lift it.
+    If any rule of the list has a condition for a tool, one of those conditions must hold. A rule without a condition,
+    like *, does not lift it.
     """
 
     where: dict[Annotated[str, Field(max_length=500)], Comparison] = Field(default_factory=dict)
-    """What arguments must be, by the names that the tool itself gives them. Default: anything."""
+    """Conditions on arguments, by the tool's own argument names. Default: none."""
     schema_: ArgumentSchema | None = Field(default=None, alias="schema")
-    """A JSON Schema that the arguments of a call must fit. Default: any."""
+    """A JSON Schema that the arguments of a call must match. Default: none."""
 
 
 def _kind(value: Json) -> str:
@@ -189,44 +188,43 @@ DenyItem: TypeAlias = Annotated[
 
 
 class CallBudget(Section):
-    """How often tools may be called. All tools that the pattern matches share it."""
+    """How often tools may be called. All tools that match the pattern share the budget."""
 
     tool: Pattern
     """A pattern for the tools' names."""
     calls: Calls | None = None
-    """Calls that one run may make of them. The next one is refused. Default: limits.tool_calls only."""
+    """Calls of these tools per run. The next one is refused. Default: only limits.tool_calls applies."""
     per_minute: Calls | None = None
-    """Calls of all runs of one portal in any 60 seconds. The next one is refused. Default: no limit."""
+    """Calls of these tools by all runs of one portal in any 60 seconds. The next one is refused. Default: no limit."""
 
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:
         if self.calls is None and self.per_minute is None:
-            raise refusal("bounds nothing", "Say calls, per_minute or both.")
+            raise refusal("has no limit", "Set calls, per_minute or both.")
         return self
 
 
 class ToolRules(Section):
     """Which tools scripts may call.
 
-    A pattern (`*`, `?`, `[abc]`; upper and lower case differ) is compared with the tool's own name, the
-    function's name, `upstream.tool` and `namespace.function`. What restricts is also compared with the name
-    that the function has where no other tool takes it, so that no tool which is added lifts it.
+    A pattern (`*`, `?`, `[abc]`; case-sensitive) matches the tool's own name, the function's name, `upstream.tool` and
+    `namespace.function`. A restriction also matches the function's default name, so that a tool added later cannot
+    lift it.
     """
 
     allow: Annotated[tuple[AllowItem, ...], Strict(False), Field(max_length=1000)] = ("*",)
     """Tools that may be called: patterns, and mappings like {annotation: readonly} or {tool: files.write_file, where:
-    {path: {prefix: reports/}}}. Default: all of them."""
+    {path: {prefix: reports/}}}. Default: all tools."""
     deny: Annotated[tuple[DenyItem, ...], Strict(False), Field(max_length=1000)] = ()
-    """Tools that may not, whatever allow says: patterns, and mappings like {annotation: open_world}. Default: none."""
+    """Tools that are refused in any case: patterns, and mappings like {annotation: open_world}. Default: none."""
     destructive: Literal["refuse", "allow"] | None = None
-    """Whether tools that declare themselves destructive may be called although no pattern in allow names them. Default:
-    refuse."""
+    """Whether tools that declare themselves destructive may be called without being named in allow. Default: refuse."""
     budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = ()
-    """How often tools may be called. Default: as often as limits.tool_calls allows."""
+    """How often tools may be called. Default: only limits.tool_calls applies."""
 
 
 NETWORK: Final = "network"
-"""What `portal.fetch` reaches, as rules name it."""
+"""The name of `portal.fetch` as the end of a flow."""
 
 ANY: Final = "*"
 
@@ -240,19 +238,19 @@ Ends: TypeAlias = Annotated[
 
 
 class FlowRule(Section):
-    """Once a script, or one before it in its session, has sent a call to one of `from`, calls to `not_to` are refused.
+    """Refuses calls to `not_to` once a script, or an earlier one of its session, has called one of `from`.
 
-    Names are those of upstreams, `network` for portal.fetch, or * for all that are not under from. What a script
-    leaves in files or tells the model is beyond it.
+    A name is that of an upstream, `network` for portal.fetch, or * for all not under from. The rule does not cover
+    files that a script writes, nor what it returns to the model.
     """
 
     from_: Ends = Field(alias="from")
-    """Upstreams from which something came; one, or a list."""
+    """Upstreams that the data comes from; one, or a list."""
     not_to: Ends
-    """Where it may not go: upstreams, or network for portal.fetch; one, or a list."""
+    """Where the data must not go: upstreams, or network for portal.fetch; one, or a list."""
 
     def forbids(self, source: str, destination: str) -> bool:
-        """Whether what came from `source` may not go to `destination`, both as the manifest names them."""
+        """Whether data from `source` must not go to `destination`, both as the manifest names them."""
         if source == destination:
             return source in self.from_ and source in self.not_to
         is_from = source in self.from_ or ANY in self.from_

@@ -1,7 +1,7 @@
-"""The one name for "any JSON value", reading long ones, and holding one against a JSON Schema.
+"""The type of any JSON value, parsing long texts, and validation against a JSON Schema.
 
-`jsonschema` validates, in bounded time: of schema and value, each may be written by a stranger. Keywords that can take
-long are not applied (`pattern`, `patternProperties`, `format`, `uniqueItems`), nor `multipleOf`, for which 19.99 is no
+`jsonschema` validates in bounded time, because a stranger may have written the schema or the value. Slow keywords are
+not applied (`pattern`, `patternProperties`, `format`, `uniqueItems`), nor is `multipleOf`, which takes 19.99 for no
 multiple of 0.01. Schemas have to be sound (`portal.library.schema`, `manifests.conditions`).
 
 Source: JSON Schema 2020-12, validation.
@@ -26,7 +26,7 @@ _FEW_BYTES: Final = 4 * 1024
 
 @contextmanager
 def no_collection(size: int) -> Iterator[None]:
-    """Collect nothing while a text of so many bytes or characters is read."""
+    """Pause the garbage collector while a text of so many bytes or characters is parsed."""
     if size < _FEW_BYTES or not gc.isenabled():
         yield
         return
@@ -38,7 +38,7 @@ def no_collection(size: int) -> Iterator[None]:
 
 
 SoundNode: TypeAlias = dict[str, Any] | bool
-"""A schema whose operands make sense; the operand of `$ref` is a `Reference`."""
+"""A schema with valid operands; the operand of `$ref` is a `Reference`."""
 
 _KEYWORDS: Final = (
     *("type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "minimum", "maximum", "exclusiveMinimum"),
@@ -56,46 +56,44 @@ class Unknown(Enum):
 
 
 UNKNOWN: Final = Unknown.UNKNOWN
-"""Stands for a value, or a part of one, that nobody knows yet: it breaks no schema."""
+"""A value, or a part of one, that is not known yet. It matches every schema."""
 
 
 @dataclass(eq=False, slots=True)
 class Reference:
-    """Where a `$ref` leads; `name` is its JSON pointer, `schema` is filled in when that place was read."""
+    """The target of a `$ref`; `name` is its JSON pointer, `schema` is set once the target was read."""
 
     name: str
     schema: SoundNode = True
 
 
 SchemaError: TypeAlias = Any
-"""A `jsonschema.ValidationError`, whose stubs take every operand for one that may be missing. `validator` is a keyword,
-`validator_value` its operand, `instance` the value that does not fit."""
+"""A `jsonschema.ValidationError`, whose stubs make every operand optional. `validator` is the keyword,
+`validator_value` its operand, `instance` the invalid value."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What is wrong with a value; `is_whole` is False if there was more of it than may be looked at."""
+    """The errors of a value; `is_complete` is False if the step limit ended the validation."""
 
     errors: list[SchemaError]
-    is_whole: bool = True
+    is_complete: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class SchemaValidator:
-    """Validates against one schema; what that takes to prepare is done when it is first used."""
+    """Validates against one schema, which is prepared on first use."""
 
     root: SoundNode
 
-    def look_at(self, value: Json, max_steps: int, most: int = 5) -> Findings:
-        """Hold a value against the schema, for at most so many errors and in at most so many
-        steps: uses of a keyword on a value, 5 us each.
-        """
+    def validate(self, value: Json, max_steps: int, most: int = 5) -> Findings:
+        """Validate a value: at most `most` errors in at most `max_steps`, each one keyword on one value (5 us)."""
         errors: list[SchemaError] = []
         token = _steps_left.set([max_steps])
         try:
             errors.extend(islice(self._validator.iter_errors(value), most))
-        except (_TooManyStepsError, RecursionError):  # the second one: schema and value are nested too deeply
-            return Findings(errors, is_whole=False)
+        except (_TooManyStepsError, RecursionError):  # RecursionError: schema and value are nested too deeply
+            return Findings(errors, is_complete=False)
         finally:
             _steps_left.reset(token)
         return Findings(errors)
@@ -106,13 +104,13 @@ class SchemaValidator:
 
 
 class _TooManyStepsError(Exception):
-    """There is more to look at than may be."""
+    """The validation exceeds its step limit."""
 
 
 _steps_left: ContextVar[list[int]] = ContextVar("steps_left")
 
 _Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterator[Any]]
-"""Of a validator, the keyword's operand, a value, and the schema that has the keyword."""
+"""Called with the validator, the keyword's operand, the value, and the schema that has the keyword."""
 
 
 @cache
@@ -126,21 +124,21 @@ def _validator_class() -> Any:
 
 
 def _counted(keyword: _Keyword) -> _Keyword:
-    """The keyword, counting what it costs: its own use, the parts it compares, and the messages it makes."""
+    """Count the cost of a keyword: its use, the parts it compares, and the messages it makes."""
 
     def counted(validator: Any, operand: Any, value: Json, schema: Any) -> Iterator[Any]:
         if value is UNKNOWN:
             return
         sizes = [len(each) for each in (operand, value) if isinstance(each, list | dict)]
-        _take(1 + sum(sizes) // _PARTS_A_STEP)
+        _spend(1 + sum(sizes) // _PARTS_A_STEP)
         for error in keyword(validator, operand, value, schema) or ():
-            _take(len(error.message) // _CHARACTERS_A_STEP)
+            _spend(len(error.message) // _CHARACTERS_A_STEP)
             yield error
 
     return counted
 
 
-def _take(steps: int) -> None:
+def _spend(steps: int) -> None:
     left = _steps_left.get()
     left[0] -= steps
     if left[0] < 0:

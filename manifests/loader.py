@@ -1,7 +1,7 @@
-"""From portal.yaml to a Manifest, or to every problem it has at once, in the words of whoever wrote the file.
+"""Loads portal.yaml into a Manifest, or reports all its problems at once, in the words of the file.
 
-A value is shown only where it cannot be a secret: not if any of it came from the environment, and never under
-`env`, `environment`, `headers`, `args`, `url`, `token` and `client_secret`.
+A value is shown only where it cannot be a secret: not if any part came from the environment, and never under `env`,
+`environment`, `headers`, `args`, `url`, `token` and `client_secret`.
 """
 
 import os
@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from manifests.constraints import TAG, UNUSABLE
 from manifests.errors import KeyPath, ManifestError, Place, Problem, nearest, problem_at
 from manifests.json_value import Json
-from manifests.manifest import Manifest, slips
+from manifests.manifest import Manifest, validation_problems
 from manifests.own_files import (
     cache_folder,
     lock_path,
@@ -36,7 +36,7 @@ MAX_BYTES = 1024 * 1024
 
 
 def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """The file to load: the one asked for, else `$MCP_CODE_PORTAL_CONFIG`, else `./portal.yaml` if it is there."""
+    """The file to load: `explicit`, else `$MCP_CODE_PORTAL_CONFIG`, else `./portal.yaml` if it exists."""
     if named := explicit or environ.get(CONFIG_VARIABLE):
         return Path(named)
     return DEFAULT_FILE if DEFAULT_FILE.exists() else None
@@ -45,17 +45,17 @@ def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | N
 def load_manifest(
     path: Path | None, environ: Mapping[str, str], fetch_secrets: FetchSecrets = fetch_nothing
 ) -> Manifest:
-    """Load a manifest; without a path, the one that says nothing: no upstreams, defaults for the rest.
+    """Load a manifest; without a path, an empty one.
 
-    A lockfile beside it is read, too, and values that the environment lacks are taken from portal.env beside it.
-    `fetch_secrets` gets what commands and the keyring are to supply, once, and may take its time.
+    Also reads the lockfile and portal.env beside it. Variables of the environment override those of portal.env.
+    `fetch_secrets` is called once, for all references to commands and the keyring; it may block.
 
     Raises:
-        ManifestError: One of the files cannot be read or used; it carries every problem found.
+        ManifestError: A file cannot be read or used; it carries every problem found.
     """
     if path is None:
         return Manifest(PortalManifest(), folder=Path.cwd())
-    kept = read_env(env_path(path)) if path.name else {}  # a folder is told as such below
+    kept = read_env(env_path(path)) if path.name else {}  # "": a folder; reported below
     try:
         own_folders = [state_folder(environ), cache_folder(environ)]
         manifest = _load(path, {**kept, **environ}, fetch_secrets, own_folders)
@@ -74,15 +74,15 @@ def _load(
     problems = [*source.problems, *interpolation.problems]
     try:
         portal = PortalManifest.model_validate(data)
-        problems += slips(portal, source.places)
+        problems += validation_problems(portal, source.places)
         problems += exposures(portal, path, own_folders, source.places)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         found = [_problem(each, source.places, interpolation.filled) for each in errors]
-        # What is wrong with a reference was said; that the hole it leaves is no good value is no news.
+        # A faulty reference is reported already; the error about its empty value would only repeat that.
         reported = {problem.key for problem in interpolation.problems}
         problems += [problem for problem in found if problem.key not in reported]
-    # Outside the handler: the validation error shows values, and must not travel along as the context.
+    # Outside the handler: the validation error shows values and must not become the context.
     if problems:
         raise ManifestError(problems)
     return Manifest(
@@ -118,10 +118,10 @@ def _text(path: Path) -> str:
 def exposures(
     portal: PortalManifest, path: Path, own_folders: Sequence[Path], places: Mapping[KeyPath, Place]
 ) -> Iterator[Problem]:
-    """A workspace with settings, secrets, records or programs of the portal in it, or within its own folders.
+    """A workspace that exposes the portal's settings, secrets, logs or code to scripts.
 
-    Whoever writes those decides what scripts may do; the secrets are there for whoever only reads, too. `path` is the
-    manifest's; `own_folders` are those in which the portal keeps what it makes for itself.
+    A script that can write them decides what scripts may do; one that can read them has the secrets. `path` is the
+    manifest's; `own_folders` hold the portal's own data.
     """
     grant = portal.capabilities.files
     if grant is None or grant.share in ("session", "run"):  # those folders are new and empty
@@ -137,22 +137,22 @@ def exposures(
     }
     found = [what for what, own in named.items() if own is not None and _is_within(folder / own, root)]
     if any(_is_within(own, root) or _is_within(root, own) for own in own_folders):
-        found.append("what the portal keeps for itself")
+        found.append("the portal's own data")
     if found:
         keys = ("capabilities", "files", "workspace")
-        hint = "Give scripts a folder that has nothing else in it, like `workspace: data`."
-        message = f"has {' and '.join(found)} in it, which are not for scripts"
+        hint = "Use a folder with nothing else in it, like `workspace: data`."
+        message = f"the workspace contains {' and '.join(found)}, which scripts must not access"
         yield problem_at(places, keys, message, hint)
 
 
 def _is_within(inner: Path, outer: Path) -> bool:
-    """Also by a link that stands in there: who may replace that puts something else in its place."""
+    """Whether it is inside, also through a link inside `outer`: a script could replace that link."""
     ways = {Path(os.path.normpath(inner)), Path(os.path.realpath(inner))}
     return any(_is_same(each, outer) for way in ways for each in (way, *way.parents))
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """By what it is, since a file system may have several names for it: upper case, a bind mount."""
+    """Compare by inode: a file system may have several names for one folder, like upper case or a bind mount."""
     try:
         return one.samefile(other)
     except OSError:
@@ -162,10 +162,10 @@ def _is_same(one: Path, other: Path) -> bool:
 _PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token", "client_secret"})
 _SHOWN = 60
 _CLIENTS_SECTIONS = frozenset({"mcpServers", "servers", "mcp_servers"})
-"""Under which MCP clients list their servers: Claude and Cursor, VS Code, Codex."""
+"""The keys under which MCP clients list their servers: Claude and Cursor, VS Code, Codex."""
 
 _IMPORT = (
-    "Upstreams stand under `upstreams`; `mcp-code-portal import` takes over the servers of Claude, Cursor, VS Code, "
+    "List upstreams under `upstreams`. `mcp-code-portal import` imports the servers of Claude, Cursor, VS Code, "
     "Codex and others."
 )
 _WANTED = {
@@ -176,7 +176,7 @@ _WANTED = {
 
 
 def _problem(error: ErrorDetails, places: Mapping[KeyPath, Place], filled: Set[KeyPath]) -> Problem:
-    """A validation error as a problem: `places` is where things stand, `filled` what holds environment."""
+    """Turn a validation error into a problem; `filled` are the paths with a value from the environment."""
     path = tuple(part for part in error["loc"] if not str(part).startswith(TAG))
     kind, hint = error["type"], error["ctx"]["hint"]
     # Pydantic marks an error in a key at the end of the location.
@@ -201,7 +201,7 @@ def _problem(error: ErrorDetails, places: Mapping[KeyPath, Place], filled: Set[K
 
 
 def _label(path: KeyPath) -> str:
-    """What to call the thing at a path: its key, or `item 2 of args`."""
+    """The name of a value: its key, or `item 2 of args`."""
     if not path:
         return "the manifest"
     if isinstance(path[-1], int):
@@ -215,27 +215,27 @@ def _shown(path: KeyPath, value: Json) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "a mapping"
     if not _PRIVATE.isdisjoint(path):
-        return "no text" if not isinstance(value, str) else "a text"
+        return "not a string" if not isinstance(value, str) else "a string"
     return str(value).lower() if isinstance(value, bool) else _cut(value)
 
 
 def _cut(value: str | int | float) -> str:
-    """As Python writes it, which escapes what a terminal would obey."""
+    """The `repr`, which escapes control sequences of a terminal, cut to `_SHOWN` characters."""
     text = repr(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 MAX_DEPTH = 32
-"""Levels of nesting. A manifest needs six."""
+"""Nesting levels. A manifest needs six."""
 
 
 def _compose(text: str) -> yaml.Node | None:
-    """The only document of a text. Tags mean nothing.
+    """Parse the only document of a text, ignoring tags.
 
     Raises:
-        ManifestError: It is not YAML, is two documents, is nested too deep, or has an alias without anchor.
+        ManifestError: It is not YAML, has several documents, is nested too deeply, or has an alias without anchor.
     """
-    # libyaml reads a manifest of 900 upstreams in 4 ms, its Python twin in 70; not every platform has it.
+    # libyaml reads a manifest of 900 upstreams in 4 ms, pure Python in 70 ms; not every platform has libyaml.
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     depth = 0
     try:
@@ -255,14 +255,14 @@ def _position(node: yaml.Event | yaml.Node) -> tuple[int, int]:
 
 
 def _too_much(node: yaml.Event | yaml.Node) -> ManifestError:
-    told = (
-        f"nested deeper than {MAX_DEPTH} levels, or more than {MAX_NODES} values, counting each alias as such"
+    message = (
+        f"nested deeper than {MAX_DEPTH} levels, or more than {MAX_NODES} values (with every alias expanded)"
     )
-    return ManifestError([Problem(told, *_position(node))])
+    return ManifestError([Problem(message, *_position(node))])
 
 
 def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
-    """The parser's complaint, without the snippet that PyYAML would add: a manifest may hold secrets."""
+    """The parser's message, without PyYAML's snippet of the file, which may contain secrets."""
     if foreign := yaml.reader.Reader.NON_PRINTABLE.search(text):
         before = text[: foreign.start()]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
@@ -277,7 +277,7 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
     elif line_text[: mark.column].endswith("$"):
         hint = 'Inside { } and [ ] a reference needs quotes: "${NAME}".'
     else:
-        hint = "Look at the indentation, quotes and brackets just before it; YAML allows no tabs."
+        hint = "Check the indentation, quotes and brackets just before it. YAML allows no tabs."
     return Problem(message, mark.line + 1, mark.column + 1, hint)
 
 
@@ -295,15 +295,15 @@ _WORDS: dict[str, Json] = {
 
 @dataclass
 class YamlSource:
-    """`data` is None, bool, int, float, str, or lists and dicts of them; `places` has each node of it."""
+    """`data` is None, bool, int, float, str, or lists and dicts of them; `places` has every node."""
 
     data: Json = None
     places: dict[KeyPath, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    """What leaves the rest readable."""
+    """Problems that do not prevent reading the rest."""
 
     def read(self, node: yaml.Node, path: KeyPath, key: yaml.Node) -> Json:
-        """What a node stands for; its place, and that of each in it, is noted."""
+        """The value of a node. Records the place of every node in it."""
         if len(path) > MAX_DEPTH or len(self.places) >= MAX_NODES:
             raise _too_much(node)
         self.places[path] = Place(*_position(key), *_position(node))
@@ -331,7 +331,7 @@ def read_yaml(text: str) -> YamlSource:
     """Read a text of at most one YAML document.
 
     Raises:
-        ManifestError: It is not YAML, or beyond the bounds; there is nothing else to say about it then.
+        ManifestError: It is not YAML or exceeds a limit. No other problem is reported then.
     """
     source, root = YamlSource(), _compose(text)
     if root is not None:
@@ -340,7 +340,7 @@ def read_yaml(text: str) -> YamlSource:
 
 
 def _scalar_value(node: yaml.ScalarNode) -> Json:
-    """What a scalar stands for in YAML 1.2's core schema; a number too long for any limit stays a string."""
+    """The value of a scalar in YAML 1.2's core schema. An overlong number stays a string."""
     text = str(node.value)
     if node.style:  # quoted, or a block
         return text

@@ -1,4 +1,4 @@
-"""A loaded manifest: what it says, where it says it, and its rules about tools, compiled for quick answers."""
+"""A loaded manifest: its settings, their places in the file, and its compiled rules about tools."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,8 +33,8 @@ from manifests.references import Template
 class Manifest:
     """What the operator wrote, with defaults for the rest.
 
-    `folder` is what relative paths in it are relative to; `path` is None when there is no file. With a `profile` it
-    says what is left for callers bound to that; see `narrowed`.
+    Relative paths are relative to `folder`; `path` is None without a file. With a `profile` it has the capabilities
+    of that profile's callers; see `narrowed`.
     """
 
     portal: PortalManifest
@@ -46,16 +46,16 @@ class Manifest:
     """The accepted definitions of tools; without a lockfile every definition is accepted."""
 
     templates: Mapping[KeyPath, Template] = field(default_factory=dict, repr=False)
-    """The strings that hold a secret from a command or the keyring, as they were written."""
+    """The strings with a secret from a command or the keyring, unresolved."""
     hidden: frozenset[str] = field(default=frozenset(), repr=False)
-    """The secrets that references stood for: to be masked wherever they turn up."""
+    """The resolved secrets, which are masked everywhere."""
     credentials: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)
-    """Those of them that each upstream has."""
+    """The resolved secrets of each upstream."""
     written: Mapping[str, Json] = field(default_factory=dict, repr=False)
-    """The sections of `upstreams` as they were written, references as such."""
+    """The sections of `upstreams` as written, with unresolved references."""
 
     def where(self, *keys: str | int) -> str:
-        """`portal.yaml:14:5`, where a key stands, or `capabilities.limits.tool_calls (default)`."""
+        """The place of a key: `portal.yaml:14:5`, or `capabilities.limits.tool_calls (default)`."""
         place = self.places.get(keys)
         if place and self.path:
             return f"{self.path.name}:{place.line}:{place.column}"
@@ -63,17 +63,17 @@ class Manifest:
 
     @cached_property
     def namespaces(self) -> Mapping[str, str]:
-        """The namespace of each upstream, by its name in the manifest."""
+        """Namespaces by the upstream's name in the manifest."""
         return {upstream: namespace_of(upstream) for upstream in self.portal.upstreams}
 
     @cached_property
     def rules(self) -> "Rules":
-        """What it says of tools and flows, compiled; `manifests.decision` asks it."""
+        """The compiled rules about tools and flows, for `manifests.decision`."""
         return Rules(self.portal, self.namespaces, self.profile)
 
 
 def narrowed(manifest: Manifest, profile: str) -> Manifest:
-    """What is left of a manifest under one of its profiles. `where` names the profile's place for what it changes."""
+    """The manifest narrowed by one of its profiles. `where` gives the profile's place for what it changes."""
     own = manifest.portal.profiles[profile]
     capabilities = _capabilities(manifest.portal.capabilities, own)
     portal = manifest.portal.model_copy(update={"capabilities": capabilities})
@@ -86,50 +86,52 @@ def narrowed(manifest: Manifest, profile: str) -> Manifest:
     return replace(manifest, portal=portal, places=places, profile=profile)
 
 
-def slips(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    """Profiles that would widen, and names of profiles, upstreams and variables that are nobody's."""
+def validation_problems(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
+    """Problems between sections: profiles that would widen capabilities, unknown and colliding names."""
     sections = [("capabilities",), *(("profiles", name) for name in portal.profiles)]
-    found = [_profile_slips(portal, name) for name in portal.profiles]
-    found += [_flow_slips(portal, keys) for keys in sections]
-    for keys, message, hint in dict.fromkeys(chain(_name_slips(portal), *found, _token_slips(portal))):
+    found = [_profile_problems(portal, name) for name in portal.profiles]
+    found += [_flow_problems(portal, keys) for keys in sections]
+    for keys, message, hint in dict.fromkeys(
+        chain(_namespace_collisions(portal), *found, _token_problems(portal))
+    ):
         yield problem_at(places, keys, message, hint)
 
 
-_Slip: TypeAlias = tuple[KeyPath, str, str]
-"""Where it is, what it is, and what to write."""
+_Finding: TypeAlias = tuple[KeyPath, str, str]
+"""Keys, message and hint."""
 
 
-def _name_slips(portal: PortalManifest) -> Iterator[_Slip]:
+def _namespace_collisions(portal: PortalManifest) -> Iterator[_Finding]:
     first: dict[str, str] = {}
     for name in portal.upstreams:
         namespace = namespace_of(name)
         if (other := first.setdefault(namespace, name)) != name:
-            told = f"the upstreams {other!r} and {name!r} both give the namespace {namespace}"
-            yield ("upstreams", name), told, "Rename one of them."
+            message = f"the upstreams {other!r} and {name!r} have the same namespace {namespace}"
+            yield ("upstreams", name), message, "Rename one of them."
 
 
-def _profile_slips(portal: PortalManifest, name: str) -> Iterator[_Slip]:
+def _profile_problems(portal: PortalManifest, name: str) -> Iterator[_Finding]:
     base, profile = portal.capabilities, portal.profiles[name]
     for limit in profile.limits.model_fields_set:
         own, most = getattr(profile.limits, limit), getattr(base.limits, limit)
         if own > most:
-            told = f"{limit} is {own:g}, more than capabilities.limits has: {most:g}; a profile only narrows"
-            yield ("profiles", name, "limits", limit), told, "Lower it, or raise the other."
+            message = f"{limit} is {own:g}, above the {most:g} of capabilities.limits; a profile only narrows"
+            yield ("profiles", name, "limits", limit), message, "Lower it, or raise capabilities.limits."
     for index, variable in enumerate(profile.environment or ()):
         if variable not in base.environment:
-            told = f"{variable} is not in capabilities.environment; a profile only narrows"
-            yield ("profiles", name, "environment", index), told, _near(variable, base.environment)
+            message = f"{variable} is not in capabilities.environment; a profile only narrows"
+            yield ("profiles", name, "environment", index), message, _near(variable, base.environment)
     for index, host in enumerate(profile.network or ()):
         granted = () if base.network is None else (*base.network.allow, *base.network.private)
         if not _is_covered(host, granted):
-            told = f"{host} is not among the hosts of capabilities.network; a profile only narrows"
-            yield ("profiles", name, "network", index), told, ""
+            message = f"{host} is not in capabilities.network; a profile only narrows"
+            yield ("profiles", name, "network", index), message, ""
     if profile.files == "read" and base.files is not None and base.files.share in ("session", "run"):
-        told = f"files are shared by {base.files.share}: there is nothing to read for who may not write"
-        yield ("profiles", name, "files"), told, "Write none."
+        message = f"read-only access is useless here: {base.files.share} folders start empty"
+        yield ("profiles", name, "files"), message, "Write `files: none`."
 
 
-def _flow_slips(portal: PortalManifest, keys: KeyPath) -> Iterator[_Slip]:
+def _flow_problems(portal: PortalManifest, keys: KeyPath) -> Iterator[_Finding]:
     section = portal.capabilities if len(keys) == 1 else portal.profiles[str(keys[1])]
     known = [*portal.upstreams, NETWORK, ANY]
     for index, rule in enumerate(section.flows):
@@ -139,18 +141,18 @@ def _flow_slips(portal: PortalManifest, keys: KeyPath) -> Iterator[_Slip]:
                     path = (*keys, "flows", index, end)
                     yield path, f"there is no upstream {name!r}", _near(name, known)
     if section.flows and NETWORK in portal.upstreams:
-        told = f"no upstream may be called {NETWORK} where there are flows: to them that is portal.fetch"
-        yield ("upstreams", NETWORK), told, "Give it another name."
+        message = f"{NETWORK} is reserved when flows are set: it means portal.fetch"
+        yield ("upstreams", NETWORK), message, "Rename the upstream."
 
 
-def _token_slips(portal: PortalManifest) -> Iterator[_Slip]:
+def _token_problems(portal: PortalManifest) -> Iterator[_Finding]:
     known = {portal.server.token.get_secret_value()} if portal.server.token else set()
     files = portal.capabilities.files
     for index, token in enumerate(portal.server.tokens):
         keys = ("server", "tokens", index)
         if token.token.get_secret_value() in known:
-            hint = "Whoever sends it could not be told apart. Give each its own."
-            yield (*keys, "token"), "is a token that is here already", hint
+            hint = "Callers with the same token cannot be distinguished. Use a different one."
+            yield (*keys, "token"), "the token repeats another one", hint
         known.add(token.token.get_secret_value())
         profile = None if token.profile is None else portal.profiles.get(token.profile)
         if token.profile is not None and profile is None:
@@ -158,8 +160,8 @@ def _token_slips(portal: PortalManifest) -> Iterator[_Slip]:
             yield (*keys, "profile"), f"there is no profile {token.profile!r}", hint
         is_shared = files is not None and files.share == "tenant"
         if token.tenant is None and is_shared and not (profile and profile.files == "none"):
-            told = "is of no tenant, and files are shared by tenant (capabilities.files)"
-            yield keys, told, "Say whose it is with tenant: NAME."
+            message = "the token has no tenant, but capabilities.files shares files by tenant"
+            yield keys, message, "Set `tenant: NAME`."
 
 
 def _capabilities(base: Capabilities, profile: Profile) -> Capabilities:
@@ -188,7 +190,7 @@ def _is_covered(host: str, by: Sequence[str]) -> bool:
 
 def _near(name: str, known: Mapping[str, object] | list[str]) -> str:
     near = get_close_matches(name, known, n=1)
-    return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known) or 'none'}."
+    return f"Did you mean {near[0]}?" if near else f"Known names: {', '.join(known) or 'none'}."
 
 
 _SET = re.compile(r"\[!?\]?[^\]]*\]")
@@ -196,7 +198,7 @@ _SET = re.compile(r"\[!?\]?[^\]]*\]")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """One item of an `allow` or `deny` list. `keys` are those under which the manifest has it."""
+    """One item of an `allow` or `deny` list. `keys` are its path in the manifest."""
 
     glob: Glob
     annotation: Annotation | None
@@ -216,15 +218,13 @@ class Rule:
 
     @property
     def is_naming(self) -> bool:
-        """Whether it speaks of the tools that it matches, and not merely of all: by a letter or digit outside of
-        wildcards, or by asking for destructive ones.
-        """
+        """Whether it names its tools: by a letter or digit outside of wildcards, or by `annotation: destructive`."""
         literal = _SET.sub("", self.glob.pattern)
         return self.annotation == "destructive" or any(map(str.isalnum, literal))
 
     @property
     def written(self) -> str:
-        """As it may stand in the file, without its conditions."""
+        """The rule as YAML, without its conditions."""
         if self.annotation is None:
             return f'"{self.glob.pattern}"'
         tool = "" if self.glob.pattern == "*" else f'tool: "{self.glob.pattern}", '
@@ -235,11 +235,11 @@ class Rule:
         return self.annotation is None and self.glob.means_fetch
 
     def fits(self, names: Sequence[str], hints: Hints) -> bool:
-        """Whether it means the tool that is called so and declares this."""
+        """Whether it matches a tool with these names and hints."""
         return (self.annotation is None or hints.has(self.annotation)) and self.glob.fits(names)
 
     def restricts(self, names: ToolNames, hints: Hints) -> bool:
-        """Whether it means a tool as what restricts does."""
+        """Whether it matches a tool as a restriction."""
         return (self.annotation is None or hints.has(self.annotation)) and self.glob.restricts(names)
 
     def __str__(self) -> str:
@@ -250,7 +250,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How often tools may be called: `calls` in one run, `per_minute` by all of a portal; None is without limit."""
+    """How often tools may be called: `calls` per run, `per_minute` by all runs of a portal; None means no limit."""
 
     glob: Glob
     calls: int | None
@@ -278,14 +278,13 @@ class ToolSection:
     def conditions(
         self, names: ToolNames, hints: Hints, allowing: Sequence[Rule]
     ) -> Iterator[tuple[Rule, ...]]:
-        """The groups of rules that put a tool under a condition: one rule of each group must be met.
+        """The groups of conditional rules for a tool: the arguments must satisfy one rule of each group.
 
-        `allowing` are those that allow it now. The rules that mean the tool by one name of its function are one group.
-        One for another name is no way around them: what an upstream gains by giving the name to another tool would be
-        just that.
+        `allowing` are the rules that allow it now. Rules that match the same name of the function form a group. A rule
+        for another name cannot replace them: otherwise an upstream could escape a condition by renaming tools.
         """
         rules = [rule for rule in self.allow if rule.condition]
-        called = [names.now, names.plain]
+        called = [names.current, names.default]
         if any(rule.glob.spells(names) for rule in rules):
             called.append(names.suffixed)
         found = (tuple(rule for rule in rules if rule.fits(each, hints)) for each in called)
@@ -294,7 +293,7 @@ class ToolSection:
 
 
 class Rules:
-    """Every `tools` section that binds a caller, and the names that its patterns may call a tool."""
+    """All `tools` sections and flows that bind a caller."""
 
     def __init__(
         self, portal: PortalManifest, namespaces: Mapping[str, str], profile: str | None = None
@@ -305,7 +304,7 @@ class Rules:
         if profile is not None:
             bound.append((portal.profiles[profile], ("profiles", profile)))
         self.of_portal = [ToolSection(each.tools, *keys) for each, keys in bound]
-        """Those that mean what is no upstream's, too."""
+        """The sections that also cover `portal.fetch` and the methods of resources and prompts."""
         self.flows: list[tuple[FlowRule, KeyPath]] = [
             (rule, (*keys, "flows", index)) for each, keys in bound for index, rule in enumerate(each.flows)
         ]
@@ -321,20 +320,20 @@ class Rules:
         yield from (*self.of_portal, *self.upstreams.values())
 
     def sections(self, upstream: str) -> list[ToolSection]:
-        """Those that a tool of an upstream must pass."""
+        """The sections that a tool of an upstream must pass."""
         return [self.of_portal[0], self.upstreams[upstream], *self.of_portal[1:]]
 
     def names(self, upstream: str, tool: str, function: str) -> ToolNames:
-        """What a pattern may call a tool."""
+        """The names by which a pattern may match a tool."""
         return ToolNames(upstream, self._namespaces[upstream], tool, function)
 
     def allowing(self, section: ToolSection, names: ToolNames, hints: Hints) -> list[Rule]:
         """The section's rules that allow a tool.
 
-        Upstreams choose the names of their tools. One that calls its tool `files.read` must not be let in by
-        an `allow` for `files.*`, which speaks of the upstream `files`.
+        Upstreams choose the names of their tools. An `allow` for `files.*` means the upstream `files`, and must not
+        match a tool named `files.read` of another upstream.
         """
-        own = [name for name in names.granting if self.owner(name) in (None, names.upstream)]
+        own = [name for name in names.allow_names if self.owner(name) in (None, names.upstream)]
         return [rule for rule in section.allow if rule.fits(own, hints)]
 
     def counts(self, budget: Budget, names: ToolNames) -> bool:
@@ -343,14 +342,14 @@ class Rules:
         return is_own and budget.glob.restricts(names)
 
     def flow_against(self, sources: Collection[str], destination: str) -> tuple[KeyPath, str] | None:
-        """The first rule against a call there after calls to `sources`, and the first of these that it means."""
+        """The first rule that forbids a call to `destination` after calls to `sources`, and the source it names."""
         for rule, keys in self.flows:
             if meant := [source for source in sources if rule.forbids(source, destination)]:
                 return keys, min(meant)
         return None
 
     def owner(self, name: str) -> str | None:
-        """The upstream whose name or namespace a dotted name begins with; the longest one, if several do."""
+        """The upstream whose name or namespace is the longest prefix of a dotted name."""
         while (end := name.rfind(".")) > 0:
             name = name[:end]
             if owner := self._owners.get(name):

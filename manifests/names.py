@@ -1,13 +1,12 @@
-"""Python names for upstreams, tools and properties, and what a pattern may call a tool.
+"""Python names for upstreams, tools and properties, and the names by which a pattern matches a tool.
 
-Reserved words are those of CPython 3.14, on which scripts run, whatever Python the portal runs on: what 3.12 to 3.14
-added and removed is written out.
+Reserved words are those of CPython 3.14, on which scripts run. The portal may run on an older Python, so the changes
+from 3.12 to 3.14 are listed here.
 
-A function's name depends on what else the upstream lists: `delete-repo` is `delete_repo` until there is a tool that is
-called just that, and `delete_repo_c449` from then on. So an upstream could take a name, and with it the rule that was
-written for it, from one tool by adding another. What grants is therefore compared with the names of the moment, and
-what restricts with the plain one, too, whoever has it. `delete_repo_*` was written for other tools: the suffix that the
-function could get counts only where the pattern spells it.
+A function's name depends on the upstream's other tools: `delete-repo` is `delete_repo`, but `delete_repo_c449` once a
+tool named `delete_repo` exists. So an upstream could escape a rule by adding a tool. Therefore `allow` rules match the
+current names, while `deny` rules also match the default name. The suffix that a function could get counts only if
+the pattern contains it: `delete_repo_*` was written for other tools.
 """
 
 import builtins
@@ -35,7 +34,7 @@ _REMOVED = _words(
     ossaudiodev pipes smtpd sndhdr spwd sunau telnetlib uu xdrlib
     """
 )
-"""Modules of Python 3.11 that 3.14 has no longer."""
+"""Modules of Python 3.11 that 3.14 lacks."""
 
 STANDARD_LIBRARY = frozenset(
     {name for name in sys.stdlib_module_names if not name.startswith("_")} - _REMOVED
@@ -47,13 +46,13 @@ BUILTINS = frozenset(
 )
 
 PORTAL_MODULES = frozenset({"tools", "portal"})
-"""What scripts import from us: `from tools import github`, `import portal`."""
+"""Modules that the portal provides: `from tools import github`, `import portal`."""
 
 PACKAGES = _words("dateutil jinja2 jmespath markupsafe more_itertools tabulate tzdata yaml")
-"""What scripts import from the packages that every sandbox has."""
+"""Import names of the packages in every sandbox."""
 
 NAMESPACES = STANDARD_LIBRARY | BUILTINS | PORTAL_MODULES | PACKAGES
-"""What no upstream's namespace may be, beside a keyword."""
+"""Names that are reserved, besides keywords: no namespace may be one of them."""
 
 
 LONGEST_NAME = 200
@@ -77,24 +76,23 @@ def identifier(text: str) -> str:
 
 
 def namespace_of(upstream: str) -> str:
-    """An upstream's namespace: its identifier, kept apart from modules and builtins: `time` -> `time_`."""
+    """An upstream's namespace: its identifier, with `_` if it is reserved: `time` -> `time_`."""
     name = identifier(upstream)
     return f"{name}_" if name in NAMESPACES else name
 
 
 def function_names(tools: Sequence[str]) -> dict[str, str]:
-    """A Python name of its own for each tool of one upstream, or property of a tool, whatever their order.
+    """A unique Python name for each tool of an upstream, or property of a tool, independent of their order.
 
-    On a collision the tool whose name needed no change keeps it; the others get `_` and the first four hex
-    digits of their own name's SHA-256, or as many more as it takes to be alone. So a name changes when tools
-    are added only if a newcomer would get the very same one.
+    On a collision the tool whose name needed no change keeps it. The others get `_` and the first four hex digits of
+    their name's SHA-256, or more until they are unique. So adding a tool changes a name only on a collision.
     """
     names = {tool: identifier(tool) for tool in dict.fromkeys(tools)}
     shared = Counter(names.values())
     colliding = {tool: name for tool, name in names.items() if shared[name] > 1 and tool != name}
     length = _DIGITS
-    # Suffixes of different lengths never meet: the `_` before them stands at different places. And since every name
-    # that meets another one goes on to the next length, the order does not matter. Upstreams could occupy any length.
+    # Suffixes of different lengths cannot collide: their `_` is at different places. All colliding names get the next
+    # length, so the order does not matter. An upstream could occupy any length.
     while colliding:
         longer = {tool: f"{name}_{_digest(tool, length)}" for tool, name in colliding.items()}
         seen = Counter(longer.values())
@@ -106,7 +104,7 @@ def function_names(tools: Sequence[str]) -> dict[str, str]:
 
 
 def _digest(text: str, length: int = _DIGITS) -> str:
-    """The first hex digits of the text's SHA-256; beyond its 64, they come again."""
+    """The first hex digits of the text's SHA-256, repeated beyond its 64."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return (digest * (length // len(digest) + 1))[:length]
 
@@ -117,7 +115,7 @@ Names: TypeAlias = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class ToolNames:
-    """The names of one tool. `function` is that of the moment, without the `namespace`."""
+    """The names of one tool. `function` is the current one, without the `namespace`."""
 
     upstream: str
     namespace: str
@@ -125,41 +123,43 @@ class ToolNames:
     function: str
 
     @cached_property
-    def now(self) -> Names:
-        """What a rule that grants is compared with."""
+    def current(self) -> Names:
+        """The names that an `allow` rule is compared with."""
         return self._with(self.function)
 
     @cached_property
-    def plain(self) -> Names:
-        """The same with the name that the function has beside tools that do not take it."""
-        plain = self.function if self._is_method else identifier(self.tool)
-        return self.now if plain == self.function else self._with(plain)
+    def default(self) -> Names:
+        """The same, with the name that the function has if no other tool takes it."""
+        default = self.function if self._is_method else identifier(self.tool)
+        return self.current if default == self.function else self._with(default)
 
     @cached_property
-    def lasting(self) -> Sequence[str]:
-        """What a rule that restricts is compared with: both."""
-        return self.now if self.plain is self.now else [*dict.fromkeys((*self.now, *self.plain))]
+    def deny_names(self) -> Sequence[str]:
+        """The names that a restriction is compared with: current and default."""
+        return (
+            self.current if self.default is self.current else [*dict.fromkeys((*self.current, *self.default))]
+        )
 
     @property
-    def granting(self) -> Sequence[str]:
-        """Those under which a rule may grant it: rules for `resources/read` and `prompts/*` were written for the
-        methods, whatever an upstream calls its tools.
+    def allow_names(self) -> Sequence[str]:
+        """The names under which a rule may grant it. An `allow` for `resources/read` or `prompts/*` means the method,
+        not a tool that an upstream names so.
         """
-        return self.now[1::2] if is_named_as_method(self.tool) and not self._is_method else self.now
+        return self.current[1::2] if is_named_as_method(self.tool) and not self._is_method else self.current
 
     @cached_property
     def suffix(self) -> str:
-        """What the function's name ends in where another tool takes the plain one; "" if none can."""
-        return "" if self._is_method or self.plain[1] == self.tool else f"_{_digest(self.tool)}"
+        """The suffix of the function's name if another tool takes the default name; "" if none can."""
+        return "" if self._is_method or self.default[1] == self.tool else f"_{_digest(self.tool)}"
 
     @cached_property
     def suffixed(self) -> Names:
-        """The names with that end."""
-        return self._with(self.plain[1] + self.suffix)
+        """The names with that suffix."""
+        return self._with(self.default[1] + self.suffix)
 
     @property
     def _is_method(self) -> bool:
-        """One like `resources/read` is no tool, and has its own name for ever."""
+        """Whether it is a method like `resources/read`, whose name never changes."""
         return not self.function.isidentifier()
 
     def _with(self, function: str) -> Names:
@@ -167,7 +167,7 @@ class ToolNames:
 
 
 def is_named_as_method(tool: str) -> bool:
-    """Whether a tool's own name may be taken for a method's."""
+    """Whether a tool's own name could be mistaken for a method's."""
     return "resources/" in tool or "prompts/" in tool
 
 
@@ -184,18 +184,18 @@ class Glob:
         return cls(pattern, re.compile(translate(pattern)).match)
 
     def fits(self, names: Iterable[str]) -> bool:
-        """Whether it means the tool that is called so."""
+        """Whether it matches one of the names."""
         return any(map(self.match, names))
 
     @property
     def means_fetch(self) -> bool:
-        """Whether it speaks of `portal.fetch`: by the portal's name, because `*` is of tools alone."""
+        """Whether it matches `portal.fetch`: only with the prefix `portal.`, because `*` means tools."""
         return self.pattern.startswith("portal.") and self.fits(("portal.fetch",))
 
     def spells(self, names: ToolNames) -> bool:
-        """Whether it has the suffix in it that the tool's function could get."""
+        """Whether it contains the suffix that the tool's function could get."""
         return bool(names.suffix) and names.suffix in self.pattern
 
     def restricts(self, names: ToolNames) -> bool:
-        """Whether it means a tool as what restricts does."""
-        return self.fits(names.lasting) or (self.spells(names) and self.fits(names.suffixed))
+        """Whether it matches a tool as a restriction."""
+        return self.fits(names.deny_names) or (self.spells(names) and self.fits(names.suffixed))

@@ -1,5 +1,5 @@
-"""Where the portal keeps what it makes for itself, how it reads and writes files, and portal.lock: what each
-tool, and the instructions of each upstream, were when the operator accepted them.
+"""The portal's cache and state folders, safe reading and writing of files, and portal.lock: the accepted definitions
+of tools and instructions of upstreams.
 """
 
 import hashlib
@@ -22,20 +22,20 @@ _NAME = "mcp-code-portal"
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """For what can be made again: in $XDG_CACHE_HOME, or where the system has such things."""
+    """The folder for data that can be recreated: in $XDG_CACHE_HOME, or the system's default."""
     return _folder(environ, "XDG_CACHE_HOME", ".cache", "Library/Caches")
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """For what was learnt and would be missed: in $XDG_STATE_HOME, or where the system has such things."""
+    """The folder for data that cannot be recreated: in $XDG_STATE_HOME, or the system's default."""
     return _folder(environ, "XDG_STATE_HOME", ".local/state", "Library/Application Support")
 
 
 def _folder(environ: Mapping[str, str], variable: str, usual: str, on_mac: str) -> Path:
-    """A relative path in the variable is ignored, as the XDG Base Directory Specification says."""
+    """Ignores a relative path in the variable, as the XDG Base Directory Specification requires."""
     try:
         home = Path(environ.get("HOME") or "~").expanduser()
-    except RuntimeError:  # in a container the user may have none; nothing is kept then
+    except RuntimeError:  # in a container the user may have no home; then nothing is stored
         home = Path("/")
     if sys.platform == "darwin":
         return home / on_mac / _NAME
@@ -44,7 +44,7 @@ def _folder(environ: Mapping[str, str], variable: str, usual: str, on_mac: str) 
 
 
 def is_private(folder: Path) -> bool:
-    """Whether nobody but this user can put anything there."""
+    """Whether only this user can write to the folder."""
     try:
         status = folder.stat()
     except OSError:
@@ -54,21 +54,21 @@ def is_private(folder: Path) -> bool:
 
 PRIVATE: Final = 0o600
 ORDINARY: Final = 0o666
-"""For whom the user's own file mask allows."""
+"""The mode of an ordinary file, before the umask."""
 
 UNFINISHED: Final = ".new-"
-"""How the name of a file begins that a process which died may have left behind."""
+"""Prefix of temporary files. A process that was killed may leave one behind."""
 
 
 def read_capped(path: Path, max_bytes: int) -> tuple[bytes, int]:
-    """What a file holds, and its mode.
+    """The content of a file, and its mode.
 
     Raises:
-        ManifestError: It cannot be read, is no file, or larger.
-        FileNotFoundError: There is none.
+        ManifestError: It cannot be read, is not a regular file, or is larger than `max_bytes`.
+        FileNotFoundError: It does not exist.
     """
     try:
-        # Whoever opened a pipe in its place would wait for a writer that never comes.
+        # O_NONBLOCK: opening a pipe would otherwise wait for a writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read(max_bytes + 1) if stat.S_ISREG(mode) else None
@@ -77,22 +77,18 @@ def read_capped(path: Path, max_bytes: int) -> tuple[bytes, int]:
     except OSError as error:
         raise ManifestError([Problem(unreadable(error, path))], path.name) from None
     if content is None or len(content) > max_bytes:
-        told = "is no file" if content is None else f"larger than {max_bytes} bytes"
-        raise ManifestError([Problem(told)], path.name)
+        message = "is not a regular file" if content is None else f"is larger than {max_bytes} bytes"
+        raise ManifestError([Problem(message)], path.name)
     return content, mode
 
 
 def unreadable(error: OSError, path: Path) -> str:
-    """With the whole path: a client that starts the portal may have another folder and other variables in mind."""
+    """The message for a file that cannot be read. It has the absolute path: the client may use another folder."""
     return f"cannot be read: {error.strerror or 'unknown reason'}: {path.absolute()}"
 
 
 def utf8(content: bytes, file: str) -> str:
-    """Content as text.
-
-    Raises:
-        ManifestError: It is none.
-    """
+    """Decode a file's content. Raises ManifestError if it is not UTF-8."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -110,12 +106,12 @@ def write_whole(
     prepare: Callable[[int], None] | None = None,
     is_lasting: bool = True,
 ) -> None:
-    """Replace the file at once. `prepare` gets the descriptor of the new file before that is to be seen.
+    """Replace the file atomically. `prepare` gets the descriptor of the new file before it becomes visible.
 
-    It waits until the disk has it all, unless it is not `is_lasting`, because it can be made again.
+    With `is_lasting` it waits for the disk; data that can be recreated does without.
 
     Raises:
-        OSError: It cannot be written; what was there before still is.
+        OSError: It cannot be written; the old file is unchanged.
     """
     new = path.with_name(f"{UNFINISHED}{uuid4().hex}")
     try:
@@ -135,10 +131,10 @@ def write_whole(
 
 @dataclass(frozen=True)
 class Pin:
-    """`tool` is the tool's own name, None for the upstream's instructions, whose text is the `description` then.
+    """The accepted definition of a tool, or of an upstream's instructions.
 
-    `definition` is the rest of what a tool says of itself, as it was sent: title, inputSchema, outputSchema,
-    annotations and inputExamples.
+    `tool` is the tool's own name. For instructions it is None, and `description` is their text. `definition` has the
+    tool's other fields as the upstream sent them: title, inputSchema, outputSchema, annotations and inputExamples.
     """
 
     upstream: str
@@ -153,7 +149,7 @@ class Pin:
 
     @cached_property
     def digest(self) -> str | None:
-        """The hash of everything in it; None if it cannot be written, because it nests too deep."""
+        """The hash of the whole pin; None if it nests too deeply to be serialized."""
         whole = {"upstream": self.upstream, "tool": self.tool, "description": self.description}
         try:
             return hashlib.sha256(_canonical({**whole, "definition": self.definition}).encode()).hexdigest()
@@ -162,9 +158,9 @@ class Pin:
 
     @property
     def line(self) -> str | None:
-        """How it stands in the lockfile; None if it cannot be written.
+        """The pin's line in the lockfile; None if it cannot be serialized.
 
-        ASCII, so that nothing in it is hidden from whoever reads a difference, and always the same for the same pin.
+        ASCII, so that a diff hides nothing. The same pin always has the same line.
         """
         if self.digest is None:
             return None
@@ -190,13 +186,13 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 _VERSION: Final = b"# mcp-code-portal lock 1:"
 _KEYS: Final = ["upstream", "tool", "sha256", "description", "definition"]
 _AGAIN: Final = (
-    "Run `mcp-code-portal lock --diff` once the line is as it was, or delete the file and lock anew."
+    "Restore the line and run `mcp-code-portal lock --diff`, or delete the file and run `lock` again."
 )
 
 
 @dataclass(frozen=True)
 class Lock:
-    """The accepted pins by upstream and tool (None: its instructions), and the lines on which they stand."""
+    """The accepted pins by upstream and tool (None: its instructions), and their line numbers."""
 
     file: str
     pins: Mapping[tuple[str, str | None], Pin]
@@ -213,7 +209,7 @@ def lock_path(manifest: Path) -> Path:
 
 
 def read_lock(path: Path) -> Lock | None:
-    """The lock; None if there is no such file.
+    """Read the lock; None if the file does not exist.
 
     Raises:
         ManifestError: It cannot be read or used; it carries every problem found.
@@ -221,46 +217,42 @@ def read_lock(path: Path) -> Lock | None:
     try:
         content, _ = read_capped(path, MAX_BYTES)
     except FileNotFoundError:
-        if path.is_symlink():  # somebody meant a lock to be there
-            raise ManifestError([Problem("is a link to a file that is not there")], path.name) from None
+        if path.is_symlink():  # someone expects a lock here
+            raise ManifestError([Problem("is a link to a missing file")], path.name) from None
         return None
     return _parsed(content, path.name)
 
 
 def lock_text(pins: Iterable[Pin]) -> str:
-    """The lockfile of these pins; those that cannot be written are left out, and so stay quarantined."""
+    """The lockfile with these pins. Pins that cannot be serialized are left out; their tools stay quarantined."""
     ordered = sorted(pins, key=lambda pin: (pin.upstream, pin.tool is not None, pin.tool or ""))
     lines = [HEADER, *(pin.line for pin in ordered if pin.line is not None)]
     return "\n".join(lines) + "\n"
 
 
 def write_lock(path: Path, pins: Iterable[Pin]) -> None:
-    """Put the lock in place at once, so that no reader finds half of it.
-
-    Raises:
-        OSError: It cannot be written; the former one is still there.
-    """
+    """Replace the lock atomically. Raises OSError if it cannot be written; the old one is unchanged."""
     write_whole(path, lock_text(pins).encode("ascii"), mode=ORDINARY)
 
 
 def _parsed(content: bytes, file: str) -> Lock:
     header, *texts = (line.removesuffix(b"\r") for line in content.removesuffix(b"\n").split(b"\n"))
     if not header.startswith(_VERSION):
-        hint = "Use the portal that wrote it, or delete the file and run `mcp-code-portal lock`."
-        raise ManifestError([Problem("is no lockfile of version 1", 1, 1, hint)], file)
+        hint = "Use the portal version that wrote it, or delete the file and run `mcp-code-portal lock`."
+        raise ManifestError([Problem("is not a lockfile of version 1", 1, 1, hint)], file)
     problems: list[Problem] = []
     pins: dict[tuple[str, str | None], Pin] = {}
     lines: dict[tuple[str, str | None], int] = {}
     for number, text in enumerate(texts, 2):
         pin = _pin(text)
         if pin is None:
-            told = "is no line that `mcp-code-portal lock` wrote, or it was changed, or a merge left a conflict here"
-            problems.append(Problem(told, number, 1, _AGAIN))
+            message = "the line is not from `mcp-code-portal lock`, was edited, or is a merge conflict"
+            problems.append(Problem(message, number, 1, _AGAIN))
             continue
         key = pin.upstream, pin.tool
         if key in pins:
-            told = f"{pin.name[:300]!a} stands here a second time, after line {lines[key]}"
-            problems.append(Problem(told, number, 1, "Keep the line that you mean to accept."))
+            message = f"{pin.name[:300]!a} repeats line {lines[key]}"
+            problems.append(Problem(message, number, 1, "Keep the line that you want to accept."))
         pins[key], lines[key] = pin, number
     if problems:
         raise ManifestError(problems, file)
@@ -268,7 +260,7 @@ def _parsed(content: bytes, file: str) -> Lock:
 
 
 def _pin(text: bytes) -> Pin | None:
-    """The pin that a line says; None if it is not as it was written."""
+    """Parse a line; None if it is not exactly what `lock` writes."""
     try:
         data = json.loads(text.decode("ascii"))
     except (ValueError, RecursionError):

@@ -1,13 +1,12 @@
 """References in the strings of a manifest: `${NAME}`, `${NAME:-default}`, `${command:...}`, `${keyring:service/user}`;
 portal.env, which holds variables that the environment lacks; and tokens that should be references.
 
-References are filled in after YAML is read, so that no value can add a key or a line, and once, so that no value is
-read as a reference: what runs is what the operator wrote into the file. The default is taken when the variable is unset
-or empty, as in a shell; without one an empty variable is an empty text and an unset one is an error. `$${` stands for a
-literal `${`; every other `$` is itself.
+References are resolved after parsing the YAML, so that no value can add a key, and only once, so that no value is
+parsed as a reference. The default applies if the variable is unset or empty, as in a shell. Without a default an empty
+variable is an empty string, and an unset one is an error. `$${` is a literal `${`; every other `$` is literal.
 
-portal.env has one `NAME=value` a line; blank lines and lines that begin with `#` say nothing. A value is the rest of
-its line, or stands in double quotes with the escapes of JSON, or in single quotes as it is.
+portal.env has one `NAME=value` per line; blank lines and lines that begin with `#` are ignored. A value is the rest of
+the line, a JSON string in double quotes, or a literal in single quotes.
 """
 
 import json
@@ -25,14 +24,14 @@ from manifests.own_files import read_capped, utf8
 
 @dataclass(frozen=True)
 class SecretReference:
-    """`text` is what stands behind the colon: a command line, or `service/user`."""
+    """A reference to a secret; `text` follows the colon: a command line, or `service/user`."""
 
     kind: Literal["command", "keyring"]
     text: str
 
 
 class SecretError(Exception):
-    """The value cannot be had. The message says why and shows nothing of it; `hint` says what to do."""
+    """The secret cannot be fetched. The message says why and never shows the value; `hint` says what to do."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -42,19 +41,22 @@ class SecretError(Exception):
 FetchSecrets: TypeAlias = Callable[
     [Collection[SecretReference], Path], Mapping[SecretReference, str | SecretError]
 ]
-"""Gets all of these at once; commands run in the folder. It may take as long as its own deadline, and never raises."""
+"""Fetches all references concurrently, running commands in the folder. It has its own deadline and never raises."""
 
 
 def fetch_nothing(
     references: Collection[SecretReference], folder: Path
 ) -> Mapping[SecretReference, str | SecretError]:
-    """Of whoever loads a manifest only to look at it."""
-    return {reference: SecretError(f"no {reference.kind} is asked here") for reference in references}
+    """Resolve no reference: for code that only reads a manifest."""
+    return {
+        reference: SecretError(f"{reference.kind} references are not resolved here")
+        for reference in references
+    }
 
 
 @dataclass(frozen=True)
 class Template:
-    """A string with references to secrets in it; everything else in it was filled in already."""
+    """A string with references to secrets; all other references are resolved."""
 
     parts: tuple[str | SecretReference, ...]
 
@@ -68,7 +70,7 @@ class Template:
 
 @dataclass(frozen=True)
 class VariableReference:
-    """To a variable of the environment, or of portal.env; without a default it has to be there."""
+    """A reference to a variable of the environment or of portal.env; required unless it has a default."""
 
     name: str
     default: str | None = None
@@ -79,7 +81,7 @@ class VariableReference:
 
 @dataclass(frozen=True)
 class FaultyReference:
-    """What looks like one, and is none."""
+    """A malformed reference."""
 
     written: str
 
@@ -95,7 +97,7 @@ _REFERENCE = re.compile(
 
 
 def pieces(text: str) -> Iterator[Piece]:
-    """A string in its order: the references, and what stands between them, with `$${` as the `${` that it means."""
+    """Split a string into references and the text between them, with `$${` as `${`."""
     end = 0
     for match in _REFERENCE.finditer(text):
         yield text[end : match.start()]
@@ -110,16 +112,16 @@ def pieces(text: str) -> Iterator[Piece]:
 
 
 _SECTIONS = (("upstreams",), ("server",))
-"""Where references mean something; those to variables do so in `capabilities.environment`, too, which scripts read.
-What else scripts may do does not depend on the environment."""
+"""Sections that may have references. `capabilities.environment` may have references to variables only, because scripts
+read it. Nothing else of the capabilities depends on the environment."""
 
 NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
-"""Variables that are none, wherever they stand. Neither is one with a default in the manifest: that is a setting."""
+"""Variables that are not secrets. A variable with a default in the manifest is a setting, not a secret either."""
 
 
 @dataclass
 class Interpolation:
-    """Fills in references, noting problems and which values now hold something from the environment."""
+    """Resolves references. Collects problems, and the paths with a value from the environment."""
 
     environ: Mapping[str, str]
     places: Mapping[KeyPath, Place]
@@ -128,16 +130,16 @@ class Interpolation:
     problems: list[Problem] = field(default_factory=list)
     filled: set[KeyPath] = field(default_factory=set)
     templates: dict[KeyPath, Template] = field(default_factory=dict, repr=False)
-    """The strings that hold a secret, to be filled in anew when it has changed."""
+    """The strings with a secret, to be resolved again when it changes."""
     taken: dict[KeyPath, set[str]] = field(default_factory=dict, repr=False)
-    """The secrets that references stood for, by the string that holds them."""
+    """The resolved secrets, by the path of their string."""
     _fetched: Mapping[SecretReference, str | SecretError] = field(default_factory=dict, repr=False)
 
     def manifest(self, data: Json) -> Json:
-        """The same data with references filled in; keys stay as they are."""
+        """The same data with resolved references; keys are unchanged."""
         texts = (text for path, text in _texts(data) if path[:1] in _SECTIONS)
         wanted = {each for text in texts for each in pieces(text) if isinstance(each, SecretReference)}
-        if wanted:  # all at once: each command is run once, and none waits for another
+        if wanted:  # concurrently, and each command once
             self._fetched = self.fetch_secrets(wanted, self.folder)
         return _changed(data, (), self._text)
 
@@ -157,11 +159,11 @@ class Interpolation:
         if isinstance(piece, SecretReference) and path[:1] in _SECTIONS:
             return piece
         if isinstance(piece, SecretReference):
-            message = f"${{{piece.kind}:...}} means nothing here, where every script could read it"
-            self._note(path, message, "It may stand in upstreams and in server.")
+            message = f"${{{piece.kind}:...}} is not allowed here, because every script could read it"
+            self._note(path, message, "Use it under upstreams or server.")
             return ""
         if isinstance(piece, FaultyReference):
-            hint = "Write ${NAME} or ${NAME:-default}; the default holds no $. A literal ${ is written $${."
+            hint = "Write ${NAME} or ${NAME:-default}, without $ in the default. Write a literal ${ as $${."
             self._note(path, f"{piece.written[:60]!r} is not a reference to an environment variable", hint)
             return ""
         value = self.environ.get(piece.name)
@@ -169,7 +171,7 @@ class Interpolation:
         if value and not is_setting and path[:1] in _SECTIONS:
             self.taken.setdefault(path, set()).add(value)
         if value is None and piece.default is None:
-            hint = f"Set it, here or in portal.env, or give a setting a default: ${{{piece.name}:-default}}."
+            hint = f"Set it in the environment or in portal.env. For a setting, write ${{{piece.name}:-default}}."
             self._note(path, f"the environment variable {piece.name} is not set", hint)
         return value or piece.default or ""
 
@@ -186,7 +188,7 @@ class Interpolation:
 
 
 def _changed(value: Json, path: KeyPath, change: Callable[[Json, KeyPath], Json]) -> Json:
-    """The same data with each value in it that is no list or mapping as `change` makes it."""
+    """The same data with `change` applied to each scalar."""
     if isinstance(value, dict):
         return {key: _changed(item, (*path, key), change) for key, item in value.items()}
     if isinstance(value, list):
@@ -195,7 +197,7 @@ def _changed(value: Json, path: KeyPath, change: Callable[[Json, KeyPath], Json]
 
 
 def _texts(value: Json, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """Every text in data, with its path."""
+    """Every string in data, with its path."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict | list):
@@ -209,7 +211,7 @@ _LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \
 _BARE: Final = re.compile(r"[A-Za-z0-9_./:@%+=,~^-]+")
 _FIT: Final = re.compile(r"[^\0\ud800-\udfff]*")
 _HEADING: Final = (
-    "# Secrets that portal.yaml refers to as ${NAME}. The environment's own values count more than these."
+    "# Secrets that portal.yaml refers to as ${NAME}. Variables of the environment override these."
 )
 
 
@@ -219,23 +221,23 @@ def env_path(manifest: Path) -> Path:
 
 
 def read_env(path: Path) -> dict[str, str]:
-    """The variables of the file; none if there is no such file.
+    """The variables of the file; none if it does not exist.
 
     Raises:
-        ManifestError: It cannot be read or used, or others than its owner can read it; it carries the first problem.
+        ManifestError: It cannot be read or parsed, or other users can access it; it carries the first problem.
     """
     try:
         content, mode = read_capped(path, MAX_BYTES)
     except FileNotFoundError:
         return {}
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        hint = f"It holds secrets: chmod 600 {path.name}"
-        raise ManifestError([Problem("is not its owner's alone", hint=hint)], path.name)
+        hint = f"It contains secrets: chmod 600 {path.name}"
+        raise ManifestError([Problem("must be accessible to its owner only", hint=hint)], path.name)
     return _parsed(content, path.name)
 
 
 def env_text(values: Mapping[str, str], before: str = "") -> str:
-    """The file that says these, behind what it says `before`; a new one begins with a heading."""
+    """The text of the file: `before`, or a heading for a new file, and then `values`."""
     start = before or _HEADING
     gap = "" if start.endswith("\n") else "\n"
     return f"{start}{gap}" + "".join(f"{name}={_quoted(value)}\n" for name, value in values.items())
@@ -249,15 +251,15 @@ def _parsed(content: bytes, file: str) -> dict[str, str]:
         found = _LINE.fullmatch(line)
         value = _unquoted(found["value"]) if found else None
         if not found or value is None or found["name"] in values:
-            # Without the line itself: it may well be a secret.
-            told = "is not NAME=value, or a NAME that is here already"
-            raise ManifestError([Problem(told, number, 1, 'Quote a value that needs it: NAME="…".')], file)
+            # Without the line itself, which may be a secret.
+            message = "is not NAME=value, or repeats a NAME"
+            raise ManifestError([Problem(message, number, 1, 'Quote a value that needs it: NAME="…".')], file)
         values[found["name"]] = value
     return values
 
 
 def _unquoted(text: str) -> str | None:
-    """The value that a text stands for; None if its quotes do not match or it holds what no variable can."""
+    """The value of a text; None if its quotes do not match, or for characters that no variable can have."""
     value: object = text
     if text.startswith('"'):
         try:
@@ -277,15 +279,15 @@ TOKEN: Final = re.compile(
     r"(?<![A-Za-z0-9_-])(?:github_pat_|gh[pous]_|glpat-|sk-|[sr]k_live_|xox[bp]-|xapp-|A[KS]IA|AIza|ya29\.|npm_|pypi-"
     r"|hf_|ntn_|lin_api_|dop_v1_|shpat_|SG\.|figd_|eyJ)[A-Za-z0-9_./+=-]{12,}"
 )
-"""A credential as well-known services write theirs: GitHub, GitLab, AI providers, Stripe, Slack, clouds, registries."""
+"""Credentials of well-known services: GitHub, GitLab, AI providers, Stripe, Slack, clouds, registries."""
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
 def holds_token(text: str) -> bool:
-    """Whether a text holds a well-known kind of credential."""
+    """Whether a text contains a well-known kind of credential."""
     return bool(_PRIVATE_KEY.search(text) or TOKEN.search(text))
 
 
 def literal_tokens(written: Json, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Where a manifest, as it was written, holds such credentials."""
+    """The paths of such credentials in a manifest as written."""
     return (place for place, text in _texts(written, path) if holds_token(text))

@@ -141,9 +141,9 @@ class Authority:
 class WithheldError(UpstreamWithheldError):
     """The call was permitted, and is not any more now that it can be sent."""
 
-    def __init__(self, told: CallError) -> None:
-        super().__init__(told.message)
-        self.told = told
+    def __init__(self, call_error: CallError) -> None:
+        super().__init__(call_error.message)
+        self.call_error = call_error
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from portal.library.arguments import ArgumentError, Repairs, fitted
 from portal.library.function import Function, script_value
 from portal.library.observed import Observations
 from portal.library.snapshot import Snapshot
-from portal.passthrough.notifications import NO_CLIENT, BackChannel
+from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.passthrough.resources import ResourceError, Resources, recorded
 from portal.sessions import SessionPast
@@ -68,7 +68,7 @@ class Broker:
     observations: Observations
     fetcher: Fetcher | None = None
     audit: RunAudit = UNHEARD
-    channel: BackChannel = NO_CLIENT
+    channel: ClientChannel = NO_CLIENT
     past: SessionPast = field(default_factory=SessionPast)
     repairs: RepairNotes = field(default_factory=RepairNotes)
     _order: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
@@ -140,7 +140,7 @@ class Broker:
             with recorded(entry, self.audit):
                 return Outcome(value=await resources.answer(call.function, call.arguments, entry))
         except ResourceError as error:
-            return Outcome(error=error.told)
+            return Outcome(error=error.call_error)
 
     def _known(self, function: str) -> str | None:
         """A name that a script wrote, if it is that of a function that there is."""
@@ -164,14 +164,14 @@ class Broker:
                 seconds=spec.call_seconds,
                 key=f"{self.ledger.run_id}:{entry.seq}",
                 progress=self.channel.progress_of(entry, upstream),
-                log_hearer=self.channel.log_hearer(upstream),
-                questioned=asked,
+                log_handler=self.channel.log_handler(upstream),
+                request_handler=asked,
                 on_sent=self.authorization.sending(
                     partial(self._request, function, lambda: permit.arguments), permit, entry
                 ),
             )
         except WithheldError as error:
-            return _ended(entry, "refused", error.told)
+            return _ended(entry, "refused", error.call_error)
         except UpstreamError as error:
             if asked is not None and (unasked := asked.refusal(str(error))) is not None:
                 return _ended(entry, error.outcome, _unasked(unasked, str(error)))
@@ -195,7 +195,7 @@ class Broker:
         try:
             answer = await self.fetcher.fetch(permit.arguments, partial(_sent, entry, permit))
         except FetchError as error:
-            return _ended(entry, error.state, error.told)
+            return _ended(entry, error.state, error.call_error)
         entry.end("done")
         return Outcome(text=answer)
 

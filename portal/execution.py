@@ -23,7 +23,7 @@ from portal.ledger import Ledger
 from portal.library.catalog import Catalog
 from portal.library.observed import Observations
 from portal.library.snapshot import Snapshot
-from portal.passthrough.notifications import NO_CLIENT, BackChannel
+from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.sessions import LOCAL, Caller, SessionError, SessionPast, Sessions
 from sandbox_runtime.calls import CallPort
 from sandbox_runtime.grants.run_grants import OpenGrants
@@ -110,7 +110,7 @@ class Execution:
         request: ExecuteCode,
         caller: Caller = LOCAL,
         ledger: Ledger | None = None,
-        channel: BackChannel = NO_CLIENT,
+        channel: ClientChannel = NO_CLIENT,
     ) -> Answer:
         """Run one script. Never raises for what the script, its tools or its worker did.
 
@@ -133,7 +133,7 @@ class Execution:
             audit.ended(status, code, ledger)
 
     async def _run(
-        self, request: ExecuteCode, caller: Caller, ledger: Ledger, channel: BackChannel, audit: RunAudit
+        self, request: ExecuteCode, caller: Caller, ledger: Ledger, channel: ClientChannel, audit: RunAudit
     ) -> Answer:
         limits, notices = self._limits(request.timeout_seconds)
         if not self.authority.manifest.portal.upstreams:

@@ -48,7 +48,7 @@ from portal.definitions import (
 from portal.execution import Answer, with_effects
 from portal.ledger import Ledger
 from portal.passthrough.clean_json import is_larger, sendable, sendable_json
-from portal.passthrough.notifications import BackChannel
+from portal.passthrough.notifications import ClientChannel
 from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.passthrough.rounds import PendingRequest
 from portal.sessions import Caller, caller_of
@@ -143,7 +143,7 @@ def _handled(
             return error
 
     async def answered(context: Context, params: Any) -> Any:
-        channel = BackChannel()
+        channel = ClientChannel()
         async with _notified(portal, context, channel, Ledger()):
             channel.stage("waiting for upstreams")
             return await _guarded(
@@ -187,11 +187,11 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
 
 
 def _notified(
-    portal: Portal, context: Context, channel: BackChannel, ledger: Ledger
+    portal: Portal, context: Context, channel: ClientChannel, ledger: Ledger
 ) -> AbstractAsyncContextManager[None]:
     """Progress and log messages for the client of this request, as long as this is open."""
     seconds = portal.manifest.portal.server.progress_seconds
-    return channel.telling(context, ledger, portal.log_levels.of(context), seconds)
+    return channel.open(context, ledger, portal.log_levels.of(context), seconds)
 
 
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
@@ -202,7 +202,7 @@ def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Qu
 
 async def _call(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult:
     caller, ledger = caller_of(context), Ledger()
-    channel = BackChannel(_questions(portal, context, caller, ask_by_request(context)))
+    channel = ClientChannel(_questions(portal, context, caller, ask_by_request(context)))
     async with _notified(portal, context, channel, ledger):
         return await _answered(portal, params, caller, ledger, channel)
 
@@ -227,7 +227,7 @@ async def _call_in_rounds(
 
 
 async def _answered(
-    portal: Portal, params: CallToolRequestParams, caller: Caller, ledger: Ledger, channel: BackChannel
+    portal: Portal, params: CallToolRequestParams, caller: Caller, ledger: Ledger, channel: ClientChannel
 ) -> CallToolResult:
     """`channel` is the client until this is answered; a script's calls go into `ledger`."""
     view, arguments = portal.views[caller.profile], params.arguments or {}

@@ -167,8 +167,8 @@ def _readiness(portal: Portal, tells_names: bool) -> dict[str, Json]:
     for upstream in portal.fleet:
         if not upstream.state.is_well:
             detail = f": {upstream.state.detail}" if upstream.state.detail else ""
-            prospect = f"; {upstream.prospect}" if upstream.prospect else ""
-            not_ready[upstream.name] = f"{upstream.state.status}{detail}{prospect}"
+            retry_status = f"; {upstream.retry_status}" if upstream.retry_status else ""
+            not_ready[upstream.name] = f"{upstream.state.status}{detail}{retry_status}"
     answer: dict[str, Json] = {"ready": True, "upstreams": counts}
     if not_ready and tells_names:
         answer["not_ready"] = not_ready

@@ -1,1 +1,1 @@
-"""Runs untrusted Python in a WebAssembly sandbox; whoever runs it supplies the port for its calls."""
+"""Runs untrusted Python in a WebAssembly sandbox. The caller supplies the port for a script's calls."""

@@ -1,7 +1,7 @@
-"""The guest component, compiled ahead of time for this machine, in a private cache.
+"""Compiles the guest component ahead of time for this machine, into a private cache.
 
-Compiling takes 5 s; loading what was compiled takes 5 ms. `python -m sandbox_runtime.aot` fills the cache, for
-images that should start at once; a baked component is named behind it.
+Compiling takes 5 s, loading the compiled form 5 ms. `python -m sandbox_runtime.aot [COMPONENT]` fills the cache, for
+images that should start at once.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _UNUSED_SECONDS = 30 * 86400
 
 
 def guest_component() -> Path:
-    """The component that came with this package. Raises ComponentError: it is not there."""
+    """The component of this package. Raises ComponentError: it is missing."""
     path = Path(__file__).resolve().with_name("guest.wasm")
     if not path.is_file():
         raise ComponentError("the sandbox's guest component, sandbox_runtime/guest.wasm, is missing")
@@ -36,13 +36,13 @@ def guest_component() -> Path:
 
 
 def default_cache(environ: Mapping[str, str]) -> Path:
-    """$MCP_CODE_PORTAL_CACHE, or the system's folder for caches."""
+    """$MCP_CODE_PORTAL_CACHE, or the system's cache folder."""
     return Path(environ[CACHE_VARIABLE]) if environ.get(CACHE_VARIABLE) else cache_folder(environ)
 
 
 def component_sha256(component: Path) -> str:
-    """The hash of a component, in hex; takes 20 ms."""
-    # In pieces: read at once, its 30 MB stay with the process whenever the allocator keeps them.
+    """The hash of a component, in hex. Takes 20 ms."""
+    # In chunks: the allocator could keep the 30 MB of a whole read.
     with component.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -50,8 +50,8 @@ def component_sha256(component: Path) -> str:
 class AotCache:
     """Compiled components in one folder.
 
-    What lies there is loaded as native code, so the folder must belong to this user (or root) and be writable
-    by nobody else. Where it cannot be had, a temporary one serves, until `close`.
+    They are loaded as native code, so the folder must belong to this user (or root) and be writable by nobody else.
+    Otherwise a temporary folder is used until `close`.
     """
 
     def __init__(self, folder: Path, progress: Callable[[str], None]) -> None:
@@ -62,11 +62,11 @@ class AotCache:
         self._compiling: subprocess.Popen[bytes] | None = None
 
     def compiled(self, component: Path, sha256: str | None = None) -> Path:
-        """The compiled form of `component`, whose hash need not be known; compiles it when it is not there.
+        """The compiled form of `component`, compiled if it is missing.
 
         Raises:
             ComponentError: It does not compile, or the cache was closed meanwhile.
-            CacheError: There is no room for it, in a temporary folder neither.
+            CacheError: There is no space for it, not even in a temporary folder.
         """
         name = f"guest-{_key(sha256 or component_sha256(component))}.cwasm"
         with contextlib.suppress(OSError):  # read-only, or full
@@ -81,10 +81,10 @@ class AotCache:
             self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="mcp-code-portal-")
             return self._compile_once(component, Path(self._temporary.name) / name)
         except OSError as error:
-            raise CacheError(f"there is no room for the compiled sandbox (50 MB): {error}") from error
+            raise CacheError(f"there is no space for the compiled sandbox (50 MB): {error}") from error
 
     def close(self) -> None:
-        """End what other threads still wait for here: a compilation is killed, and leaves nothing behind."""
+        """Kill a running compilation, which other threads may wait for. It leaves nothing behind."""
         self._is_closed = True
         if (child := self._compiling) is not None:
             child.kill()
@@ -92,7 +92,7 @@ class AotCache:
             self._temporary.cleanup()
 
     def _compile_once(self, component: Path, target: Path) -> Path:
-        """Portals that start at once compile it each for itself: the first one to be done wins."""
+        """Compile into `target` if it is missing. Of concurrent portals the first to finish wins."""
         if not target.is_file():
             self._progress("preparing the sandbox for this machine, once (about 5 s)")
             partial = target.with_suffix(f".{os.getpid()}.partial")
@@ -102,7 +102,7 @@ class AotCache:
                     partial.replace(target)
             finally:
                 partial.unlink(missing_ok=True)
-        # Remove what no portal has used for a month: every new version leaves 50 MB behind.
+        # Remove files that no portal has used for a month: every version leaves 50 MB behind.
         with contextlib.suppress(OSError):
             os.utime(target)
             for other in target.parent.glob("guest-*"):
@@ -111,13 +111,13 @@ class AotCache:
         return target
 
     def _compile(self, component: Path, target: Path) -> None:
-        """Compile in a process of its own: the engine can abort its process, and takes 350 MB while it compiles."""
+        """Compile in a child process: the engine may abort its process, and needs 350 MB to compile."""
         with start_process(
             "sandbox_runtime.worker.engine", "compile_file", str(component.absolute()), str(target)
         ) as child:
             self._compiling = child
             try:
-                # `close` may have come before it could have seen this child.
+                # `close` may have run before this child existed.
                 status = -1 if self._is_closed else child.wait(_COMPILE_SECONDS)
             finally:
                 child.kill()
@@ -129,7 +129,7 @@ class AotCache:
 
 
 def _key(sha256: str) -> str:
-    """Everything that compiled code depends on."""
+    """A hash of everything that compiled code depends on."""
     cpu = platform.processor()
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()

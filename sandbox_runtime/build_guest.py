@@ -1,8 +1,8 @@
-"""Builds the component scripts run in: `python -m sandbox_runtime.build_guest` makes `guest.wasm`, and `bake` one with
-further packages inside.
+"""Builds the component that scripts run in: `python -m sandbox_runtime.build_guest` makes `guest.wasm`, and `bake` one
+with further packages.
 
-The package build does the same through `hatch_build.py`, so this imports the standard library only. A stamp beside
-`guest.wasm` tells whether it is what the sources would give.
+The package build uses it through `hatch_build.py`, so it imports the standard library only. A stamp beside `guest.wasm`
+shows whether it is current.
 """
 
 import hashlib
@@ -33,10 +33,10 @@ PACKAGES = {
     "tabulate": "0.10.0",
     "tzdata": "2026.6",
 }
-"""Name and version of each. MarkupSafe and PyYAML have native parts, which are left out: both do without."""
+"""Names and versions. The native parts of MarkupSafe and PyYAML are left out: both work without."""
 
 REQUIREMENTS = ("componentize-py==0.25.1", *(f"{name}=={version}" for name, version in PACKAGES.items()))
-"""What a build needs; all but the first go inside."""
+"""The requirements of a build; all but the first go into the component."""
 
 _HERE = Path(__file__).resolve().parent
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "TMPDIR")
@@ -45,9 +45,9 @@ _LEFT_OUT = (*_NATIVE, ".pyc", ".pyi", ".pyx", ".pxd", ".c", ".h", "py.typed")
 _WHEEL = "Wheel-Version: 1.0\nGenerator: mcp-code-portal\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _PIP = (sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
 _PIP_SECONDS = 600
-# Wheels for any platform need no code of theirs to run while they are installed.
+# Only pure wheels: installing them runs none of their code.
 _PURE = ("--platform", "any", "--implementation", "py", "--abi", "none", "--python-version", "3.14")
-_TOLD_CHARS = 4000
+_SHOWN_CHARS = 4000
 _SECTION = b"\x0fmcp-code-portal"
 _MAX_SECTION_BYTES = 1 << 20
 
@@ -62,12 +62,12 @@ class GuestBuild:
 
     @property
     def is_current(self) -> bool:
-        """True if the component is there and its stamp says that these sources made it."""
+        """Whether the component exists and its stamp matches these sources."""
         is_there = self.component.exists() and self._stamp.exists()
         return is_there and self._stamp.read_text().strip() == self.fingerprint()
 
     def fingerprint(self) -> str:
-        """Names what a component is made from, besides packages that an operator adds."""
+        """A hash of the component's sources, without the packages that an operator adds."""
         digest = hashlib.sha256("\n".join(REQUIREMENTS).encode())
         guest, wit = sorted(self._package.glob("guest/**/*.py")), sorted(self._package.glob("wit/*.wit"))
         for source in (self._package / "build_guest.py", *wit, *guest):
@@ -77,7 +77,7 @@ class GuestBuild:
         return digest.hexdigest()
 
     def build(self, display: Callable[[str], None]) -> None:
-        """Build the component, and its stamp. Needs `REQUIREMENTS` to be importable. Raises BakeError."""
+        """Build the component and its stamp. `REQUIREMENTS` must be importable. Raises BakeError."""
         display("building the sandbox's guest component (about 15 s)")
         fingerprint = self.fingerprint()
         self.build_with(installed_packages(), self.component)
@@ -97,10 +97,10 @@ class GuestBuild:
                 file = sources / "packages" / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
-            # Without a VIRTUAL_ENV of its own, componentize-py would swallow whatever packages happen to be around.
+            # An empty VIRTUAL_ENV: otherwise componentize-py includes all installed packages.
             python = f"python{sys.version_info.major}.{sys.version_info.minor}"
             (environment / "lib" / python / "site-packages").mkdir(parents=True)
-            # pip's build environment is a path, not a virtual environment: the child is told this process's path.
+            # pip's build environment is only a path, not a virtual environment, so the child gets this process's path.
             run = f"import sys; sys.path[:] = {sys.path!r}; from componentize_py import script; sys.exit(script())"
             options = ["-d", str(self._package / "wit"), "-w", "sandbox", "componentize", "-p", str(sources)]
             kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
@@ -115,9 +115,9 @@ class GuestBuild:
                 check=False,
             )
             if done.returncode != 0 or not built.exists():
-                said = done.stdout[-_TOLD_CHARS:]
-                raise BakeError(f"componentize-py failed with status {done.returncode}:\n{said}")
-            # Written, then renamed: a build that is interrupted leaves the old component or the new one.
+                output = done.stdout[-_SHOWN_CHARS:]
+                raise BakeError(f"componentize-py failed with status {done.returncode}:\n{output}")
+            # Renamed after writing, so that an interrupted build leaves the old component.
             partial = target.with_suffix(".partial")
             partial.write_bytes(built.read_bytes() + trailer)
             partial.replace(target)
@@ -125,9 +125,9 @@ class GuestBuild:
 
 @dataclass(frozen=True, slots=True)
 class Baked:
-    """What was baked: as it was asked for, with what version of the guest, and what came of it.
+    """The description of a baked component: the requirements, the guest's fingerprint, and the result.
 
-    `packages` are names and versions besides those that every component has, `modules` what scripts import.
+    `packages` are the added names and versions, `modules` their import names.
     """
 
     requirements: Sequence[str]
@@ -136,11 +136,11 @@ class Baked:
     modules: Sequence[str]
 
     def listed(self) -> str:
-        """Its packages with their versions, for people."""
+        """The added packages with their versions, for people."""
         return ", ".join(f"{name} {version}" for name, version in self.packages)
 
     def section(self) -> bytes:
-        """A custom section of wasm, which engines skip; the last of the component."""
+        """The description as a custom wasm section, the last of the component. Engines skip it."""
         payload = _SECTION + json.dumps(asdict(self)).encode()
         return (
             bytes([0, *(len(payload) >> shift & 0x7F | 0x80 for shift in (0, 7, 14)), len(payload) >> 21])
@@ -149,7 +149,7 @@ class Baked:
 
     @classmethod
     def read(cls, component: Path) -> "Baked | None":
-        """What the component says, or None if it does not end with a section that was written here."""
+        """The component's description, or None if it has none."""
         with component.open("rb") as file:
             file.seek(max(component.stat().st_size - _MAX_SECTION_BYTES, 0))
             _, _, content = file.read().rpartition(_SECTION)
@@ -160,7 +160,7 @@ class Baked:
 
 
 def check_baked(component: Path) -> Baked:
-    """What a component that an operator chose holds. Raises BakedComponentError: this version cannot run it."""
+    """The description of an operator's component. Raises BakedComponentError: this version cannot run it."""
     if not component.is_file():
         raise BakedComponentError(f"the component {component.name} is missing")
     baked = Baked.read(component)
@@ -169,24 +169,24 @@ def check_baked(component: Path) -> Baked:
     if baked.fingerprint != GuestBuild(_HERE).fingerprint():
         packages = shlex.join(baked.requirements)
         raise BakedComponentError(
-            f"{component.name} was baked by another version of mcp-code-portal: make it again with "
+            f"{component.name} was baked by another version of mcp-code-portal; bake it again: "
             f"`mcp-code-portal bake {packages} --out {component.name}`"
         )
     return baked
 
 
 def bake(requirements: Sequence[str], target: Path, progress: Callable[[str], None]) -> Baked:
-    """Write a component to `target` that holds what every sandbox has, the packages of `requirements`, and theirs.
+    """Write a component with the standard packages, `requirements` and their dependencies to `target`.
 
-    A requirement is what pip takes: a name, perhaps with versions, or the path of a wheel. pip finds it where it is
-    configured to. Takes half a minute, and needs this package's extra `bake`. Raises BakeError.
+    Requirements are pip's: a name, optionally with a version, or the path of a wheel. pip uses its own configuration.
+    Takes half a minute and needs the extra `bake`. Raises BakeError.
     """
     for tool in ("pip", "componentize_py"):
         if importlib.util.find_spec(tool) is None:
             raise BakeToolsError(f"{tool} is not installed")
     common = installed_packages()
     with tempfile.TemporaryDirectory() as folder:
-        progress(f"looking for {', '.join(requirements)} and what they need")
+        progress(f"resolving {', '.join(requirements)} and their dependencies")
         added = resolve(requirements, common, Path(folder))
         build = GuestBuild(_HERE)
         baked = Baked(
@@ -201,7 +201,7 @@ def bake(requirements: Sequence[str], target: Path, progress: Callable[[str], No
 
 
 def installed_packages() -> list[Distribution]:
-    """The distributions of `PACKAGES`, as this process would import them. Raises BakeToolsError: one is not there."""
+    """The installed distributions of `PACKAGES`. Raises BakeToolsError: one is missing or has another version."""
     found = []
     for name, version in PACKAGES.items():
         try:
@@ -209,17 +209,17 @@ def installed_packages() -> list[Distribution]:
         except PackageNotFoundError:
             raise BakeToolsError(f"the build needs {name}=={version}") from None
         if package.version != version:
-            raise BakeToolsError(f"the build needs {name}=={version}, and {package.version} is installed")
+            raise BakeToolsError(f"the build needs {name}=={version}, but {package.version} is installed")
         found.append(package)
     return found
 
 
 def resolve(requirements: Sequence[str], common: Sequence[Distribution], folder: Path) -> list[Distribution]:
-    """What `requirements` are and need besides the packages of `common`, whose versions are given. Raises BakeError."""
+    """The distributions of `requirements` and their dependencies, without those in `common`. Raises BakeError."""
     wheels, constraints, target = folder / "wheels", folder / "constraints.txt", folder / "packages"
     wheels.mkdir()
     for package in common:
-        # Some are on no index as pure wheels, so pip is shown them here.
+        # No index has some of them as pure wheels, so pip gets them here.
         name = f"{_normalized(package.name)}-{package.version}"
         with zipfile.ZipFile(wheels / f"{name}-py3-none-any.whl", "w") as wheel:
             wheel.writestr(f"{name}.dist-info/WHEEL", _WHEEL)
@@ -239,12 +239,12 @@ def resolve(requirements: Sequence[str], common: Sequence[Distribution], folder:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise BakeError(f"pip did not find the packages in {_PIP_SECONDS} s") from None
+        raise BakeError(f"pip did not finish within {_PIP_SECONDS} s") from None
     if done.returncode != 0:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("WARNING:")]
         raise BakeError(
-            "pip could not find the packages. Only wheels of pure Python can be baked in, and the versions of what "
-            "every sandbox has are fixed. pip said:\n" + "\n".join(lines)[-_TOLD_CHARS:].strip()
+            "pip could not install the packages. Only pure Python wheels can be baked in, and the versions of the "
+            "standard packages are fixed. pip said:\n" + "\n".join(lines)[-_SHOWN_CHARS:].strip()
         )
     names = {_normalized(package.name) for package in common}
     found = [
@@ -254,15 +254,17 @@ def resolve(requirements: Sequence[str], common: Sequence[Distribution], folder:
         for path in package.files or ():
             if path.suffix in _NATIVE:
                 what = f"{package.name} {package.version}, {path},"
-                raise BakeError(f"{what} has native code, and only pure Python runs in the sandbox")
+                raise BakeError(f"{what} has native code; the sandbox runs only pure Python")
     return found
 
 
 def _contents(package: Distribution) -> dict[str, bytes]:
-    """What goes inside, by path: modules, data files, and what `importlib.metadata` can be asked for there."""
-    contents = {str(path): Path(str(package.locate_file(path))).read_bytes() for path in _carried(package)}
+    """The files to include, by path: modules, data files, and metadata for `importlib.metadata`."""
+    contents = {
+        str(path): Path(str(package.locate_file(path))).read_bytes() for path in _included_files(package)
+    }
     information = f"{_normalized(package.name)}-{package.version}.dist-info"
-    # The description, often the longest part, is of no use inside.
+    # Without the description, often the longest part.
     headers, _, _ = (package.read_text("METADATA") or "").partition("\n\n")
     modules, entry_points = "\n".join(_modules(package)), package.read_text("entry_points.txt")
     texts = {"METADATA": headers + "\n", "top_level.txt": modules + "\n", "entry_points.txt": entry_points}
@@ -270,12 +272,12 @@ def _contents(package: Distribution) -> dict[str, bytes]:
 
 
 def _modules(package: Distribution) -> list[str]:
-    """What a script imports: the names on top."""
-    tops = {path.parts[0].removesuffix(".py") for path in _carried(package) if path.suffix == ".py"}
+    """The top-level import names."""
+    tops = {path.parts[0].removesuffix(".py") for path in _included_files(package) if path.suffix == ".py"}
     return sorted(name for name in tops if name.isidentifier())
 
 
-def _carried(package: Distribution) -> Iterator[PurePosixPath]:
+def _included_files(package: Distribution) -> Iterator[PurePosixPath]:
     for path in package.files or ():
         is_outside = path.is_absolute() or ".." in path.parts
         is_information = path.parts[0].endswith((".dist-info", ".data")) or "__pycache__" in path.parts
@@ -284,7 +286,7 @@ def _carried(package: Distribution) -> Iterator[PurePosixPath]:
 
 
 def _normalized(name: str) -> str:
-    """The name of a package in the form in which any two spellings of it are equal."""
+    """The normalized name of a package (PEP 503, with `_`)."""
     return re.sub(r"[-_.]+", "_", name).lower()
 
 

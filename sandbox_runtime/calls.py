@@ -1,4 +1,4 @@
-"""The calls of a run: the port through which they go out, and those in flight, counted, limited and answered."""
+"""The calls of a run: the port that answers them, and their limits and bookkeeping while they are in flight."""
 
 import asyncio
 import contextvars
@@ -17,24 +17,24 @@ from sandbox_runtime.result import ARGUMENT_VALUE_BYTES, Bounds
 from sandbox_runtime.worker_process import WorkerProcess
 
 MAX_REFUSED = 20_000
-"""Calls beyond `tool_calls` that are refused one by one; a script that goes on is stopped."""
+"""Calls beyond `tool_calls` that are refused one by one. After that the script is stopped."""
 
 _ANSWER_FRAME_BYTES = 1 << 20
 _MAX_FUNCTION_BYTES = 512
 _MAX_WAITING = 10_000
 _MOST_HELD = 32
-"""Calls of the longest arguments whose arguments the portal holds at once for one run."""
+"""Limit of the argument bytes of all calls in flight, in multiples of `argument_bytes`."""
 _LARGE_BYTES = 1 << 16
 _NOT_MADE = b"~"
-_IN_TURNS = "Wait for the answers to some calls before you make more."
+_FEWER_AT_ONCE = "Wait for the answers to some calls before you make more."
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call a running script makes.
+    """One call of a running script.
 
-    `seq` counts the calls of one run from 1, in the order they reached the host. `function` is what the
-    script wrote, "namespace.name"; like `arguments` it comes from the guest and is not to be believed.
+    `seq` counts the calls of one run from 1, in the order of their arrival at the host. `function` is
+    "namespace.name"; like `arguments` it comes from the guest and is untrusted.
     """
 
     seq: int
@@ -44,7 +44,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class CallError:
-    """Why a call has no value; the script gets it as a `ToolError` with the same `code` and `hint`."""
+    """The error of a call. The script gets it as a `ToolError` with the same `code` and `hint`."""
 
     code: str
     message: str
@@ -53,9 +53,9 @@ class CallError:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call came to: a value, or an error.
+    """The outcome of a call: a value, or an error.
 
-    Whoever has the value as JSON in UTF-8 gives that as `text`, instead of having it written in one go.
+    `text` is the value as JSON in UTF-8, if it exists already. It saves the serialization.
     """
 
     value: Json = None
@@ -64,34 +64,35 @@ class Outcome:
 
 
 CallPort: TypeAlias = Callable[[ToolCall], Awaitable[Outcome]]
-"""Answers one call. Cancelled, and awaited to its end, when the run ends first; what it raises ends the run."""
+"""Answers one call. It is cancelled and awaited if the run ends first. Its exceptions end the run."""
 
 
 class CallObserver(Protocol):
-    """Hears of every call, also of those that the port never sees."""
+    """Observes every call, including those that never reach the port."""
 
     def open(self, seq: int, function: str) -> None:
-        """The script made a call. It may have to wait for its turn, and the run may end before that."""
+        """The script made a call. It may still have to wait, and the run may end before it starts."""
 
     def withhold(self, seq: int, error: CallError) -> None:
-        """A limit kept the call from the port, or its outcome from the script."""
+        """A limit kept the call from the port, or the outcome from the script."""
 
 
 class TooManyCallsError(FrameError):
-    """The script goes on calling, however often it is refused."""
+    """The script kept calling after `MAX_REFUSED` refusals."""
 
 
 @dataclass(eq=False)
 class CallsInFlight:
-    """Stands between a worker and the port.
+    """Passes calls from a worker to the port, and answers back.
 
-    A call over a limit is answered with an error that the script can catch. Calls beyond `parallel_calls` wait
-    their turn, and so do all while the worker does not read its answers. While a run is repeated, nothing is begun and
-    nothing answered: what its record has no answer to waits until the run is live.
+    A call over a limit is answered with an error that the script can catch. Calls beyond `parallel_calls` wait, as do
+    all calls while the worker does not read its answers.
 
-    A guest that writes its own batches can neither have a call forgotten nor make the portal work for long: each
-    call has a higher number than those before it, no more calls are cancelled than were made, and files are operated
-    upon one at a time.
+    A live run executes its calls. A replayed run gets the answers in its record (`recording.replayed`); no call is
+    started or answered here. Calls without a recorded answer wait until the run becomes live.
+
+    A guest that forges batches can neither hide a call nor cause unbounded work: call numbers must increase, no more
+    calls are cancelled than were made, and file operations run one at a time.
     """
 
     worker: WorkerProcess
@@ -101,7 +102,7 @@ class CallsInFlight:
     fail: Callable[[BaseException], None]
     files: FileService | None
     recording: Recording | None
-    # Calls come in with the worker's frames, and the worker may have been started for somebody else.
+    # Frames arrive in the context in which the worker was started, which may be another caller's.
     _context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _seq: int = 0
     _latest: int = 0
@@ -121,24 +122,21 @@ class CallsInFlight:
 
     def __post_init__(self) -> None:
         self._limits = self.bounds.limits
-        past: list[list[Json]] = []
+        recorded: list[list[Json]] = []
         if self.recording is not None:
             self._is_live = self.recording.is_live
             self.recording.on_live = self._go_live
-            past = [] if self.recording.past is None else [*self.recording.past.answers()]
-        self._answered = {answer[0] for answer in past if isinstance(answer[0], int)}
-        for _, is_value, code, *_ in past:
+            recorded = [] if self.recording.replayed is None else [*self.recording.replayed.answers()]
+        self._answered = {answer[0] for answer in recorded if isinstance(answer[0], int)}
+        for _, is_value, code, *_ in recorded:
             if is_value == 0 and isinstance(code, str):
                 self._error_codes.add(code)
 
     def receive(self, batch: bytes) -> None:
-        """Take a batch of lines from the guest.
-
-        Raises FrameError: no honest guest would have written it, or no honest worker have sent it in one go.
-        """
+        """Process a batch of lines from the guest. Raises FrameError: an honest guest or worker never sends it."""
         if len(batch) > MAX_LINES_BYTES and b"\n" in batch:
             raise FrameError("too many calls in one frame")
-        self._is_flushing = True  # whatever is answered at once goes out in one frame, below
+        self._is_flushing = True  # immediate answers go out together in one frame, below
         for line in batch.split(b"\n"):
             number, *call = line.split(b" ", 2)
             if not number.isdigit() or len(number) > 15:
@@ -150,15 +148,15 @@ class CallsInFlight:
         self._flush()
 
     def resume(self) -> None:
-        """The worker reads again."""
+        """The worker reads its answers again."""
         self._start_waiting()
 
     def knows(self, code: str) -> bool:
-        """Whether a call of this run failed with this code: the guest may name it as the reason it ended."""
+        """Whether a call of this run failed with this code. Only then may the guest end with it."""
         return code in self._error_codes
 
     async def stop(self) -> None:
-        """Cancel what is in flight, and wait until the port is done with it."""
+        """Cancel the calls in flight, and wait until the port has finished with them."""
         self._is_over = True
         self._waiting.clear()
         self._answers.clear()
@@ -169,7 +167,7 @@ class CallsInFlight:
             await asyncio.wait(tasks)
 
     def _go_live(self) -> None:
-        """The run goes on where its record ended."""
+        """The record has ended: execute calls from now on."""
         self._is_live = True
         self._flush()
         if self._held_file is not None and not self._is_over:
@@ -179,7 +177,7 @@ class CallsInFlight:
 
     def _accept(self, identity: int, function: bytes, arguments: bytes = b"") -> None:
         if identity <= self._latest or len(function) > _MAX_FUNCTION_BYTES or not arguments:
-            raise FrameError("a call that no guest of ours would make")
+            raise FrameError("a malformed call")
         self._latest = identity
         name = function.decode("utf-8", "replace")
         if name.startswith(FILE_PREFIX):
@@ -208,22 +206,22 @@ class CallsInFlight:
         name = self.bounds.name
         if self._seq > self._limits.tool_calls:
             hint = "Do the work in fewer calls, or in several scripts."
-            return _not_made("tool_calls_limit", f"{name('tool_calls')} is used up", hint)
-        # A guest that sees that arguments are too long sends only their size.
+            return _refused_call("tool_calls_limit", f"{name('tool_calls')} is used up", hint)
+        # For arguments that are too long the guest sends only their size.
         claimed = arguments[1:21] if arguments[:1] == b"!" else b""
         size = int(claimed) if claimed.isdigit() else len(arguments)
         if size > self._limits.argument_bytes or claimed:
-            told = f"its arguments are {size:,} bytes, {name('argument_bytes')}"
-            return _not_made("argument_limit", told, "Send less in one call.")
+            message = f"its arguments have {size:,} bytes, over {name('argument_bytes')}"
+            return _refused_call("argument_limit", message, "Send less in one call.")
         if self._held_bytes + size > _MOST_HELD * self._limits.argument_bytes:
-            told = (
-                f"the arguments of the calls under way are {self._held_bytes:,} bytes, "
-                f"{_MOST_HELD} times {name('argument_bytes')}"
+            message = (
+                f"the arguments of the calls in flight already have {self._held_bytes:,} bytes, "
+                f"and may have {_MOST_HELD} times {name('argument_bytes')}"
             )
-            return _not_made("argument_limit", told, _IN_TURNS)
+            return _refused_call("argument_limit", message, _FEWER_AT_ONCE)
         if len(self._waiting) >= _MAX_WAITING:
-            told = f"{_MAX_WAITING:,} calls wait already for {name('parallel_calls')}"
-            return _not_made("parallel_calls_limit", told, _IN_TURNS)
+            message = f"{_MAX_WAITING:,} calls already wait because of {name('parallel_calls')}"
+            return _refused_call("parallel_calls_limit", message, _FEWER_AT_ONCE)
         return None
 
     def _start_waiting(self) -> None:
@@ -241,45 +239,45 @@ class CallsInFlight:
                 return
 
     def _read(self, identity: int, seq: int, arguments: bytes) -> dict[str, Json] | None:
-        """The arguments of a call, None if they cannot be had."""
+        """Parse the arguments of a call; None if they are refused."""
         most = self.bounds.argument_values
         if values_in(arguments, most) > most:
-            told = (
-                f"its arguments hold too many values, of which each counts as {ARGUMENT_VALUE_BYTES} bytes, "
-                f"for {self.bounds.name('argument_bytes')}"
+            message = (
+                f"its arguments have too many values for {self.bounds.name('argument_bytes')}; "
+                f"each counts as {ARGUMENT_VALUE_BYTES} bytes"
             )
-            self._refuse(identity, seq, _not_made("argument_limit", told, "Send less in one call."))
+            self._refuse(identity, seq, _refused_call("argument_limit", message, "Send less in one call."))
             return None
         try:
             values = parse(arguments)
         except GuestJsonError as error:
-            told = f"the arguments cannot be sent: {error}"
-            self._refuse(identity, seq, CallError("argument_error", told))
+            message = f"the arguments cannot be sent: {error}"
+            self._refuse(identity, seq, CallError("argument_error", message))
             return None
         if isinstance(values, dict):
             return values
-        self.worker.kill("it broke the channel's rules: arguments that are no object")
+        self.worker.kill("it violated the protocol: arguments that are not an object")
         return None
 
     def _start(self, identity: int, call: ToolCall, size: int) -> None:
         task = _eager_task(self._run(identity, call), self._context.copy())
         if task.done():
-            self._ended(identity, task, size)
+            self._finish_task(identity, task, size)
         else:
             self._running[identity] = task
-            task.add_done_callback(lambda done: self._go_on(identity, done, size))
+            task.add_done_callback(lambda done: self._on_task_done(identity, done, size))
 
     async def _run(self, identity: int, call: ToolCall) -> None:
         self._answer(identity, call.seq, await self.port(call))
 
-    def _ended(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
+    def _finish_task(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
         self._running.pop(identity, None)
         self._held_bytes -= size
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
 
-    def _go_on(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
-        self._ended(identity, task, size)
+    def _on_task_done(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
+        self._finish_task(identity, task, size)
         self._start_waiting()
 
     def _cancel(self, identity: int) -> None:
@@ -299,18 +297,19 @@ class CallsInFlight:
             if len(value) <= self._limits.outcome_bytes:
                 self._post(b"[%d,1,%b]" % (identity, value))
                 return
+            size = f"{len(value):,} bytes"
             message = (
-                f"the call was made and answered {len(value):,} bytes: {self.bounds.name('outcome_bytes')}"
+                f"the call was made, but its result of {size} is over {self.bounds.name('outcome_bytes')}"
             )
             error = CallError("outcome_limit", message, "Ask for less: filter, limit, or page.")
             if self.observer is not None and not self._is_over:
                 self.observer.withhold(seq, error)
         self._error_codes.add(error.code)
-        told = encode([error.code, error.message, error.hint])
-        self._post(b"[%d,0,%b]" % (identity, told[1:-1]))
+        fields = encode([error.code, error.message, error.hint])
+        self._post(b"[%d,0,%b]" % (identity, fields[1:-1]))
 
     def _post(self, answer: bytes) -> None:
-        """Have an answer sent, together with others that come in the same moment."""
+        """Queue an answer, to be sent together with others of the same moment."""
         if self._is_over:
             return
         self._answers.append(answer)
@@ -356,9 +355,9 @@ class CallsInFlight:
         try:
             answer = NOT_GRANTED if self.files is None else await self.files(operation, arguments)
         except FrameError as error:
-            self.worker.kill(f"it broke the channel's rules: {error}")
+            self.worker.kill(f"it violated the protocol: {error}")
             return
-        except Exception as error:  # noqa: BLE001  # it is told by the run
+        except Exception as error:  # noqa: BLE001  # the run raises it
             self.fail(error)
             return
         finally:
@@ -369,12 +368,12 @@ class CallsInFlight:
         self._post(b"[%d,%b]" % (identity, answer.text))
 
 
-def _not_made(code: str, why: str, hint: str) -> CallError:
+def _refused_call(code: str, why: str, hint: str) -> CallError:
     return CallError(code, f"the call was not made: {why}", hint)
 
 
 def _eager_task(work: Coroutine[Any, Any, None], context: contextvars.Context) -> "asyncio.Task[None]":
-    """A task that has already run to its first wait, where Python can do that (3.12)."""
+    """A task that runs to its first wait at once, where Python supports it (3.12)."""
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True, context=context)

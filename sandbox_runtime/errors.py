@@ -1,75 +1,75 @@
-"""What can go wrong with the sandbox itself; a script's own mistakes are data in its result."""
+"""Errors of the sandbox itself. A script's own errors are data in its result."""
 
 
 class SandboxError(Exception):
-    """Base of everything here; `hint` says what an operator can do."""
+    """The base class; `hint` says what an operator can do."""
 
     hint = ""
 
 
 class ComponentError(SandboxError):
-    """The guest component is missing, or does not compile: an installation's fault."""
+    """The guest component is missing or does not compile: the installation is broken."""
 
-    hint = "Reinstall mcp-code-portal; in a source tree, run `python -m sandbox_runtime.build_guest`."
+    hint = "Reinstall mcp-code-portal. In a source tree, run `python -m sandbox_runtime.build_guest`."
 
 
 class CacheError(SandboxError):
-    """Nowhere is room for the compiled component: the machine's fault."""
+    """There is no disk space for the compiled component."""
 
     hint = "Set MCP_CODE_PORTAL_CACHE to a private folder on another disk."
 
 
 class BakedComponentError(SandboxError):
-    """The component that the manifest names is missing, was not baked, or was baked by another version."""
+    """The manifest's component is missing, was not baked, or was baked by another version."""
 
     hint = "The manifest names it in server.component."
 
 
 class BakeError(SandboxError):
-    """Packages cannot be baked into a component; the message names them and says why."""
+    """Packages cannot be baked into a component; the message names them and the reason."""
 
 
 class BakeToolsError(BakeError):
-    """What baking needs is not installed."""
+    """The tools for baking are not installed."""
 
-    hint = "In the clone, install the portal as you did, with this extra: `pip install '.[bake]'`."
+    hint = "In the clone, reinstall the portal with this extra: `pip install '.[bake]'`."
 
 
 class WorkerStartError(SandboxError):
-    """No worker process comes up: the machine's fault."""
+    """No worker process starts on this machine."""
 
     hint = (
-        "Check the memory and process limits of this machine, and that wasmtime supports its CPU. A file that was "
-        "damaged in the cache is made again if you delete the folder (~/.cache/mcp-code-portal)."
+        "Check this machine's memory and process limits, and that wasmtime supports its CPU. If the cache is damaged, "
+        "delete it (~/.cache/mcp-code-portal); it is rebuilt."
     )
 
 
 class WorkspaceError(SandboxError):
-    """The folder that a manifest grants cannot be used: the operator's to mend."""
+    """The granted folder cannot be used; the operator has to fix it."""
 
-    hint = "See capabilities.files in the manifest; make the folder, or give the portal its rights."
+    hint = "See capabilities.files in the manifest. Create the folder, or give the portal access to it."
 
 
 class RecordError(SandboxError):
     """A record cannot be replayed; the message says why."""
 
-    hint = "Replay it with the version of mcp-code-portal that made it; `resume` goes on where one ends."
+    hint = "Replay it with the version of mcp-code-portal that made it. `resume` continues an unfinished run."
 
 
 class DivergenceError(SandboxError):
-    """A run that was replayed did something else than its record says.
+    """A replayed run diverged from its record.
 
-    `index` counts the record's events from 0; `expected` and `got` say what is recorded there and what happened.
+    `index` counts the record's events from 0; `expected` is the recorded event, `got` the actual one.
     """
 
-    hint = "The script, its settings or the record was changed after the run."
+    hint = "The script, its settings or the record changed after the run."
 
     def __init__(self, index: int, expected: str, got: str) -> None:
-        super().__init__(f"event {index:,} is another than recorded; expected {expected}; got {got}")
+        super().__init__(f"event {index:,} differs from the record; expected {expected}; got {got}")
         self.index = index
         self.expected = expected
         self.got = got
 
 
 class ReplayInterruptedError(SandboxError):
-    """A replay did not come to its end; the message says why."""
+    """A replay did not finish; the message says why."""

@@ -12,71 +12,70 @@ SEED_BYTES = 32
 HEADER = Struct("<IB")
 RUN_START = Struct("<dQQQQ?32sQQq?")
 """Starts a PREPARE frame: a `RunStart`."""
-PAST_HEADER = Struct("<?I")
-"""Starts a PAST frame: whether the run goes on live where its past ends, and the length of the trace that follows."""
+REPLAY_LOG_HEADER = Struct("<?I")
+"""Starts a REPLAY_LOG frame: whether the run continues live after the log, and the length of the trace that follows."""
 END_HEADER = Struct("<dQ")
-"""Starts FINISHED and TRAPPED: CPU milliseconds, bytes of output that were dropped."""
+"""Starts FINISHED and TRAPPED: CPU milliseconds, dropped output bytes."""
 TRAP_HEADER = Struct("<B")
 """Follows END_HEADER in TRAPPED: a `TrapCause`."""
 COUNT = Struct("<Q")
 
 MAX_LINES_BYTES = 1 << 14
-"""A CALLS frame with more bytes holds a single line: the portal reads a frame in one go, and others wait for it."""
+"""A longer CALLS frame has a single line: the portal reads a frame at once, which blocks its event loop."""
 
 MAX_PREPARED_BYTES = 8 << 20
-"""Of a PREPARED frame: JSON of the longest script may be six times as long."""
+"""Limit of a PREPARED frame: as JSON the longest script may be six times as long."""
 
 MAX_BLOCKS = 1000
-"""BLOCK frames of one run that are looked at. One more tells that there were more; a further one breaks the rules."""
+"""BLOCK frames of one run that are read. One more shows that there were more; a further one is a violation."""
 
 MAX_TO_WORKER_BYTES = 1 << 30
-"""The worker refuses a longer frame; the portal never makes one, since outcomes are limited one by one."""
+"""The worker refuses a longer frame. The portal never sends one, because each outcome is limited."""
 
 
 class ToWorker(enum.IntEnum):
-    """What the portal asks."""
+    """Frames from the portal."""
 
-    PREPARE = 1  # RUN_START, u64 length of the namespaces, these separated by spaces, script
+    PREPARE = 1  # RUN_START, u64 length of the namespaces, the namespaces separated by spaces, the script
     EXECUTE = 2  # settings, JSON for the guest
     ANSWERS = 3  # the elements of a JSON array for the guest
-    RENEW = 4  # drop the instance, and have a new one
-    PAST = 5  # what the run that is prepared next learned before: PAST_HEADER, a trace, the answers in it
+    RENEW = 4  # replace the instance
+    REPLAY_LOG = 5  # for the next run: REPLAY_LOG_HEADER, a trace, the answers in it
 
 
 class ToPortal(enum.IntEnum):
-    """What the worker tells."""
+    """Frames from the worker."""
 
-    READY = 1  # process id, then the protections in force, separated by spaces
+    READY = 1  # process id, then the active protections, separated by spaces
     CALLS = 2  # lines of the guest: "ID NAMESPACE.FUNCTION JSON", or "ID" to cancel
-    OUTPUT = 3  # text that the script printed
+    OUTPUT = 3  # printed text
     DROPPED = 4  # COUNT: bytes of output dropped so far
     BLOCK = 5  # a content block of the guest, JSON
     PREPARED = 6  # JSON of the guest
     FINISHED = 7  # END_HEADER, then the guest's header line and value
     TRAPPED = 8  # END_HEADER, TRAP_HEADER, then the engine's message
-    TRACE = 10  # what a traced run learned before the next of the others, see trace.py
+    TRACE = 10  # what a traced run learned before the next frame; see run_host.py
 
 
 class TrapCause(enum.IntEnum):
-    """Why the worker says that an instance ended without an answer."""
+    """Why an instance ended without an answer, according to the worker."""
 
     GUEST = 0  # the guest itself: abort, bad bytecode
     CPU = 1
     MEMORY = 2
     STACK = 3
-    EXIT = 4  # the guest ended its process with a status other than 0
+    EXIT = 4  # the guest exited with a status other than 0
     CLEAN_EXIT = 5
-    RESULT = 6  # the answer is longer than it may be
-    OUTBOX = 7  # a batch of calls is longer than it may be
-    UNRECORDED = 8  # a repeated run looked at a clock, or waited for answers, where the recorded one did not
-    WAIT = 10  # the guest was about to wait in the engine, where no limit could end it
+    RESULT = 6  # the answer is too long
+    OUTBOX = 7  # a batch of calls is too long
+    UNRECORDED = 8  # a replayed run read a clock, or waited for answers, where the recorded one did not
+    WAIT = 10  # the guest tried to wait in the engine, where no limit can end it
 
 
 class RunStart(NamedTuple):
-    """What a run begins with. The portal counts again what the worker limits.
+    """The start parameters of a run. The worker enforces the limits, and the portal checks them again.
 
-    The wall clock (ms since 1970) and the monotonic clock of the run begin when this machine's monotonic clock shows
-    `at_ns`.
+    The run's wall clock (ms since 1970) and monotonic clock start when this machine's monotonic clock shows `at_ns`.
     """
 
     cpu_seconds: float = 0.0
@@ -93,11 +92,11 @@ class RunStart(NamedTuple):
 
 
 class FrameError(Exception):
-    """The other side broke the rules of the channel."""
+    """The other side violated the protocol of the channel."""
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. `max_bytes` is checked before anything of that size is kept."""
+    """Splits a stream of bytes into frames. `max_bytes` is checked before a frame is buffered."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -113,7 +112,7 @@ class FrameReader:
         self._buffer += data
 
     def take(self) -> tuple[int, bytes] | None:
-        """The next frame, kind and payload, or None while it is not whole. Raises FrameError: it is too long."""
+        """The kind and payload of the next frame, or None while it is incomplete. Raises FrameError: it is too long."""
         buffer = self._buffer
         if len(buffer) < HEADER.size:
             return None
@@ -139,21 +138,21 @@ _LONGEST_WAIT_MS = 86_400_000
 
 
 class Channel(FrameReader):
-    """Sends and receives frames. A portal that is gone, or breaks the rules, ends the process."""
+    """Sends and receives frames. If the portal is gone, the process ends."""
 
     def __init__(self, end: socket.socket) -> None:
         super().__init__(MAX_TO_WORKER_BYTES)
         self._socket = end
 
     def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None:
-        """Send a frame; `before` is a whole one that goes out in the same moment."""
+        """Send a frame; `before` is a complete frame to send first, in the same write."""
         try:
             self._socket.sendall(before + frame(kind, *parts))
         except OSError:
             os._exit(0)
 
     def receive(self) -> tuple[int, bytes]:
-        """The next frame; waits without end."""
+        """Wait for the next frame, without a time limit."""
         while True:
             if (taken := self.take()) is not None:
                 return taken
@@ -166,16 +165,17 @@ class Channel(FrameReader):
             self.feed(data)
 
     def wait(self, timeout_ms: int) -> bool:
-        """Whether a frame begins to arrive in time. A negative timeout is no limit."""
+        """Whether a frame begins to arrive in time. A negative timeout means no limit."""
         if self.has_frame or timeout_ms < 0:
             return True
         seconds = min(timeout_ms, _LONGEST_WAIT_MS) / 1000
         return bool(select.select([self._socket], [], [], seconds)[0])
 
 
-def passed_on(descriptor: str) -> socket.socket:
-    """The socket that a process was started with, under the lowest number there is here: the starting process may have
-    thousands of files open, and `select` takes none above 1,023.
+def inherited_socket(descriptor: str) -> socket.socket:
+    """The socket that this process inherited, under the lowest free descriptor.
+
+    The parent may have thousands of open files, and `select` accepts no descriptor above 1,023.
     """
     low = os.dup(int(descriptor))
     os.close(int(descriptor))

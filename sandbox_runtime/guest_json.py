@@ -1,4 +1,4 @@
-"""Reads JSON that comes from the guest: every way to be hostile is an error here, never a crash further in."""
+"""Parses JSON from the guest. Hostile JSON raises an error here, and never crashes later code."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from pydantic_core import from_json, to_json
 from manifests.json_value import Json
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
-# Without an exponent of three digits and 200 digits in a row, no number is beyond a float. To look for those, all
-# digits become 0, E becomes e and + is left out: a tenth of a regular expression's time.
+# A number exceeds a float only with an exponent of three digits or 200 digits in a row. To find those, all digits
+# become 0, E becomes e, and + is dropped, which takes a tenth of the time of a regular expression.
 _DIGITS_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 _EXPONENT = b"0e000"
 _MANY_DIGITS = b"0" * 200
@@ -18,7 +18,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class GuestJsonError(Exception):
-    """It is not JSON that the portal can carry; the message says why."""
+    """The text is not valid JSON, or exceeds a limit; the message says why."""
 
 
 def parse(text: bytes) -> Json:
@@ -29,7 +29,7 @@ def parse(text: bytes) -> Json:
     shape = text.translate(_DIGITS_ALIKE, b"+")
     may_be_infinite = any(sign in shape for sign in (_EXPONENT, _MANY_DIGITS, b"NaN", b"Infinity"))
     try:
-        # A surrogate can only come as an escape, since bytes that encode one are no UTF-8.
+        # A surrogate can only be an escape: encoded as bytes it is invalid UTF-8.
         if b"\\ud" in text or b"\\uD" in text:
             text = encode(json.loads(text))
         value: Json = from_json(text)
@@ -37,12 +37,12 @@ def parse(text: bytes) -> Json:
     except (ValueError, RecursionError) as error:
         is_deep = "recursion" in str(error)
         raise GuestJsonError(
-            "it is nested more than 200 levels deep" if is_deep else f"it is no JSON: {error}"
+            "it is nested more than 200 levels deep" if is_deep else f"it is not JSON: {error}"
         ) from None
 
 
 def encode(value: Json) -> bytes:
-    """JSON for the guest, which reads NaN too, as UTF-8."""
+    """JSON for the guest, which also accepts NaN, as UTF-8."""
     text = _ENCODER.encode(value)
     try:
         return text.encode()
@@ -51,22 +51,22 @@ def encode(value: Json) -> bytes:
 
 
 def clean(text: str) -> str:
-    """Replace lone surrogates, which no encoding of text can carry, by U+FFFD."""
+    """Replace lone surrogates, which cannot be encoded, by U+FFFD."""
     return _LONE_SURROGATES.sub("\ufffd", text)
 
 
 def values_in(text: bytes, most: int) -> int:
-    """How many values JSON has, at most; more than `most` if they are more than that.
+    """An upper bound of the number of values in JSON; the count stops once it exceeds `most`.
 
-    A value takes up to 300 bytes in memory, whatever it is in the text, and reading it 0.1 us: whoever bounds the
-    bytes of hostile JSON has to bound its values, too. Counting takes a few ns per byte.
+    A value may take 300 bytes in memory and 0.1 us to parse, however short its text. So a limit of the bytes of hostile
+    JSON needs a limit of its values, too. Counting takes a few ns per byte.
     """
     if (count := 1 + _separators(text)) <= most:
         return count
     unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     count, is_outside = 1, True
     for start in range(0, len(unescaped), _PIECE_BYTES):
-        # Between quotes, every other part is outside of texts.
+        # Every other part between quotes is outside of strings.
         parts = unescaped[start : start + _PIECE_BYTES].split(b'"')
         count += _separators(b"".join(parts[0 if is_outside else 1 :: 2]))
         is_outside ^= len(parts) % 2 == 0

@@ -1,7 +1,7 @@
-"""Records of runs: everything that decided what a run did, and enough of what it did to know it again.
+"""Records of runs: all inputs of a run, and enough of its outputs to verify a replay.
 
-The body of a record are events, one after the other. What comes in (clocks, answers) decides what a run does; what goes
-out (calls, output) is how a repetition is known to be one. Contents that nobody has to read again are kept as digests.
+The body of a record is a sequence of events. Inputs (clocks, answers) determine what a run does. Outputs (calls,
+printed text) verify that a replay does the same. Contents that a replay does not need are stored as digests.
 """
 
 import hashlib
@@ -44,20 +44,20 @@ _Name: TypeAlias = Annotated[str, Field(max_length=1000)]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that a run learned or did. What is not said of a kind is empty.
+    """One input or output of a run. Fields that a kind does not mention are empty.
 
     parsed    the script was parsed; `number` is 1 if it can run
-    clock     looks at clocks; `text` is tokens of run_host.py: how often they showed the same, and how they moved
+    clock     reads of clocks; `text` has the tokens of run_host.py
     sent      `text` is lines of "ID NAMESPACE.FUNCTION JSON", a call, or "ID", a cancellation
-    answered  what a wait brought; `text` is a JSON array of answers, or empty when its time was up
-    printed   `text` is what the script printed
+    answered  the result of a wait; `text` is a JSON array of answers, or "" after a timeout
+    printed   `text` is the printed text
     emitted   a content block for the client; `text` is its digest
-    resumed   the run was taken up again; from here on its wall clock goes on from `number` (ms since 1970)
+    resumed   the run was resumed; from here on its wall clock continues from `number` (ms since 1970)
     finished  the script ended by itself; `text` is the digest of its value or error and its notices
     trapped   the engine ended the script; `text` names the `TrapCause`
-    stopped   the run was ended from outside, with `error`: by a limit on its time, its caller, or with its worker
+    stopped   the run was ended from outside with `error`: by a time limit, its caller, or the loss of its worker
 
-    Of the last three, the endings, `number` is the bytes of output that were dropped.
+    For the last three, the endings, `number` is the number of dropped output bytes.
     """
 
     __pydantic_config__ = _CHECKED
@@ -83,19 +83,19 @@ class Event:
 
     def __str__(self) -> str:
         """For people, for example "sent: 1 git.git_log {}"."""
-        told = (self.text, str(self.number) if self.number else "", self.error.code if self.error else "")
-        text = " ".join(filter(None, told))
+        parts = (self.text, str(self.number) if self.number else "", self.error.code if self.error else "")
+        text = " ".join(filter(None, parts))
         cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
         return f"{self.kind}: {cut}"
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a run begins with besides its script.
+    """The start state of a run besides its script.
 
-    `component` is the sha256 of the guest component, in hex. `seed` decides every random number: who knows it knows
-    also the secrets that the script drew. The clocks begin at `wall_ms` (since 1970) and `monotonic_ms`. `position`
-    counts the runs of a session from 1; it is 0 where the run has an interpreter of its own.
+    `component` is the sha256 of the guest component, in hex. `seed` determines all random numbers, including secrets
+    that the script generates. The clocks start at `wall_ms` (since 1970) and `monotonic_ms`. `position` counts the runs
+    of a session from 1; it is 0 for a run outside of sessions.
     """
 
     __pydantic_config__ = _CHECKED
@@ -107,24 +107,24 @@ class Origin:
 
     @classmethod
     def now(cls, component: str, *, elapsed_ms: int = 0, position: int = 0) -> "Origin":
-        """Chance and the present time; `elapsed_ms` is the age of the session."""
+        """A random seed and the current time; `elapsed_ms` is the age of the session."""
         monotonic_ms = _FIRST_MONOTONIC_MS + elapsed_ms
         return cls(component, os.urandom(SEED_BYTES), time.time_ns() // 1_000_000, monotonic_ms, position)
 
     def at_ns(self) -> int:
-        """What this machine's monotonic clock showed when its wall clock showed `wall_ms`."""
+        """This machine's monotonic time at the wall time `wall_ms`."""
         return time.monotonic_ns() - (time.time_ns() - self.wall_ms * 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One run. `replay` runs its script again from it; `dump_record` makes it text, `parse_record` reads that.
+    """The record of one run. `replay` runs it again; `dump_record` and `parse_record` convert it to and from text.
 
-    `settings` is what the guest was told when the script began, None if it was only parsed. A call could have
-    `longest_call` bytes, which what the run was granted may make more than its limits say. Without an `ending` the
-    record is the beginning of a run. `format` is another number after every change that readers would misread.
+    `settings` are the guest's settings for the script, None if it was only parsed. `longest_call` is the limit of a
+    call's bytes; grants may raise it above the run's limits. Without an `ending` the run is unfinished. `format`
+    increases with every incompatible change.
 
-    It holds what the script was given and what its calls returned: keep it as safe as these.
+    A record contains the script's inputs and the results of its calls: protect it accordingly.
     """
 
     __pydantic_config__ = _CHECKED
@@ -148,12 +148,12 @@ class Record:
 
     @property
     def calls_made(self) -> int:
-        """How many calls the script made, those of file operations not counted."""
+        """How many calls the script made, without file operations."""
         lines = (line for event in self.events if event.kind == "sent" for line in event.text.split("\n"))
         return sum(" " in line and not line.partition(" ")[2].startswith(FILE_PREFIX) for line in lines)
 
     def answers(self) -> Iterator[list[Json]]:
-        """The answers to calls, each as the guest gets it: [ID, 1, value] or [ID, 0, code, message, hint]."""
+        """The answers to calls, as the guest gets them: [ID, 1, value] or [ID, 0, code, message, hint]."""
         for event in self.events:
             if event.kind == "answered" and event.text:
                 with suppress(GuestJsonError):
@@ -162,7 +162,7 @@ class Record:
                     yield from (answer for answer in listed if isinstance(answer, list) and len(answer) > 2)
 
     def until(self, index: int) -> "Record":
-        """The record of the same run as it was before event `index`."""
+        """The record of the run before event `index`."""
         return replace(self, events=self.events[:index])
 
 
@@ -170,42 +170,41 @@ _RECORD = TypeAdapter(Record)
 
 
 def dump_record(record: Record) -> bytes:
-    """The record as JSON, on one line."""
+    """The record as JSON on one line."""
     return _RECORD.dump_json(record)
 
 
 def parse_record(text: str | bytes) -> Record:
-    """Read a record that was kept.
+    """Parse a stored record.
 
-    It may have been written by anybody: what comes back is of the right types and sizes, and no more than that is
-    known. A replay of a forged one diverges, or does what the script in it does without any call going out.
-    Raises RecordError: it is no record, one of another format, or larger than 128 MiB.
+    The text is untrusted; only types and sizes are checked. A replay of a forged record diverges, or runs its script
+    without making any call.
+    Raises RecordError: it is not a record, has another format, or is larger than 128 MiB.
     """
     if len(text) > MAX_JSON_BYTES:
-        raise RecordError(f"a record of {len(text):,} bytes; at most {MAX_JSON_BYTES:,} are read")
+        raise RecordError(f"the record has {len(text):,} bytes; the limit is {MAX_JSON_BYTES:,}")
     try:
         return _RECORD.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"this is no record: {place or 'it'}: {first['msg']}") from None
+        raise RecordError(f"this is not a record: {place or 'it'}: {first['msg']}") from None
 
 
 class Recording:
-    """Takes one run down. Given to `Sandbox.run`; `events` grows while the run goes on.
+    """Records one run. Pass it to `Sandbox.run`; `events` grows during the run.
 
-    An event is there before anything that follows from it happens: before a call is made, all that led the script
-    to it is recorded. `max_bytes` (32 MiB) bounds what is kept; a run that needs more goes on, its result has a notice,
-    and `record` is None.
+    An event is recorded before its consequences: before a call is made, all its causes are recorded. `max_bytes`
+    (32 MiB) limits the record. A longer run continues unrecorded: its result has a notice, and `record` is None.
     """
 
-    past: Record | None = None
-    """What the run repeats, if it does."""
+    replayed: Record | None = None
+    """The record that this run replays, if any."""
 
     def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
         self.events: list[Event] = []
         self.is_live = True
-        """Whether calls are made, and answers given."""
+        """Whether calls are made and answered; a replayed run takes the answers from its record instead."""
         self.on_live: Callable[[], None] = lambda: None
         self.is_too_large = False
         self._max_bytes = max_bytes
@@ -216,55 +215,52 @@ class Recording:
 
     @property
     def record(self) -> Record | None:
-        """The run as far as it went; None before it was prepared, and when its record would be too large."""
+        """The run so far; None before it was prepared, or if the record is too large."""
         if self._head is None or self.is_too_large:
             return None
         return replace(self._head, events=tuple(self.events))
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the result of the run says about its recording."""
+        """Notices about the recording, for the result of the run."""
         if not self.is_too_large:
             return ()
-        return (f"this run was not recorded: its record would have more than {self._max_bytes:,} bytes",)
+        return (f"this run was not recorded: its record would exceed {self._max_bytes:,} bytes",)
 
     @property
     def has_ended(self) -> bool:
         return bool(self.events) and self.events[-1].is_ending
 
     def begin(self, head: Record) -> bytes:
-        """A worker is about to get the run; `head` has no events. Returns what that worker is told of its past."""
+        """Start recording; `head` has no events. Returns the replay log for the worker, b"" for a live run."""
         self._head = head
         self._clear()
         self._bytes = len(head.script)
         return b""
 
     def execute(self, settings: bytes) -> None:
-        """The script is about to run."""
+        """Record the settings of the script before it runs."""
         if self._head is not None:
             self._head = replace(self._head, settings=settings.decode())
         self._charge(len(settings))
 
     def answer(self, answers: bytes) -> None:
-        """Answers were sent to the worker; when the script gets them, the trace will tell."""
+        """Record answers that were sent to the worker. The trace says when the script gets them."""
         if not self.is_too_large:
             self._answers.append(answers)
 
     def take(self, kind: int, payload: bytes) -> None:
-        """A frame of the worker.
-
-        Raises FrameError: it is none that an honest worker would send, or none of this run.
-        """
+        """Record a frame of the worker. Raises FrameError: an honest worker never sends it, or it diverges."""
         if kind == ToPortal.TRACE:
             if len(payload) > MAX_TRACE_BYTES:
-                raise FrameError("a trace that is longer than a worker of ours would write")
+                raise FrameError("a trace that is too long")
             for sign, number in tokens(payload):
                 self._learn(sign, number)
         elif (event := _event(kind, payload)) is not None:
             self._add(event)
 
     def stop(self, error: RunError, dropped_bytes: int) -> tuple[RunError, int]:
-        """The run was ended from outside. Returns what its result says of that."""
+        """Record that the run was ended from outside. Returns the error and the dropped bytes for the result."""
         if not self.has_ended:
             self._add(Event("stopped", number=dropped_bytes, error=error))
         return error, dropped_bytes
@@ -280,14 +276,14 @@ class Recording:
         elif sign == RESUMED:
             self._add(Event("resumed", number=number))
         else:
-            raise FrameError("a trace that no worker of ours would write")
+            raise FrameError("a malformed trace")
 
     def _answered(self, frames: int) -> str:
-        """The text that so many of the frames sent last came to."""
+        """The text of the next `frames` frames of answers."""
         if not frames:
             return ""
         if frames > len(self._answers):
-            raise FrameError("answers that nobody gave")
+            raise FrameError("answers that were never sent")
         return f"[{b','.join(self._answers.popleft() for _ in range(frames)).decode()}]"
 
     def _add(self, event: Event) -> None:
@@ -299,7 +295,7 @@ class Recording:
 
     def _note(self, event: Event) -> None:
         if event.kind == "trapped" and event.text == TrapCause.UNRECORDED.name:
-            raise FrameError("a run that is no repetition has done something unrecorded")
+            raise FrameError("a live run reported an unrecorded event")
         self._charge(_EVENT_BYTES + len(event.text))
         if not self.is_too_large:
             self.events.append(event)
@@ -317,7 +313,7 @@ class Recording:
 
 
 def _event(kind: int, payload: bytes) -> Event | None:
-    """What a frame of the worker tells, if it is an event."""
+    """The event of a frame from the worker, or None."""
     try:
         match kind:
             case ToPortal.PREPARED:
@@ -329,15 +325,15 @@ def _event(kind: int, payload: bytes) -> Event | None:
             case ToPortal.BLOCK:
                 return Event("emitted", _digest(payload))
             case ToPortal.FINISHED if len(payload) >= END_HEADER.size:
-                told = _digest(payload[END_HEADER.size :])
-                return Event("finished", told, END_HEADER.unpack_from(payload)[1])
+                digest = _digest(payload[END_HEADER.size :])
+                return Event("finished", digest, END_HEADER.unpack_from(payload)[1])
             case ToPortal.TRAPPED if len(payload) >= END_HEADER.size + TRAP_HEADER.size:
                 cause = TrapCause(payload[END_HEADER.size])
-                # The moment at which CPU time is used up is chance: `stop` takes that down.
+                # When the CPU time ends is not deterministic, so `stop` records it.
                 if cause != TrapCause.CPU:
                     return Event("trapped", cause.name, END_HEADER.unpack_from(payload)[1])
-    except ValueError as error:  # text that is no UTF-8, or a cause that does not exist
-        raise FrameError("an event that no worker of ours would send") from error
+    except ValueError as error:  # invalid UTF-8, or an unknown cause
+        raise FrameError("a malformed event") from error
     return None
 
 

@@ -1,41 +1,41 @@
-"""Runs recorded scripts again: `replay` to the same end with nothing going out, `resume` to go on live from there."""
+"""Runs recorded scripts again: `replay` repeats a run without making calls, `resume` continues an unfinished one."""
 
 from collections import deque
 from collections.abc import Callable
 
 from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
-from sandbox_runtime.frames import PAST_HEADER, FrameError
+from sandbox_runtime.frames import REPLAY_LOG_HEADER, FrameError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import MAX_RECORD_BYTES, Event, Record, Recording
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.worker.run_host import REPEATED, RESUMED
+from sandbox_runtime.worker.run_host import REPLAYED, RESUMED
 
 
 async def replay(
     sandbox: Sandbox, record: Record, where: Callable[[str], str], caller: str = ""
 ) -> RunResult:
-    """Run a recorded script again and return the same result, bit for bit but for the times it took.
+    """Run a recorded script again. Returns the same result, bit for bit, except for the durations.
 
-    No call is made: each one the script makes must be the recorded one, and gets the recorded answer, without
-    waiting. The replay of a run that was ended from outside ends where that did. `where` tells where a limit is set.
+    No call is made: each call of the script must equal the recorded one, and gets the recorded answer at once. If the
+    recorded run was ended from outside, the replay ends at the same event. `where` gives the place of a limit.
 
     Raises:
-        DivergenceError: The run did something else than recorded; it names the first difference.
-        RecordError: The record is of another guest component, of a session, or the beginning of a run.
-        ReplayInterruptedError: No worker was free, or the one at work was lost or far slower than then.
+        DivergenceError: The run diverged from the record; it names the first difference.
+        RecordError: The record is of another guest component, of a session, or of an unfinished run.
+        ReplayInterruptedError: No worker was free, or the worker was lost or far slower than the recorded one.
     """
     result = await _repeat(sandbox, Repetition(record), where, outcome_unknown, None, caller, NO_GRANTS)
     if record.ending is None and record.settings is not None:
-        raise RecordError(f"the record ends after event {len(record.events) - 1:,}, and the run goes on")
+        raise RecordError(f"the record ends after event {len(record.events) - 1:,}, but the run continues")
     return result
 
 
 async def outcome_unknown(call: ToolCall) -> Outcome:
-    """The answer to a call that was under way when its run was interrupted: it may have happened."""
-    told = f"{call.function} was called before this run was interrupted, and what came of it is not known"
-    return Outcome(error=CallError("outcome_unknown", told, "Check its effect before calling again."))
+    """The answer to a call that was in flight when its run was interrupted: it may have happened."""
+    message = f"{call.function} was called before this run was interrupted, and its outcome is unknown"
+    return Outcome(error=CallError("outcome_unknown", message, "Check its effect before calling again."))
 
 
 async def resume(
@@ -49,23 +49,24 @@ async def resume(
     caller: str = "",
     grants: RunGrants = NO_GRANTS,
 ) -> RunResult:
-    """Go on with a run of which a record without an ending was kept, and return the result of the whole.
+    """Continue an unfinished run from its record. Returns the result of the whole run.
 
-    `repetition` is made of that record with `goes_on`, and afterwards is the recording of the whole run. Calls that
-    the record has answers to are not made again; `unanswered` is asked about those it has none to, and says that
-    nobody knows, unless it knows better; all others go to `port`. If a file was being changed, this and all later
-    changes of files are an OSError. `seq` counts on, and `observer` hears of the calls
-    before and after. The wall clock shows the present time from where the run goes on, the monotonic one goes on
-    where it was.
+    `repetition` is created from that record with `goes_on`, and becomes the recording of the whole run.
+
+    - Recorded calls with an answer are not made again. `unanswered` answers recorded calls without one; by default it
+      says that the outcome is unknown. Later calls go to `port`.
+    - If the run was interrupted during a change of a file, this and all later changes raise OSError.
+    - `seq` continues, and `observer` observes all calls, recorded and new.
+    - The wall clock jumps to the current time where the run becomes live; the monotonic clock continues.
 
     Raises:
-        DivergenceError: The run did something else than recorded before it came to the record's end.
+        DivergenceError: The run diverged from the record before the record's end.
         RecordError: The run is over, was only parsed, or is of another guest component.
-        ReplayInterruptedError: It did not come to the record's end; nothing was done, and it can be tried again.
+        ReplayInterruptedError: It did not reach the record's end. Nothing was done; it can be tried again.
     """
-    record = repetition.past
+    record = repetition.replayed
     if record.settings is None or record.ending is not None:
-        raise RecordError("only a run that had begun and has not ended can be resumed")
+        raise RecordError("only a started and unfinished run can be resumed")
     made = record.calls_made
 
     async def answer(call: ToolCall) -> Outcome:
@@ -83,12 +84,12 @@ async def _repeat(
     caller: str,
     grants: RunGrants,
 ) -> RunResult:
-    record = repetition.past
+    record = repetition.replayed
     if record.origin.component != sandbox.component:
         there, here = record.origin.component[:12], sandbox.component[:12]
-        raise RecordError(f"the record is of guest component {there}..., and this is {here}...")
+        raise RecordError(f"the record is of guest component {there}..., but this one is {here}...")
     if record.origin.position:
-        raise RecordError("a run of a session cannot be run again without the runs before it")
+        raise RecordError("a run of a session cannot be replayed without the runs before it")
     async with sandbox.run(record.limits, where, caller=caller, recording=repetition, grants=grants) as run:
         prepared = await run.prepare(record.script, record.namespaces)
         if repetition.record is None and prepared.error is not None:
@@ -102,17 +103,17 @@ async def _repeat(
 
 
 class Repetition(Recording):
-    """A recording that knows what is to come, and ends the run at the first difference.
+    """A recording that compares a run with a record, and ends it at the first difference.
 
-    Where a record without an ending ends, the run ends too. If it `goes_on`, it is live from there, and this is a
-    recording of all of it.
+    At the end of an unfinished record the run ends too. With `goes_on` it becomes live there, and this records all of
+    it.
     """
 
-    past: Record
+    replayed: Record
 
     def __init__(self, record: Record, *, goes_on: bool = False, max_bytes: int = MAX_RECORD_BYTES) -> None:
         super().__init__(max_bytes)
-        self.past = record
+        self.replayed = record
         self.is_live = False
         self._goes_on = goes_on
         self._divergence: DivergenceError | None = None
@@ -124,24 +125,24 @@ class Repetition(Recording):
         self._interruption = None
         self._recorded_answers.clear()
         trace: list[str] = []
-        for event in self.past.body:
+        for event in self.replayed.body:
             if event.kind == "clock":
                 trace.append(event.text)
             elif event.kind == "resumed":
                 trace.append(f"{RESUMED}{event.number}")
             elif event.kind == "answered":
-                trace.append(f"{REPEATED}{len(event.text.encode())}")
+                trace.append(f"{REPLAYED}{len(event.text.encode())}")
                 self._recorded_answers += [event.text] if event.text else []
         line = " ".join(trace).encode()
         answers = "".join(self._recorded_answers).encode()
-        return PAST_HEADER.pack(self._goes_on, len(line)) + line + answers
+        return REPLAY_LOG_HEADER.pack(self._goes_on, len(line)) + line + answers
 
     def stop(self, error: RunError, dropped_bytes: int) -> tuple[RunError, int]:
         if self.is_live or self.has_ended:
             return super().stop(error, dropped_bytes)
         if self._divergence is not None:
             return RunError("diverged", str(self._divergence)), dropped_bytes
-        ending = self.past.ending
+        ending = self.replayed.ending
         if self._is_at_end and ending is not None and ending.error is not None:
             return ending.error, ending.number
         if self._goes_on or ending is not None or not self._is_at_end:
@@ -149,11 +150,11 @@ class Repetition(Recording):
         return error, dropped_bytes
 
     def check(self) -> None:
-        """Tell, when the run is over, what kept it from being the recorded one to the end.
+        """Check a finished replay.
 
         Raises:
-            DivergenceError: It was another.
-            ReplayInterruptedError: It did not come to its end.
+            DivergenceError: The run diverged from the record.
+            ReplayInterruptedError: The run did not reach its end.
         """
         if self._divergence is not None:
             raise self._divergence
@@ -161,24 +162,24 @@ class Repetition(Recording):
             raise ReplayInterruptedError(self._interruption.message)
         if not (self.is_live or self._is_at_end):
             index = len(self.events)
-            raise DivergenceError(index, str(self.past.events[index]), "nothing more")
+            raise DivergenceError(index, str(self.replayed.events[index]), "nothing more")
 
     @property
     def _is_at_end(self) -> bool:
-        return len(self.events) >= len(self.past.body)
+        return len(self.events) >= len(self.replayed.body)
 
     def _note(self, event: Event) -> None:
         if not self.is_live:
             index = len(self.events)
-            expected = self.past.events[index] if index < len(self.past.events) else None
+            expected = self.replayed.events[index] if index < len(self.replayed.events) else None
             if expected is None and self._goes_on:
                 self.is_live = True
                 self.on_live()
             elif expected is None or expected.kind == "stopped":
-                raise FrameError("its record ends here")
+                raise FrameError("the record ends here")
             elif event != expected:
                 self._divergence = DivergenceError(index, str(expected), str(event))
-                raise FrameError("it does something else than the run it repeats")
+                raise FrameError("the run diverges from its record")
         super()._note(event)
 
     def _answered(self, frames: int) -> str:

@@ -1,6 +1,6 @@
-"""What came of parsing a script and of running it, and the words for a limit that it exceeded.
+"""The results of parsing and running a script, and the messages about exceeded limits.
 
-What the guest says of it is read as far as it can be believed: types are checked, lengths cut, codes known.
+The guest's answers are untrusted: types are checked, lengths are cut, and only known error codes pass.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
 
 @dataclass(frozen=True, slots=True)
 class RunError:
-    """Why a run did not end well. `code` is stable; `line` and `traceback` are the script's own."""
+    """Why a run failed. `code` is stable; `line` and `traceback` are of the script."""
 
     code: str
     message: str
@@ -28,9 +28,9 @@ class RunError:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The end of a run. With an error `value` is None, and `stdout` and `emitted` hold what came before it.
+    """The result of a run. With an error `value` is None; `stdout` and `emitted` have what came before it.
 
-    `cpu_ms` is the worker's own measure, 0 when the worker was killed.
+    The worker measures `cpu_ms`; it is 0 if the worker was killed.
     """
 
     value: Json
@@ -44,13 +44,13 @@ class RunResult:
 
 
 UNKNOWN_VALUE: Final = "\x00"
-"""Stands in the arguments of a use for what only the running script knows."""
+"""Placeholder for an argument value that is known only at run time."""
 
 FROM_RESULT: Final = "\x01"
 """The same, of a value that may come from a result, which may be otherwise than it declares."""
 
 SPREAD: Final = "**"
-"""The name of an argument that stands for any others."""
+"""Placeholder name for any other arguments."""
 
 
 Line: TypeAlias = Annotated[int, Field(gt=0, le=1 << 21)]
@@ -59,9 +59,8 @@ Line: TypeAlias = Annotated[int, Field(gt=0, le=1 << 21)]
 class LibraryUse(NamedTuple):
     """A place where the script mentions a function of the library.
 
-    The function is empty where the script imports a namespace that does not exist; the namespace is empty where it
-    calls a bare name that nothing binds. `arguments` are those of a call, with literals as their values; arguments by
-    position are called `*0`, `*1`.
+    The function is "" for the import of a missing namespace; the namespace is "" for a call of an unbound bare name.
+    `arguments` are those of a call, with literals as values. Positional ones are called `*0`, `*1`.
     """
 
     namespace: str
@@ -72,7 +71,7 @@ class LibraryUse(NamedTuple):
 
 
 class ScriptProblem(NamedTuple):
-    """A mistake that the sandbox saw while it read the script."""
+    """A mistake that the sandbox found in the script."""
 
     line: Line
     code: Literal["not_awaited", "not_called", "not_a_function", "not_python", "unknown_field"]
@@ -82,11 +81,11 @@ class ScriptProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What parsing told. The guest says all of it, so it may advise, and never permit.
+    """The result of parsing. All of it comes from the guest, so it may inform, but never grant anything.
 
-    `source` is the script after await insertion, with the same line numbers; `names` are the namespaces
-    it mentions; `certain` are the lines that run outside of any `try`, at module level or in a
-    function that is called there; `error` is set when it cannot run.
+    `source` is the script with inserted awaits and the same line numbers. `names` are the namespaces that it mentions.
+    `unguarded_lines` are the lines outside of any `try`, at module level or in a function that is called there. `error`
+    is set if the script cannot run.
     """
 
     source: str
@@ -95,18 +94,20 @@ class Prepared:
     notices: tuple[str, ...] = ()
     error: RunError | None = None
     problems: tuple[ScriptProblem, ...] = ()
-    certain: frozenset[int] = frozenset()
+    unguarded_lines: frozenset[int] = frozenset()
 
 
 RESULT_VALUE_BYTES = 32
 ARGUMENT_VALUE_BYTES = 8
-"""What each value of JSON counts at least against the bytes that bound it."""
+"""The bytes that each JSON value counts at least against a limit."""
 
-_LEDGER_HINT = "A call that the ledger calls unknown may have happened: check before running it again."
+_LEDGER_HINT = (
+    "Calls that are unknown in the ledger may have happened: check before running the script again."
+)
 _HINTS = {
-    "wall_seconds": "Make slow calls in parallel with asyncio.gather, or do the work in several scripts.",
-    "cpu_seconds": "Let the tools filter and sort, or work on less data.",
-    "memory_mib": "Work on data in pieces, and keep only what you need of each.",
+    "wall_seconds": "Make slow calls in parallel with asyncio.gather, or split the work into several scripts.",
+    "cpu_seconds": "Let the tools filter and sort, or process less data.",
+    "memory_mib": "Process data in chunks, and keep only what you need.",
     "tool_calls": "Do the work in fewer calls, or in several scripts.",
     "result_bytes": "Return a summary, or only the rows and fields that matter.",
 }
@@ -114,10 +115,10 @@ _HINTS = {
 
 _EXCEEDED = {
     "wall_limit": ("wall_seconds", "the script was stopped after"),
-    "cpu_limit": ("cpu_seconds", "the script was stopped: it computed for more than"),
-    "memory_limit": ("memory_mib", "the script needed more memory than"),
-    "tool_calls_limit": ("tool_calls", "the script was stopped: it went on calling after"),
-    "argument_limit": ("argument_bytes", "the script was stopped: a call was far over"),
+    "cpu_limit": ("cpu_seconds", "the script was stopped: its CPU time exceeded"),
+    "memory_limit": ("memory_mib", "the script exceeded"),
+    "tool_calls_limit": ("tool_calls", "the script was stopped: it kept calling after"),
+    "argument_limit": ("argument_bytes", "the script was stopped: a call far exceeded"),
     "result_limit": ("result_bytes", "the script's result"),
 }
 _TRAPS: dict[int, str] = {
@@ -126,7 +127,7 @@ _TRAPS: dict[int, str] = {
     TrapCause.OUTBOX: "argument_limit",
 }
 _ENDED = RunError("script_exit", "the script ended its process")
-_BY_WAITING = "RuntimeError: the script waited in a way that no limit could end"
+_BY_WAITING = "RuntimeError: the script used an uninterruptible wait"
 _ENDINGS: dict[int, RunError] = {
     TrapCause.EXIT: _ENDED,
     TrapCause.CLEAN_EXIT: _ENDED,
@@ -136,23 +137,23 @@ _ENDINGS: dict[int, RunError] = {
 
 
 def limit_text(limits: object, key: str, where: Callable[[str], str]) -> str:
-    """For example "the limit tool_calls of 200 (portal.yaml:14:5)"; `where` says where a limit is set."""
+    """A limit in words: "the limit tool_calls of 200 (portal.yaml:14:5)"; `where` gives its place."""
     return f"the limit {key} of {getattr(limits, key):,} ({where(key)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits with their origin; `where` says where a limit is set, as an operator would look it up."""
+    """Limits with their places; `where` gives the place of a limit in the manifest."""
 
     limits: Limits
     where: Callable[[str], str]
 
     def name(self, key: str) -> str:
-        """For example "the limit tool_calls of 200 (portal.yaml:14:5)"."""
+        """A limit in words: "the limit tool_calls of 200 (portal.yaml:14:5)"."""
         return limit_text(self.limits, key, self.where)
 
     def exceeded(self, code: str, *, more: str = "") -> RunError:
-        """The error with this code, of `_EXCEEDED`."""
+        """The error of an exceeded limit; `code` is a key of `_EXCEEDED`."""
         key, what = _EXCEEDED[code]
         return RunError(code, f"{what}{more} {self.name(key)}", hint=_HINTS.get(key, ""))
 
@@ -163,20 +164,20 @@ class Bounds:
 
     @property
     def result_values(self) -> int:
-        """How many values a result and the blocks beside it may hold."""
+        """How many values a result and its blocks may have together."""
         return self.limits.result_bytes // RESULT_VALUE_BYTES + 1
 
     @property
     def argument_values(self) -> int:
-        """How many values the arguments of one call may hold."""
+        """How many values the arguments of one call may have."""
         return self.limits.argument_bytes // ARGUMENT_VALUE_BYTES + 1
 
     def too_many_values(self) -> RunError:
-        more = f" holds too many values, of which each counts as {RESULT_VALUE_BYTES} bytes, for"
+        more = f" has too many values (each counts as {RESULT_VALUE_BYTES} bytes) for"
         return self.exceeded("result_limit", more=more)
 
     def trap(self, cause: int, message: str) -> RunError:
-        """The error for an instance that ended without an answer."""
+        """The error of an instance that ended without an answer."""
         if cause == TrapCause.RESULT:
             return self.result(None)
         if cause in _TRAPS:
@@ -184,7 +185,7 @@ class Bounds:
         if cause in _ENDINGS:
             return _ENDINGS[cause]
         reason = message.rpartition("wasm trap: ")[2].splitlines()[:1] or ["unknown"]
-        return RunError("script_error", f"SystemError: the interpreter broke down ({reason[0][:200]})")
+        return RunError("script_error", f"SystemError: the interpreter crashed ({reason[0][:200]})")
 
 
 def worker_lost(reason: str) -> RunError:
@@ -193,7 +194,7 @@ def worker_lost(reason: str) -> RunError:
 
 @dataclass(eq=False)
 class Captured:
-    """Kept to the end, however the run ends."""
+    """The captured output and content blocks of a run, kept however it ends."""
 
     limits: Limits
     dropped_bytes: int = 0
@@ -208,28 +209,28 @@ class Captured:
         return b"".join(self.output).decode("utf-8", "replace")
 
     def take_output(self, text: bytes) -> None:
-        """Keep printed text. Raises FrameError: it is more than an honest worker lets through."""
+        """Store printed text. Raises FrameError: more than an honest worker passes on."""
         self.output_bytes += len(text)
         if self.output_bytes > self.limits.stdout_bytes:
             raise FrameError("more output than is allowed")
         self.output.append(text)
 
     def take_block(self, payload: bytes) -> None:
-        """Keep what a script emitted, to be read when the run is over. Raises FrameError like `take_output`."""
+        """Store an emitted block, to be parsed after the run. Raises FrameError: as `take_output`."""
         self.blocks_bytes += len(payload)
         if self.blocks_bytes > self.limits.result_bytes or len(self.blocks) > MAX_BLOCKS:
             raise FrameError("more content than is allowed")
         self.blocks.append(payload)
 
     def read_blocks(self, most_values: int) -> tuple[tuple[dict[str, Json], ...], int]:
-        """The content blocks, and how many values they hold; one that is none is left out, with a notice."""
+        """The content blocks, and how many values they have. Invalid ones are left out with a notice."""
         blocks: list[dict[str, Json]] = []
-        problems = [f"there are {MAX_BLOCKS:,} already"] if len(self.blocks) > MAX_BLOCKS else []
+        problems = [f"there are already {MAX_BLOCKS:,}"] if len(self.blocks) > MAX_BLOCKS else []
         left = most_values
         for payload in self.blocks[:MAX_BLOCKS]:
             count = values_in(payload, left)
             if count > left:
-                problems.append("it holds too many values for the limit result_bytes")
+                problems.append("it has too many values for the limit result_bytes")
                 continue
             left -= count
             try:
@@ -240,7 +241,7 @@ class Captured:
             if isinstance(block, dict) and isinstance(block.get("type"), str):
                 blocks.append(block)
             else:
-                problems.append("it is no object with a type")
+                problems.append("it is not an object with a type")
         self.notices += [
             f"a content block was left out of the answer: {why}" for why in dict.fromkeys(problems)
         ]
@@ -251,8 +252,8 @@ _MAX_TEXT_CHARS = 8000
 _MAX_NOTICES = 100
 _MAX_USES = 1_000
 _MAX_NAMES = 10_000
-_MAX_VALUES_TOLD = 100_000
-_MAX_BYTES_TOLD = 1 << 40
+_MAX_MESSAGE_VALUES = 100_000
+_MAX_REPORTED_BYTES = 1 << 40
 _GUEST_CODES = frozenset({"script_error", "script_exit", "result_not_json"})
 
 _Text: TypeAlias = Annotated[str, AfterValidator(lambda text: text[:_MAX_TEXT_CHARS])]
@@ -260,7 +261,7 @@ _Notices: TypeAlias = Annotated[tuple[_Text, ...], AfterValidator(lambda notices
 
 
 class _Error(BaseModel):
-    """A script may have given its exception any code, and its code any lines."""
+    """An error from the guest. A script can set the code and the line to anything."""
 
     code: Any = None
     message: _Text = ""
@@ -269,30 +270,30 @@ class _Error(BaseModel):
     traceback: _Text = ""
     bytes: Any = None
 
-    def told(self, code: str) -> RunError:
+    def as_run_error(self, code: str) -> RunError:
         line = self.line if type(self.line) is int and 0 < self.line <= 1 << 21 else None
         return RunError(code, self.message or "the script failed", line, self.hint, self.traceback)
 
 
 class _Ended(BaseModel):
-    """What the guest tells of a run."""
+    """The guest's header of a finished run."""
 
     error: _Error | None = None
     notices: _Notices = ()
 
 
 class _Prepared(_Ended):
-    """What the guest tells of a script it parsed."""
+    """The guest's facts about a parsed script."""
 
     source: str | None = None
     names: Annotated[frozenset[_Text], Field(max_length=_MAX_NAMES)] = frozenset()
     uses: Annotated[tuple[LibraryUse, ...], Field(max_length=_MAX_USES)] = ()
     problems: Annotated[tuple[ScriptProblem, ...], Field(max_length=_MAX_USES)] = ()
-    certain: Annotated[frozenset[Line], Field(max_length=1 << 20)] = frozenset()
+    unguarded_lines: Annotated[frozenset[Line], Field(max_length=1 << 20)] = frozenset()
 
 
-_Told = TypeVar("_Told", bound=_Ended)
-_BROKEN = _Error(message="SystemError: the script broke the interpreter it ran in")
+_MessageType = TypeVar("_MessageType", bound=_Ended)
+_BROKEN = _Error(message="SystemError: the script broke its interpreter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,56 +306,63 @@ class Ending:
 
 
 def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
-    """What the guest tells of a script it parsed."""
-    told = _read(_Prepared, payload)
-    if told.error is not None:
-        is_too_much = told.error.code == "memory_limit"
-        error = bounds.exceeded("memory_limit") if is_too_much else told.error.told("syntax_error")
+    """Read the guest's facts about a parsed script."""
+    parsed = _read(_Prepared, payload)
+    if parsed.error is not None:
+        is_too_much = parsed.error.code == "memory_limit"
+        error = bounds.exceeded("memory_limit") if is_too_much else parsed.error.as_run_error("syntax_error")
         return Prepared(script, error=error)
-    source = told.source if told.source is not None and _is_mended(told.source, script) else script
-    return Prepared(source, told.names, told.uses, told.notices, problems=told.problems, certain=told.certain)
+    source = parsed.source if parsed.source is not None and _is_plausible(parsed.source, script) else script
+    return Prepared(
+        source,
+        parsed.names,
+        parsed.uses,
+        parsed.notices,
+        problems=parsed.problems,
+        unguarded_lines=parsed.unguarded_lines,
+    )
 
 
 def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], most_values: int) -> Ending:
-    """The guest's last words; `knows` tells whether a call of the run failed with a code.
+    """Read the guest's header and value; `knows` says whether a call of the run failed with a code.
 
-    The value may hold `most_values`; a forged one is no more work than an honest one.
+    The value may have `most_values`; a forged one causes no more work than an honest one.
     """
     header, _, value = payload.partition(b"\n")
-    told = _read(_Ended, header)
-    if told.error is not None:
-        return Ending(None, _run_error(told.error, bounds, knows), told.notices)
+    ended = _read(_Ended, header)
+    if ended.error is not None:
+        return Ending(None, _run_error(ended.error, bounds, knows), ended.notices)
     if len(value) > bounds.limits.result_bytes:
-        return Ending(None, bounds.result(len(value)), told.notices)
+        return Ending(None, bounds.result(len(value)), ended.notices)
     if values_in(value, most_values) > most_values:
-        return Ending(None, bounds.too_many_values(), told.notices)
+        return Ending(None, bounds.too_many_values(), ended.notices)
     try:
-        return Ending(parse(value), None, told.notices)
+        return Ending(parse(value), None, ended.notices)
     except GuestJsonError as problem:
         error = RunError("result_not_json", f"the script's value cannot be returned: {problem}")
-        return Ending(None, error, told.notices)
+        return Ending(None, error, ended.notices)
 
 
 def _run_error(error: _Error, bounds: Bounds, knows: Callable[[str], bool]) -> RunError:
     code, size = error.code, error.bytes
     if code == "memory_limit":
-        return replace(bounds.exceeded("memory_limit"), line=error.told("").line)
+        return replace(bounds.exceeded("memory_limit"), line=error.as_run_error("").line)
     if code == "result_limit":
-        is_over = type(size) is int and bounds.limits.result_bytes < size <= _MAX_BYTES_TOLD
+        is_over = type(size) is int and bounds.limits.result_bytes < size <= _MAX_REPORTED_BYTES
         return bounds.result(size if is_over else None)
     is_known = isinstance(code, str) and (code in _GUEST_CODES or knows(code))
-    return error.told(code if is_known else "script_error")
+    return error.as_run_error(code if is_known else "script_error")
 
 
-def _is_mended(source: str, script: str) -> bool:
-    """Whether it may be the script with awaits in it: as many lines, and each call a few characters longer."""
+def _is_plausible(source: str, script: str) -> bool:
+    """Whether `source` may be the script with inserted awaits: the same lines, and only little longer."""
     return len(source) <= 4 * len(script) + 100 and source.count("\n") == script.count("\n")
 
 
-def _read(kind: type[_Told], payload: bytes) -> _Told:
-    """What an honest guest tells; that it broke of any other."""
+def _read(kind: type[_MessageType], payload: bytes) -> _MessageType:
+    """Validate a message of the guest. An invalid one becomes the error `_BROKEN`."""
     try:
-        if values_in(payload, _MAX_VALUES_TOLD) <= _MAX_VALUES_TOLD:
+        if values_in(payload, _MAX_MESSAGE_VALUES) <= _MAX_MESSAGE_VALUES:
             return kind.model_validate(parse(payload))
     except (GuestJsonError, ValidationError):
         pass

@@ -1,4 +1,4 @@
-"""One execution of one script, in a worker that is its own meanwhile."""
+"""One execution of one script in a worker."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -40,21 +40,23 @@ from sandbox_runtime.worker.run_host import seed_of_module
 from sandbox_runtime.worker_process import WorkerProcess
 
 LibraryTable: TypeAlias = Mapping[str, Mapping[str, str]]
-"""For each namespace that the script mentions, each function's name and its signature in one line; one without is not
-shown to the script, but may be called, which the port refuses."""
+"""The functions of each namespace that the script mentions: name to signature in one line.
+
+A function without a signature is hidden from the script. The script can still call it. The port refuses that call.
+"""
 
 _FRAME_SLACK_BYTES = 2 << 20
-"""How much longer than what it carries a frame of the worker may be."""
+"""Bytes that a frame of the worker may have beyond its payload."""
 
 MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0
 _REPLACEMENTS = 3
 _TOO_SLOW = RunError(
-    "wall_limit", f"the script took more than {_PREPARE_SECONDS:g} s to parse, which is fixed"
+    "wall_limit", f"parsing the script took more than the fixed limit of {_PREPARE_SECONDS:g} s"
 )
 _CANCELLED = RunError("cancelled", "the run was cancelled")
 _LOST = 0
-"""In place of a frame's kind: the worker is gone."""
+"""The kind of a message that says the worker is gone."""
 
 _READ_AT_ONCE_BYTES = 1 << 18
 
@@ -64,17 +66,18 @@ _Read = TypeVar("_Read")
 
 def too_long(script_bytes: int) -> RunError:
     """The error of a script over MAX_SCRIPT_BYTES."""
-    told = f"the script is {script_bytes:,} bytes; at most {MAX_SCRIPT_BYTES:,} are read"
-    return RunError("syntax_error", told)
+    message = f"the script has {script_bytes:,} bytes; the limit is {MAX_SCRIPT_BYTES:,}"
+    return RunError("syntax_error", message)
 
 
 @dataclass(eq=False)
 class Run:
-    """A worker, from its taking to its release. `prepare` comes first, then, if at all, `execute`, each once.
+    """A run in a worker. Call `prepare` once, then optionally `execute` once.
 
-    Without a worker everything is answered with `refusal`. `replace` gets another worker, if it can, when this one
-    turns out to be dead before it did anything. A session's worker has no `replace`, and keeps its instance after the
-    run.
+    Without a worker both return `refusal`. `replace` gets another worker if this one died before it did anything. A
+    session's worker has no `replace`, and keeps its instance after the run.
+
+    The worker calls back: `receive` for each frame, `resume` when it reads again, and `on_worker_lost` when it is gone.
     """
 
     worker: WorkerProcess | None
@@ -93,25 +96,25 @@ class Run:
         self._error = self.refusal
         self._captured = Captured(self.bounds.limits)
         self._longest_call = max(self.bounds.limits.argument_bytes, self.grants.longest_write)
-        self._past = None if self.recording is None else self.recording.past
-        if self._past is not None:
-            self.origin, self._longest_call = self._past.origin, self._past.longest_call
+        self._replayed = None if self.recording is None else self.recording.replayed
+        if self._replayed is not None:
+            self.origin, self._longest_call = self._replayed.origin, self._replayed.longest_call
         self._listen()
 
     @property
     def worker_pid(self) -> int | None:
-        """The process that runs the script; an operator's tools may watch it."""
+        """The process id of the worker, for tests and benchmarks."""
         return None if self.worker is None else self.worker.pid
 
     @property
     def stdout(self) -> str:
-        """What the script has printed so far."""
+        """The script's output so far."""
         return self._captured.stdout
 
     async def prepare(self, script: str, namespaces: Collection[str]) -> Prepared:
-        """Parse a script inside the sandbox; nothing of it runs.
+        """Parse a script inside the sandbox without running it.
 
-        `namespaces` are all that exist. Parsing may take 5 s, and a script have 1 MiB.
+        `namespaces` are all existing ones. Limits: 5 s, and 1 MiB of script.
         """
         script = script if script.isascii() else clean(script)
         if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
@@ -120,11 +123,11 @@ class Run:
             return Prepared(script, error=self._error)
         limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
-        kind, payload = await self._ask_to_prepare(head)
+        kind, payload = await self._send_prepare(head)
         for _ in range(_REPLACEMENTS):
-            if kind != _LOST or not await self._take_another():
+            if kind != _LOST or not await self._replace_worker():
                 break
-            kind, payload = await self._ask_to_prepare(head)
+            kind, payload = await self._send_prepare(head)
         if kind == ToPortal.PREPARED:
             prepared = await _in_thread_if_long(
                 len(payload), partial(read_prepared, payload, script, self.bounds)
@@ -137,10 +140,10 @@ class Run:
     async def execute(
         self, table: LibraryTable, port: CallPort, observer: CallObserver | None = None
     ) -> RunResult:
-        """Run the prepared script; whatever it does is in the result. `observer` hears of all its calls.
+        """Run the prepared script. `observer` observes all its calls.
 
-        Cancelling this kills the worker and ends the calls in flight, in milliseconds.
-        Raises Exception: what the port raised; a script cannot make it raise.
+        Cancelling it kills the worker and ends the calls in flight within milliseconds.
+        Raises Exception: an exception of the port; a script cannot cause one.
         """
         if self._error is not None or self.worker is None:
             return self._result(Ending(None, self._error, ()))
@@ -148,8 +151,8 @@ class Run:
         bounds, files, recording = self.bounds, self.grants.files, self.recording
         calls = CallsInFlight(self.worker, port, observer, bounds, self.fail, files, recording)
         self._calls = calls
-        if self._past is not None and self._past.settings is not None:
-            settings = self._past.settings.encode()
+        if self._replayed is not None and self._replayed.settings is not None:
+            settings = self._replayed.settings.encode()
         else:
             settings = _guest_settings(bounds.limits, self.origin, table, self.grants)
         if self.recording is not None:
@@ -171,7 +174,7 @@ class Run:
         return self._result(ending, wall_ms, cpu_ms, blocks)
 
     def close(self) -> None:
-        """Let go of the worker; what was prepared and not run is forgotten."""
+        """Release the worker. A prepared script that did not run is dropped."""
         worker = self.worker
         if worker is not None and worker.is_alive:
             worker.listen(None)
@@ -179,9 +182,9 @@ class Run:
                 worker.send(ToWorker.RENEW)
 
     def receive(self, kind: int, payload: bytes) -> None:
-        """Take a frame from the worker. Raises FrameError: it makes no sense now."""
+        """Process a frame from the worker. Raises FrameError: it is unexpected now."""
         if self._next is None or self._next.done():
-            raise FrameError(f"frame {kind} while nothing was asked")
+            raise FrameError(f"unsolicited frame {kind}")
         if self.recording is not None:
             self.recording.take(kind, payload)
             if kind == ToPortal.TRACE:
@@ -189,7 +192,7 @@ class Run:
         if self._calls is not None:
             self._receive_from_script(self._calls, kind, payload)
         elif kind in (ToPortal.PREPARED, ToPortal.TRAPPED):
-            self._settle(kind, payload)
+            self._resolve(kind, payload)
         else:
             raise FrameError(f"frame {kind} while a script is parsed")
 
@@ -208,35 +211,40 @@ class Run:
             case ToPortal.BLOCK:
                 self._captured.take_block(payload)
             case ToPortal.FINISHED | ToPortal.TRAPPED:
-                self._settle(kind, payload)
+                self._resolve(kind, payload)
             case _:
                 raise FrameError(f"frame {kind} while a script runs")
 
     def resume(self) -> None:
-        """The worker reads again what it is sent."""
+        """The worker reads its answers again."""
         if self._calls is not None:
             self._calls.resume()
 
-    def lose(self, reason: str) -> None:
+    def on_worker_lost(self, reason: str) -> None:
         """The worker is gone."""
         self._error = self._error or worker_lost(reason)
         if self._next is not None:
-            self._error = self._stopped(self._error)
-        self._settle(_LOST, b"")
+            self._error = self._record_stop(self._error)
+        self._resolve(_LOST, b"")
 
-    def _stopped(self, error: RunError) -> RunError:
-        """The error of a run that was ended from outside."""
+    def fail(self, error: BaseException) -> None:
+        """End the run because its port raised; `execute` raises that error."""
+        self._port_error = self._port_error or error
+        self._kill(worker_lost("the call's port failed"))
+
+    def _record_stop(self, error: RunError) -> RunError:
+        """Record that the run was ended from outside. Returns the error for the result."""
         if self.recording is None:
             return error
         error, self._captured.dropped_bytes = self.recording.stop(error, self._captured.dropped_bytes)
         return error
 
-    def _settle(self, kind: int, payload: bytes) -> None:
+    def _resolve(self, kind: int, payload: bytes) -> None:
         if self._next is not None and not self._next.done():
             self._next.set_result((kind, payload))
 
-    async def _take_another(self) -> bool:
-        """Go on with another worker if this one died while it was idle: nothing has run yet."""
+    async def _replace_worker(self) -> bool:
+        """Use another worker if this one died while it was idle, before anything ran. Returns whether there is one."""
         if self._error is None or self._error.code != "worker_lost":
             return False
         self.worker = await self.replace() if self.replace is not None else None
@@ -251,10 +259,10 @@ class Run:
             largest = max(self._longest_call, self.bounds.limits.result_bytes, MAX_PREPARED_BYTES)
             self.worker.listen(self, largest + _FRAME_SLACK_BYTES)
 
-    async def _ask_to_prepare(self, head: Record) -> _Message:
+    async def _send_prepare(self, head: Record) -> _Message:
         limits, origin = head.limits, head.origin
-        if self.recording is not None and (past := self.recording.begin(head)) and self.worker is not None:
-            self.worker.send(ToWorker.PAST, past)
+        if self.recording is not None and (log := self.recording.begin(head)) and self.worker is not None:
+            self.worker.send(ToWorker.REPLAY_LOG, log)
         start = RUN_START.pack(
             limits.cpu_seconds,
             limits.memory_mib << 20,
@@ -275,12 +283,12 @@ class Run:
     async def _ask(
         self, kind: ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
     ) -> _Message:
-        """Send a frame and wait for the one that answers it; a worker that is too slow dies."""
+        """Send a frame and wait for its answer. A worker that is too slow is killed."""
         assert self.worker is not None
         loop = asyncio.get_running_loop()
         self._next = loop.create_future()
         if not self.worker.is_alive:
-            self.lose("it ended while it was idle")
+            self.on_worker_lost("it ended while it was idle")
         timer = loop.call_later(seconds, self._kill, too_slow)
         self.worker.send(kind, *parts)
         try:
@@ -294,14 +302,9 @@ class Run:
     def _kill(self, error: RunError) -> None:
         assert self.worker is not None and self._next is not None
         if self._next.done() and not self._next.cancelled():
-            return  # the answer came first
+            return  # the answer has arrived
         self._error = self._error or error
         self.worker.kill(error.message)
-
-    def fail(self, error: BaseException) -> None:
-        """End the run, and have `execute` raise what its port raised."""
-        self._port_error = self._port_error or error
-        self._kill(worker_lost("the call's port failed"))
 
     async def _ending(
         self, kind: int, payload: bytes, knows: Callable[[str], bool], most_values: int
@@ -311,9 +314,9 @@ class Run:
         cpu_ms, self._captured.dropped_bytes = END_HEADER.unpack_from(payload)
         if kind == ToPortal.FINISHED:
             self._is_renewed = True
-            told = payload[END_HEADER.size :]
-            read = partial(read_ending, told, self.bounds, knows, most_values)
-            return cpu_ms, await _in_thread_if_long(len(told), read)
+            body = payload[END_HEADER.size :]
+            read = partial(read_ending, body, self.bounds, knows, most_values)
+            return cpu_ms, await _in_thread_if_long(len(body), read)
         error = self._failure(kind, payload)
         is_clean = error.code == "script_exit" and payload[END_HEADER.size] == TrapCause.CLEAN_EXIT
         return cpu_ms, Ending(None, None if is_clean else error, ())
@@ -325,15 +328,15 @@ class Run:
         worker = self.worker
         assert worker is not None
         if kind != ToPortal.TRAPPED or len(payload) < END_HEADER.size + TRAP_HEADER.size:
-            worker.kill("it broke the channel's rules")
-            return worker_lost("it broke the channel's rules")
+            worker.kill("it violated the protocol")
+            return worker_lost("it violated the protocol")
         self._is_renewed = True
         (cause,) = TRAP_HEADER.unpack_from(payload, END_HEADER.size)
         if self.replace is None:
-            worker.kill("the session's instance broke down")
+            worker.kill("the session's interpreter crashed")
         message = payload[END_HEADER.size + TRAP_HEADER.size :].decode("utf-8", "replace")
         error = self.bounds.trap(cause, message)
-        return self._stopped(error) if cause == TrapCause.CPU else error
+        return self._record_stop(error) if cause == TrapCause.CPU else error
 
     def _result(
         self,
@@ -350,7 +353,7 @@ class Run:
 
 
 def _guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants: RunGrants) -> bytes:
-    """The JSON of an EXECUTE frame. A new interpreter gets a seed for `random`; that of a session goes on."""
+    """The settings of an EXECUTE frame. Only a new interpreter gets a seed for `random`."""
     settings: dict[str, Json] = {
         "library": {namespace: _table_text(functions) for namespace, functions in table.items()},
         "argument_bytes": limits.argument_bytes,
@@ -363,11 +366,11 @@ def _guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants:
 
 
 def _table_text(functions: Mapping[str, str]) -> str:
-    """One line per function, "name signature", between line breaks: the guest searches it without parsing."""
+    """One line "name signature" per function, between line breaks. The guest searches it without parsing."""
     lines = (f"{name} {' '.join(signature.splitlines())}\n" for name, signature in functions.items())
     return "\n" + "".join(lines)
 
 
 async def _in_thread_if_long(size: int, read: Callable[[], _Read]) -> _Read:
-    """What a reader of `size` bytes returns. Many bytes are read in a thread: its steps take turns with everybody."""
+    """Call a reader of `size` bytes, in a thread if they are many, so that it does not block the event loop."""
     return read() if size <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(read)

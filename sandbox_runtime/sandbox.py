@@ -1,4 +1,4 @@
-"""The sandbox: open it once, and run any number of scripts, each in a worker of its own; and the pool of workers."""
+"""The sandbox, which runs scripts in workers, and the pool of workers."""
 
 import asyncio
 import os
@@ -35,12 +35,13 @@ async def open_sandbox(
     launch: Callable[[Path], Launcher] = default_launcher,
     queue: "QueueLimits | None" = None,
 ) -> AsyncIterator["Sandbox"]:
-    """Start the workers, and end them at the end: one per core and at least two, more while scripts wait for slow
-    calls, up to eight per core. `workers` fixes the number instead; `queue` bounds how many scripts wait for one.
+    """Start the workers, and end them on exit.
 
-    The first time on a machine this compiles the guest component for 5 s, which `progress` is told. Must be
-    entered on a thread that lasts as long as the sandbox: workers end with the thread that started them.
-    Raises SandboxError: the sandbox cannot work here; the message says why.
+    There is one worker per core and at least two; up to eight per core while scripts wait for slow calls. `workers`
+    fixes the number instead. `queue` limits the scripts that wait for a worker. The first start on a machine compiles
+    the guest component (5 s); `progress` gets a message. Enter it on a thread that lives as long as the sandbox:
+    workers end with the thread that started them.
+    Raises SandboxError: the sandbox cannot run here; the message says why.
     """
     wasm = component or guest_component()
     least = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
@@ -62,23 +63,23 @@ class Sandbox:
     def __init__(self, workers: "Workers", component: str = "unknown") -> None:
         self._workers = workers
         self.component = component
-        """The sha256 of the guest component, in hex: records of other ones cannot be replayed here."""
+        """The sha256 of the guest component, in hex. Records of other components cannot be replayed here."""
 
     @property
     def protections(self) -> tuple[str, ...]:
-        """What the system adds to the engine's isolation here, as the workers report it, for example "seccomp"."""
+        """The system's protections besides the engine's isolation, as the workers report them, such as "seccomp"."""
         return next((worker.protections for worker in self._workers.all), ())
 
     @property
     def missing_protections(self) -> tuple[str, ...]:
-        """What this system does not offer of what could be there, for example "seccomp"."""
+        """The protections that this system does not support, such as "seccomp"."""
         there = {name.partition("-")[0] for name in self.protections}
         return tuple(name for name in MEASURES if name not in there)
 
     @property
     def waiting(self) -> int:
         """How many scripts wait for a worker."""
-        return len(self._workers.turns)
+        return len(self._workers.waiting)
 
     @asynccontextmanager
     async def run(
@@ -91,16 +92,16 @@ class Sandbox:
         recording: Recording | None = None,
         script_bytes: int = 0,
     ) -> AsyncIterator[Run]:
-        """Take a worker for one script; `where` tells where a limit is set.
+        """Take a worker for one script; `where` gives the place of a limit.
 
-        Waits for a free one, in turns with other callers: `caller` is whatever tells them apart, and `script_bytes`
-        how much is kept meanwhile; it may be less than the script has. If none comes, or too many wait
-        (`sandbox_busy`), or the session is gone (`worker_lost`), the run refuses everything with that error.
-        `recording` takes the run down, so that it can be replayed.
+        Waits for a free worker in a fair queue: `caller` identifies the caller, and `script_bytes` is the memory held
+        meanwhile, which may be less than the whole script. If no worker becomes free, or too many wait
+        (`sandbox_busy`), or the session is gone (`worker_lost`), the run returns that error. `recording` records the
+        run for a replay.
         """
         make = partial(Run, bounds=Bounds(limits, where), recording=recording, grants=grants)
         if session is not None:
-            async with session.turn:
+            async with session.lock:
                 lost = None if session.alive else worker_lost("the session has ended")
                 with closing(make(session.worker, origin=session.next_origin(), refusal=lost)) as run:
                     yield run
@@ -126,20 +127,20 @@ class Sandbox:
                 self._workers.give_back(run.worker)
 
     async def open_session(self) -> "Session":
-        """Start a session, with a worker besides those of the pool; the caller closes it. Raises WorkerStartError."""
+        """Start a session with its own worker outside the pool. The caller closes it. Raises WorkerStartError."""
         return Session(await self._workers.start(self._workers.all.discard), self.component)
 
 
 class Session:
-    """Holds one worker: variables, imports and definitions of a run are there in the next.
+    """A session with its own worker, which keeps variables, imports and definitions between runs.
 
-    Its id cannot be guessed. It dies with its worker: by a limit that kills, a broken interpreter, or `close`.
-    Runs of one session take turns.
+    Its id cannot be guessed. It ends with its worker: by a limit, a crashed interpreter, or `close`. Runs of one
+    session are serialized.
     """
 
     def __init__(self, worker: WorkerProcess, component: str) -> None:
         self.id = secrets.token_urlsafe(18)
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.worker = worker
         self._component = component
         self._began = time.monotonic_ns()
@@ -150,19 +151,19 @@ class Session:
         return self.worker.is_alive
 
     def next_origin(self) -> Origin:
-        """What the clocks and random numbers of the next run begin with; its monotonic clock goes on."""
+        """The origin of the next run. Its monotonic clock continues that of the session."""
         self._runs += 1
-        # Whole milliseconds on both sides: two more for each run keep the clock from ever going back.
+        # Both are rounded to milliseconds; two extra per run keep the clock from going back.
         elapsed_ms = (time.monotonic_ns() - self._began) // 1_000_000 + 2 * self._runs
         return Origin.now(self._component, elapsed_ms=elapsed_ms, position=self._runs)
 
     def close(self) -> None:
-        """End it; a run that is going on is lost."""
+        """End the session and a run in progress."""
         self.worker.kill("the session was closed")
 
 
-Turn: TypeAlias = asyncio.Future[WorkerProcess]
-"""Becomes the worker, when there is one."""
+Waiter: TypeAlias = asyncio.Future[WorkerProcess]
+"""Resolves to the worker for a waiting caller."""
 
 _PLACE_BYTES = 1 << 16
 _GROW_AFTER_SECONDS = 0.05
@@ -172,15 +173,15 @@ _QUICK_RETRIES = 3
 
 
 class BusyError(Exception):
-    """There is no worker for a script, and there is no use in waiting longer; the message names the limit."""
+    """No worker became free within the limits; the message names the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many scripts may wait for a worker, and how long; one more is refused at once.
+    """How many scripts may wait for a worker, and how long. One more is refused at once.
 
-    `where` says where a limit is set ("queue", "queue_seconds"), as an operator would look it up. Does not cover
-    runs in sessions, which have workers of their own.
+    `where` gives the place of a limit ("queue", "queue_seconds") in the manifest. Does not cover runs in sessions,
+    which have their own workers.
     """
 
     most: int = 1000
@@ -189,7 +190,7 @@ class QueueLimits:
 
     def full(self) -> BusyError:
         limit = f"the limit queue of {self.most:,} ({self.where('queue')})"
-        return BusyError(f"all workers are busy and there is no room left to wait for one: {limit}")
+        return BusyError(f"all workers are busy and the queue is full: {limit}")
 
     def too_long(self) -> BusyError:
         limit = f"the limit queue_seconds of {self.seconds:g} ({self.where('queue_seconds')})"
@@ -198,10 +199,10 @@ class QueueLimits:
 
 @dataclass(eq=False)
 class Workers:
-    """Workers for everyone; those who have to wait for one take turns.
+    """The pool of workers, with a fair queue of waiting callers.
 
-    `size` of them are always there. A script that waits for slow calls keeps its worker, so a caller who had to
-    wait for 50 ms gets one more, up to `most`; those end again once nobody took them for a minute.
+    It always has `size` workers. Scripts keep their worker while they wait for slow calls, so a caller that has waited
+    for 50 ms gets an additional one, up to `most`. Additional workers end after a minute without use.
     """
 
     launcher: Launcher
@@ -211,18 +212,18 @@ class Workers:
     queue: QueueLimits = QueueLimits()
     all: set[WorkerProcess] = field(default_factory=set)
     _free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
-    """In the order in which they became free, each with what retires it."""
-    _healing: set[asyncio.Task[None]] = field(default_factory=set)
+    """The free workers, longest free first, each with the timer that retires it."""
+    _respawns: set[asyncio.Task[None]] = field(default_factory=set)
     _is_open: bool = True
 
     def __post_init__(self) -> None:
         self._pooled = self.size
-        self.turns = Turns(self.queue)
+        self.waiting = FairQueue(self.queue)
 
     async def open(self) -> None:
-        """Start them all. Raises WorkerStartError: one did not start."""
+        """Start all workers. Raises WorkerStartError: one did not start."""
         for worker in await asyncio.gather(*(self.start(self._replace) for _ in range(self.size))):
-            self._keep(worker)
+            self._add_free(worker)
 
     async def start(self, on_death: Callable[[WorkerProcess], None]) -> WorkerProcess:
         """Start one more worker, for the pool or for a session; `on_death` drops it. Raises WorkerStartError."""
@@ -235,20 +236,20 @@ class Workers:
         return worker
 
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
-        """The worker that has been free longest; waits for one until it is the caller's turn. Raises BusyError."""
+        """Take the worker that has been free longest, or wait for one. Raises BusyError."""
         for worker, retiring in self._free.items():
             retiring.cancel()
             del self._free[worker]
             return worker
-        turn = self.turns.join(caller, script_bytes)
+        waiter = self.waiting.join(caller, script_bytes)
         growth = asyncio.get_running_loop().call_later(_GROW_AFTER_SECONDS, self._grow)
         try:
             async with asyncio.timeout(self.queue.seconds):
-                return await turn
+                return await waiter
         except BaseException as error:
-            self.turns.leave(caller, turn)
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.give_back(turn.result())  # it came in the moment of giving up
+            self.waiting.leave(caller, waiter)
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.give_back(waiter.result())  # a worker arrived in the same moment
             if isinstance(error, TimeoutError):
                 raise self.queue.too_long() from error
             raise
@@ -256,52 +257,52 @@ class Workers:
             growth.cancel()
 
     def give_back(self, worker: WorkerProcess) -> None:
-        """Hand a worker to the next caller, or keep it. A dead one is replaced already."""
+        """Give a worker to the next caller, or make it free. A dead one is already being replaced."""
         if not worker.is_alive:
             return
-        while (turn := self.turns.next()) is not None:
-            if not turn.done():
-                turn.set_result(worker)
+        while (waiter := self.waiting.next()) is not None:
+            if not waiter.done():
+                waiter.set_result(worker)
                 return
-        self._keep(worker)
+        self._add_free(worker)
 
     async def close(self) -> None:
         self._is_open = False
         for worker in list(self.all):
             worker.kill("the sandbox was closed")
-        for healing in self._healing:
-            healing.cancel()
-        if self._healing:
-            await asyncio.wait(self._healing)
+        for respawn in self._respawns:
+            respawn.cancel()
+        if self._respawns:
+            await asyncio.wait(self._respawns)
         await self.launcher.close()
 
-    def _keep(self, worker: WorkerProcess) -> None:
+    def _add_free(self, worker: WorkerProcess) -> None:
         self._free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._retire, worker)
 
     def _retire(self, worker: WorkerProcess) -> None:
         if self._pooled > self.size:
-            worker.kill("it was not needed any more")
+            worker.kill("it was no longer needed")
 
     def _grow(self) -> None:
-        if self._is_open and self.turns and self._pooled < self.most:
+        if self._is_open and self.waiting and self._pooled < self.most:
             self._pooled += 1
-            self._start_healing()
+            self._start_respawn()
 
     def _replace(self, dead: WorkerProcess) -> None:
         self.all.discard(dead)
         if (retiring := self._free.pop(dead, None)) is not None:
             retiring.cancel()
-        if self._pooled > self.size and not self.turns:
+        if self._pooled > self.size and not self.waiting:
             self._pooled -= 1
         elif self._is_open:
-            self._start_healing()
+            self._start_respawn()
 
-    def _start_healing(self) -> None:
-        healing = asyncio.get_running_loop().create_task(self._heal())
-        self._healing.add(healing)
-        healing.add_done_callback(self._healing.discard)
+    def _start_respawn(self) -> None:
+        respawn = asyncio.get_running_loop().create_task(self._respawn())
+        self._respawns.add(respawn)
+        respawn.add_done_callback(self._respawns.discard)
 
-    async def _heal(self) -> None:
+    async def _respawn(self) -> None:
         failures = 0
         while self._is_open:
             try:
@@ -310,29 +311,28 @@ class Workers:
             except WorkerStartError as error:
                 failures += 1
                 if failures == _QUICK_RETRIES:
-                    self.report(f"workers do not start, trying on: {error}")
+                    self.report(f"workers do not start; retrying: {error}")
                 if failures >= _QUICK_RETRIES:
                     await asyncio.sleep(_RETRY_SECONDS)
 
 
-class Turns:
-    """A bounded queue in which callers take turns: however many scripts one has in it, each other caller's next
-    waits for at most one of them. A caller's own scripts keep their order.
+class FairQueue:
+    """A bounded queue that is fair between callers: round-robin over callers, first in first out for each.
 
-    A script takes a place for each 64 KiB: the queue bounds memory, too. When it is full, a caller with fewer
-    places takes the last of the one with most.
+    A script takes one place per 64 KiB, so the queue also limits memory. If it is full, a caller with fewer places
+    displaces the last script of the caller with the most.
     """
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
-        self._lines: dict[str, dict[Turn, int]] = {}
-        """The places of each turn by caller, of whom the first is served next."""
+        self._lines: dict[str, dict[Waiter, int]] = {}
+        """The places of each waiter by caller. The first caller is served next."""
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
-    def join(self, caller: str, script_bytes: int = 0) -> Turn:
-        """A turn at the end of the caller's line. Raises BusyError: the queue is full."""
+    def join(self, caller: str, script_bytes: int = 0) -> Waiter:
+        """Append a waiter to the caller's line. Raises BusyError: the queue is full."""
         most = self._limits.most
         places = max(min(-(-script_bytes // _PLACE_BYTES), most), 1)
         while sum(map(self._places, self._lines)) + places > most:
@@ -341,26 +341,26 @@ class Turns:
                 raise self._limits.full()
             last = next(reversed(self._lines[largest]))
             self.leave(largest, last)
-            if not last.done():  # its script may have been cancelled in the same moment
+            if not last.done():  # its script may just have been cancelled
                 last.set_exception(self._limits.full())
-        turn: Turn = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(caller, {})[turn] = places
-        return turn
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(caller, {})[waiter] = places
+        return waiter
 
-    def next(self) -> Turn | None:
-        """Take the turn that is due, of the caller who was served least recently."""
+    def next(self) -> Waiter | None:
+        """Remove and return the first waiter of the caller that was served least recently."""
         for caller, line in self._lines.items():
-            turn = next(iter(line))
-            del self._lines[caller], line[turn]
+            waiter = next(iter(line))
+            del self._lines[caller], line[waiter]
             if line:
                 self._lines[caller] = line
-            return turn
+            return waiter
         return None
 
-    def leave(self, caller: str, turn: Turn) -> None:
-        """Give up a place; harmless when it was taken meanwhile."""
+    def leave(self, caller: str, waiter: Waiter) -> None:
+        """Remove a waiter, if it is still in the queue."""
         line = self._lines.get(caller, {})
-        if line.pop(turn, None) is not None and not line:
+        if line.pop(waiter, None) is not None and not line:
             del self._lines[caller]
 
     def _places(self, caller: str) -> int:

@@ -1,6 +1,4 @@
-"""The portal's end of a worker process, and how one is started: forked from a server that has the engine loaded
-(Linux), or on its own (everywhere).
-"""
+"""The portal's side of worker processes. They are forked from a fork server (Linux) or spawned (everywhere)."""
 
 import asyncio
 import os
@@ -26,7 +24,7 @@ _SERVER_START_SECONDS = 20.0
 _IDLE_FRAME_BYTES = 1 << 16
 _CONGESTION_BYTES = 8 << 20
 _TURN_SECONDS = 0.005
-# Appended, so that nothing beside the engine can shadow the standard library.
+# Folders are appended to the path, so that nothing can shadow the standard library.
 _BOOT = (
     "import sys; from importlib import import_module; module, main, folders, *rest = sys.argv[1:]; "
     "sys.path.extend(folders.split(chr(10))); getattr(import_module(module), main)(*rest)"
@@ -36,9 +34,9 @@ _BOOT = (
 def start_process(
     module: str, main: str, *arguments: str, end: socket.socket | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start `module.main(*arguments, descriptor of end, process id of this one)`, with no environment and no files.
+    """Start `module.main(*arguments, descriptor of end, own process id)` without environment and files.
 
-    A process group of its own keeps a Ctrl-C at the terminal from reaching it: it ends with its parent, not before.
+    It has its own session, so that Ctrl-C at the terminal does not reach it. It ends with its parent.
     """
     folders = dict.fromkeys(str(Path(file).resolve().parents[1]) for file in (__file__, wasmtime.__file__))
     descriptors = () if end is None else (end.fileno(),)
@@ -56,21 +54,21 @@ def start_process(
 
 
 class Launcher(Protocol):
-    """Starts workers. `launch` takes the worker's end of a socket pair and returns what kills and buries it, once."""
+    """Starts workers. `launch` takes a worker's end of a socket pair, and returns a function to kill and reap it."""
 
     async def launch(self, end: socket.socket) -> Callable[[], None]: ...
     async def close(self) -> None:
-        """End what only the launcher could end. It may launch again: a worker that hangs as it starts asks for this."""
+        """End the launcher's own processes. It may launch again afterwards, as after a worker that hangs."""
 
 
 def default_launcher(compiled: Path) -> Launcher:
-    """The faster way that this system offers."""
-    # wasmtime handles traps through Mach ports on macOS, which a fork does not carry over.
+    """The faster launcher of this system."""
+    # On macOS wasmtime handles traps through Mach ports, which a fork does not inherit.
     return ForkLauncher(compiled) if sys.platform == "linux" else SpawnLauncher(compiled)
 
 
 class SpawnLauncher:
-    """One process per worker, started from scratch in about 80 ms."""
+    """Spawns each worker as a new process, in about 80 ms."""
 
     def __init__(self, compiled: Path) -> None:
         self._compiled = compiled
@@ -86,15 +84,15 @@ class SpawnLauncher:
         return kill
 
     async def close(self) -> None:
-        """Wait for workers that were killed, so that none stays behind as a zombie."""
+        """Reap killed workers, so that none stays a zombie."""
         for child in self._killed:
             await asyncio.to_thread(child.wait)
 
 
 class ForkLauncher:
-    """Forks workers from a process that has the engine loaded; starts that process when there is none.
+    """Forks workers from the fork server, and starts that if necessary.
 
-    When it dies its workers die with it, and the next launch starts another. So does one that takes no more orders.
+    If it dies, its workers die, and the next launch starts another. A fork server that does not read orders is killed.
     """
 
     def __init__(self, compiled: Path) -> None:
@@ -122,9 +120,9 @@ class ForkLauncher:
                 control.send(b"-%d" % number)
             except BlockingIOError:
                 if self._server is not None:
-                    self._server.kill()  # it takes no more orders; its workers end with it
+                    self._server.kill()  # it does not read orders; its workers end with it
             except OSError:
-                pass  # a fork server that is gone has taken its workers with it
+                pass  # the fork server is gone, and its workers with it
 
         return kill
 
@@ -140,7 +138,9 @@ class ForkLauncher:
         ours.setblocking(False)
         with theirs:
             compiled = str(self._compiled)
-            self._server = start_process("sandbox_runtime.worker.worker", "fork_server", compiled, end=theirs)
+            self._server = start_process(
+                "sandbox_runtime.worker.fork_server", "fork_server", compiled, end=theirs
+            )
         with suppress(TimeoutError):
             async with asyncio.timeout(_SERVER_START_SECONDS):
                 if await asyncio.get_running_loop().sock_recv(ours, 1):
@@ -150,9 +150,9 @@ class ForkLauncher:
 
 
 class WorkerProcess(asyncio.Protocol):
-    """One worker: its socket, its death, and who listens to it.
+    """One worker: its socket, its end, and its listener.
 
-    What a worker says is not believed either: a guest that broke out of the engine would speak through it.
+    Its frames are untrusted: a guest that escaped the engine would control them.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class WorkerProcess(asyncio.Protocol):
         self.protections: tuple[str, ...] = ()
         self.is_alive = True
         self.is_congested = False
-        """Whether it does not read its answers: then no call is begun."""
+        """Whether it does not read its answers. Then no call is started."""
         self.on_death: Callable[[WorkerProcess], None] = lambda _: None
         self._reader = FrameReader(_IDLE_FRAME_BYTES)
         self._listener: Run | None = None
@@ -186,24 +186,24 @@ class WorkerProcess(asyncio.Protocol):
         except TimeoutError as error:
             await launcher.close()
             raise WorkerStartError("a worker did not become ready") from error
-        except (OSError, RuntimeError) as error:  # no thread to be had is a RuntimeError
-            # Without the paths of the host that it may name.
-            told = error.strerror or "the system refuses" if isinstance(error, OSError) else str(error)
-            raise WorkerStartError(told) from error
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
+            # Without paths of the host.
+            message = error.strerror or "the system refused" if isinstance(error, OSError) else str(error)
+            raise WorkerStartError(message) from error
         return worker
 
     def listen(self, listener: "Run | None", max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
-        """Tell `listener` what comes from now on; its FrameError, or a frame without one, costs the worker its life."""
+        """Pass frames to `listener` from now on. Its FrameError, or a frame without a listener, kills the worker."""
         self._listener = listener
         self._reader.max_bytes = max_frame_bytes
 
     def send(self, kind: ToWorker, *parts: bytes) -> None:
-        """Send a frame, whose payload is the parts one after the other."""
+        """Send a frame with the concatenated parts as payload."""
         if self.is_alive:
             self._transport.write(frame(kind, *parts))
 
     def kill(self, reason: str) -> None:
-        """End the process now, whatever it does. Harmless when it is dead."""
+        """Kill the process, if it is alive."""
         if not self.is_alive:
             return
         self.is_alive = False
@@ -211,10 +211,10 @@ class WorkerProcess(asyncio.Protocol):
         self._transport.abort()
         if not self._ready.done():
             self._ready.set_exception(WorkerStartError(f"a worker did not start: {reason}"))
-            self._ready.exception()  # nobody may be waiting for it any more
+            self._ready.exception()  # mark it as retrieved
         listener, self._listener = self._listener, None
         if listener is not None:
-            listener.lose(reason)
+            listener.on_worker_lost(reason)
         self.on_death(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -238,7 +238,7 @@ class WorkerProcess(asyncio.Protocol):
         self._take_frames()
 
     def _take_frames(self) -> None:
-        """Pass on what has arrived. After 5 ms the event loop has a turn: a hostile script fills 256 KiB with calls."""
+        """Process received frames. It yields to the event loop every 5 ms: a hostile script can send many calls."""
         loop = asyncio.get_running_loop()
         turn_ends = loop.time() + _TURN_SECONDS
         try:
@@ -249,7 +249,7 @@ class WorkerProcess(asyncio.Protocol):
                     loop.call_soon(self._go_on)
                     return
         except FrameError as error:
-            self.kill(f"it broke the channel's rules: {error}")
+            self.kill(f"it violated the protocol: {error}")
 
     def _go_on(self) -> None:
         if self.is_alive:
@@ -264,4 +264,4 @@ class WorkerProcess(asyncio.Protocol):
             self.protections = tuple(payload[COUNT.size :].decode("ascii", "replace").split())
             self._ready.set_result(None)
         elif self.is_alive:
-            raise FrameError(f"frame {kind} while no run is going on")
+            raise FrameError(f"frame {kind} outside of a run")

@@ -1,25 +1,25 @@
-"""What can go wrong between a call and its upstream.
+"""Errors of a call to an upstream.
 
     UpstreamError
-    ├── UpstreamUnavailableError        the call never left the portal
-    │   ├── UpstreamUnreadError         because the server does not read its stdin
-    │   ├── UpstreamDownError           and will not before the upstream is back
-    │   │   └── UpstreamNeedsLoginError     or before somebody signs in to it
-    │   └── UpstreamCircuitOpenError    because it failed too often lately
-    ├── UpstreamWithheldError           the caller itself kept it back at the last moment
-    ├── UpstreamArgumentError           the arguments cannot be sent; neither did this call
-    ├── UpstreamTimeoutError            sent, no answer within its deadline: it may have acted
+    ├── UpstreamUnavailableError        the call was not sent
+    │   ├── UpstreamUnreadError         the server does not read its stdin
+    │   ├── UpstreamDownError           the upstream is down
+    │   │   └── UpstreamNeedsLoginError     a person has to sign in
+    │   └── UpstreamCircuitOpenError    the circuit breaker is open
+    ├── UpstreamWithheldError           the caller withheld it at the last moment
+    ├── UpstreamArgumentError           the arguments cannot be serialized; the call was not sent
+    ├── UpstreamTimeoutError            sent, no answer within the deadline: it may have acted
     ├── UpstreamLostError               sent, then the connection ended: it may have acted
-    ├── UpstreamAnswerError             answered with something unreadable: it may have acted
-    │   ├── UpstreamFaultError          answered with HTTP 5xx, it or a gateway before it: it may have acted
-    │   └── UpstreamCutOffError         sent more than the portal takes: its connection was closed
-    ├── UpstreamHalfwayError            asked for more input, and did not come to an end then: it may have acted
-    │   └── UpstreamUnansweredError     because nobody answered within the call's deadline
-    └── UpstreamRefusedError            answered with an error of its own, of JSON-RPC or HTTP
-        ├── UpstreamBusyError           with HTTP 429: not now
-        └── UpstreamUnauthorizedError   with HTTP 401: not with these credentials
+    ├── UpstreamAnswerError             the answer is unreadable: it may have acted
+    │   ├── UpstreamFaultError          HTTP 5xx from the upstream or a gateway: it may have acted
+    │   └── UpstreamCutOffError         it sent more than a limit allows: its connection was closed
+    ├── UpstreamIncompleteError         it asked for more input, and the call did not complete: it may have acted
+    │   └── UpstreamUnansweredError     nobody answered the request for input within the call's deadline
+    └── UpstreamRefusedError            it answered with a JSON-RPC or HTTP error
+        ├── UpstreamBusyError           HTTP 429: try again later
+        └── UpstreamUnauthorizedError   HTTP 401: the credentials are not accepted
 
-`outcome` is what the ledger may say about the call: only `unknown` needs a look before a retry.
+`outcome` is the call's state in the ledger. Only `unknown` requires checking before a retry.
 """
 
 from typing import ClassVar, Literal
@@ -27,18 +27,18 @@ from typing import ClassVar, Literal
 CallOutcome = Literal["not_started", "failed", "unknown"]
 
 Repetition = Literal["never", "if_safe", "always"]
-"""Whether the same call can fare better when it is sent again: `if_safe` only if it is idempotent."""
+"""Whether a retry may succeed: `if_safe` only if the call is idempotent."""
 
 _MAX_MESSAGE = 65_536
-"""Bounds what is kept. What is told is shorter, and scrubbed before it is cut."""
+"""Characters that are stored. The reported text is shorter, and masked before it is cut."""
 
 _CHECK_FIRST = "Check the effect before retrying: the call may have happened."
 
 
 class UpstreamError(Exception):
-    """A call to an upstream did not give a result. `Upstream.call` scrubs the message of configured secrets.
+    """A call to an upstream has no result. `Upstream.call` masks configured secrets in the message.
 
-    `rpc_code` is that of a JSON-RPC error, `after_seconds` what the upstream asked to wait (`Retry-After`).
+    `rpc_code` is the code of a JSON-RPC error, `after_seconds` the `Retry-After` of the upstream.
     """
 
     code: ClassVar[str] = "upstream_error"
@@ -70,27 +70,27 @@ class UpstreamDownError(UpstreamUnavailableError):
 
 
 class UpstreamNeedsLoginError(UpstreamDownError):
-    """The message says with which command to sign in."""
+    """The message names the command to sign in with."""
 
     code = "upstream_needs_login"
-    hint = "Nothing was done. Tell the operator to run the command that the message names."
+    hint = "Nothing was sent. Tell the operator to run the command in the message."
 
 
 class UpstreamCircuitOpenError(UpstreamUnavailableError):
     code = "circuit_open"
-    hint = "Nothing was sent. Other upstreams still work; try this one again when the message says."
+    hint = "Nothing was sent. Other upstreams still work; try this one again at the time in the message."
     repetition = "never"
 
 
 class UpstreamWithheldError(UpstreamError):
-    """What `on_sent` of a call raises so that it is not sent. A call that was sent before ends as it ended then."""
+    """Raised by `on_sent` to stop a call from being sent. A call that was sent before keeps its earlier outcome."""
 
     outcome = "not_started"
 
 
 class UpstreamArgumentError(UpstreamError):
     code = "upstream_argument"
-    hint = "Send text without half surrogate pairs, such as a text cut inside an emoji."
+    hint = "Send text without lone surrogates, which come from cutting text inside an emoji."
     outcome = "not_started"
 
 
@@ -115,39 +115,39 @@ class UpstreamFaultError(UpstreamAnswerError):
 
 
 class UpstreamCutOffError(UpstreamAnswerError):
-    """All calls under way end with it, and the circuit opens."""
+    """All calls in flight end with it, and the circuit opens."""
 
 
-class UpstreamHalfwayError(UpstreamError):
-    """The call is not sent again: from its beginning it would be another one, perhaps with other answers."""
+class UpstreamIncompleteError(UpstreamError):
+    """The call is not retried: from the start it would be a different call, perhaps with other answers."""
 
     code = "upstream_halfway"
-    hint = "Check the effect before retrying: the call was begun and may have happened in part."
+    hint = "Check the effect before retrying: the call was started and may have happened in part."
 
 
-class UpstreamUnansweredError(UpstreamHalfwayError):
+class UpstreamUnansweredError(UpstreamIncompleteError):
     code = "question_unanswered"
     hint = (
-        "Whoever was asked took too long: have it answered sooner, or have the operator raise this upstream's"
-        " `call_seconds` (and `limits.wall_seconds`). Check the effect before retrying: the call was begun."
+        "The answer took too long. Answer sooner, or ask the operator to raise this upstream's `call_seconds` (and"
+        " `limits.wall_seconds`). Check the effect before retrying: the call was started."
     )
 
 
 class UpstreamRefusedError(UpstreamError):
     code = "upstream_refused"
-    hint = "The upstream rejected the call itself; change the call rather than repeat it."
+    hint = "The upstream rejected the call. Change the call instead of repeating it."
     outcome = "failed"
 
 
 class UpstreamBusyError(UpstreamRefusedError):
     code = "upstream_busy"
-    hint = "The upstream limits its callers. Make fewer calls at once, or try again later."
+    hint = "The upstream has a rate limit. Make fewer calls at once, or try again later."
     repetition = "always"
 
 
 class UpstreamUnauthorizedError(UpstreamRefusedError):
-    """The connection is opened anew, with credentials as they are then, and the call is sent once more."""
+    """The portal reconnects with current credentials and sends the call once more."""
 
     code = "upstream_unauthorized"
-    hint = "The portal's credentials for this upstream are missing, wrong or expired: tell the operator."
+    hint = "The portal's credentials for this upstream are missing, wrong or expired. Tell the operator."
     repetition: ClassVar[Repetition] = "always"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Fleet:
-    """The upstreams of a manifest, by their keys, in its order."""
+    """The upstreams of a manifest by name, in its order."""
 
     def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
         self._upstreams = upstreams
@@ -44,12 +44,12 @@ class Fleet:
         return self._upstreams[name]
 
     def want_all(self) -> None:
-        """Have those connected, too, that wait for their first call."""
+        """Connect all upstreams, also those that wait for their first call."""
         for upstream in self:
             upstream.want()
 
     async def settled(self, seconds: float, names: Collection[str] | None = None) -> list[Upstream]:
-        """Wait until no upstream (of `names`) is starting, at most `seconds`; those that still are."""
+        """Wait at most `seconds` until no upstream (of `names`) is starting. Returns those that still are."""
         watched = [upstream for upstream in self if names is None or upstream.name in names]
         with anyio.move_on_after(seconds):
             for upstream in watched:
@@ -68,13 +68,15 @@ async def open_fleet(
     renewals: Mapping[str, HeaderRenewal] | None = None,
     written: Mapping[str, Json] | None = None,
 ) -> AsyncIterator[Fleet]:
-    """Supervise all upstreams, each in its own task; returns before any is ready.
+    """Supervise all upstreams, each in its own task. Returns before any is ready.
 
-    `listings` is where lazy ones keep what they offer; None is nowhere. `secrets` are hidden in whatever any of them
-    sends to be read by people, the `credentials` of an upstream in whatever it sends to scripts. `renewals` get refused
-    headers anew. `written` are the sections of the manifest with references as such (`ListingStore`). `on_change` is
-    called in the event loop whenever the state or the tools of an upstream changed; it must not raise. On leaving, all
-    are closed at once, and no process of theirs is left.
+    - `on_change` is called in the event loop after each change of an upstream's state or tools. It must not raise.
+    - `listings` is the folder for listings of lazy upstreams; None stores none.
+    - `secrets` are masked in all text for people, the `credentials` of an upstream also in its results for scripts.
+    - `renewals` fetch new headers after a refusal.
+    - `written` has the manifest's sections with unresolved references (`ListingStore`).
+
+    On exit all connections close at once, and no child process is left.
     """
     redact = Redaction({*secrets, *chain.from_iterable(map(secrets_of, specs.values()))})
     async with anyio.create_task_group() as tasks:
@@ -106,7 +108,7 @@ async def open_fleet(
 
 
 def login_store(name: str, spec: HttpUpstream) -> "LoginStore":
-    """Where the tokens of an upstream are kept."""
+    """The store for an upstream's tokens."""
     from upstreams.oauth.tokens import LoginStore
 
     keep_in = spec.oauth.keep_in if spec.oauth else "file"
@@ -127,14 +129,14 @@ def _wire_opener(
         mask = Redaction(configured).in_json
 
         def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
-            # Looked up at every attempt: the command may have been installed since.
+            # Looked up at every attempt: the command may have been installed meanwhile.
             command = ChildCommand.of(spec, folder, os.environ)
             return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
 
         return start
     credentials = HttpCredentials(spec, configured, redact, renew)
     if spec.oauth is not None:
-        # Here, because no other upstream has need of what it imports.
+        # Imported here, because only OAuth needs it.
         from upstreams.oauth.tokens import OAuthTokens
 
         credentials = OAuthTokens(name, spec, configured, login_store(name, spec), redact, tasks.start_soon)

@@ -1,4 +1,4 @@
-"""How an upstream is: its state, remarks about its connection, and a circuit breaker (docs/decisions/0008)."""
+"""The health of an upstream: its state, remarks about its connection, and a circuit breaker (docs/decisions/0008)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from upstreams.errors import (
     UpstreamAnswerError,
     UpstreamCircuitOpenError,
     UpstreamFaultError,
-    UpstreamHalfwayError,
+    UpstreamIncompleteError,
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
@@ -23,13 +23,13 @@ _MAX_REMARKS: Final = 100
 _MAX_REMARK_CHARACTERS: Final = 300
 
 Status = Literal["starting", "ready", "idle", "failing", "needs_login", "down", "stopped"]
-"""`idle`: not connected, and the next call connects. `failing`: connected, but its calls failed so often that they are
-not sent for now. `needs_login`: down until somebody runs the command that the detail names."""
+"""`idle`: not connected; the next call connects. `failing`: connected, but the circuit breaker is open. `needs_login`:
+down until a person runs the command in the detail."""
 
 
 @dataclass(frozen=True)
 class UpstreamState:
-    """`detail` says why it is not ready, for a human and scrubbed of secrets; `since` is UTC."""
+    """`detail` says why it is not ready, for people and without secrets; `since` is UTC."""
 
     status: Status
     detail: str
@@ -37,12 +37,12 @@ class UpstreamState:
 
     @property
     def is_well(self) -> bool:
-        """Whether a call would be sent now, as far as is known."""
+        """Whether a call would be sent now."""
         return self.status in ("ready", "idle")
 
     @property
     def adjective(self) -> str:
-        """The status as a sentence has it."""
+        """The status as an adjective."""
         return "waiting for a login" if self.status == "needs_login" else self.status
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class UpstreamState:
 
 
 class Diagnostics:
-    """Remarks about one connection: each once, at most a hundred, scrubbed and one line each."""
+    """Remarks about one connection: at most 100 different ones, masked, one line each."""
 
     def __init__(self, redact: Redaction) -> None:
         self.redact = redact
@@ -72,19 +72,20 @@ FAILURES_IN_A_ROW: Final = 5
 FIRST_OPEN_SECONDS: Final = 5.0
 LONGEST_OPEN_SECONDS: Final = 60.0
 CRASH_SECONDS: Final = 1.0
-"""From the first call that a crash cuts off to the last."""
+"""Failures within this time count as one crash."""
 
 _FAILURES: Final = (UpstreamTimeoutError, UpstreamAnswerError)
 
 
 class CircuitBreaker:
-    """Opens after five failures in a row: calls that were sent and got no answer that can be read.
+    """Opens after five consecutive failures: calls that were sent and got no readable answer.
 
-    Open, it refuses every call at once. After 5 s the next call is let through alone; any answer closes the circuit, an
-    error of the upstream, too. A failure opens it for twice as long, up to a minute. A call that nobody answered a
-    question of counts only if it was let through alone; one that never left, or whose caller went away, does not count.
-    Of calls under way together that are cut off or get an HTTP 5xx within a second only the first is a failure: one
-    crash says the same to all of them. `clock` gives seconds.
+    While open it refuses every call. After 5 s it lets one call through as a probe. Any answer closes the circuit, also
+    an error of the upstream. A failed probe doubles the time, up to a minute.
+
+    Calls that were not sent, or whose caller went away, do not count. A call whose request for input nobody answered
+    counts only as a probe. Of concurrent calls that are cut off or get an HTTP 5xx within a second, only the first
+    counts: one crash fails all of them. `clock` returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -97,22 +98,22 @@ class CircuitBreaker:
         self._admitted_at_loss = 0
         self._lost = -inf
         self.reason = ""
-        """What the last failure was; empty while the circuit is closed."""
+        """The last failure; empty while the circuit is closed."""
 
     @property
     def is_open(self) -> bool:
         return self._opened is not None
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Around one call. Raises UpstreamCircuitOpenError: the call may not be made now."""
+    def guard(self) -> Iterator[None]:
+        """A context for one call. Raises UpstreamCircuitOpenError: the call must not be made now."""
         is_probe = self._admit()
         self._admitted += 1
         number = self._admitted
         try:
             yield
         except (UpstreamLostError, UpstreamFaultError) as error:
-            # A probe is alone, so what it finds out is never another call's.
+            # A probe is alone, so its failure is its own.
             if is_probe or number > self._admitted_at_loss or self._clock() - self._lost > CRASH_SECONDS:
                 self._admitted_at_loss, self._lost = self._admitted, self._clock()
                 self._failed(str(error), is_probe)
@@ -122,9 +123,9 @@ class CircuitBreaker:
             raise
         except UpstreamUnansweredError:
             if is_probe:
-                self._close()  # it asked since; what other calls were asked may be older than a failure
+                self._close()  # the upstream asked after the failure; other calls may have been asked before it
             raise
-        except (UpstreamRefusedError, UpstreamHalfwayError):  # a question is an answer, too
+        except (UpstreamRefusedError, UpstreamIncompleteError):  # a request for input is an answer, too
             self._close()
             raise
         else:
@@ -134,33 +135,33 @@ class CircuitBreaker:
                 self._is_probing = False
 
     def trip(self, reason: str) -> None:
-        """Open it at once: the upstream was cut off."""
+        """Open at once: the upstream was cut off."""
         if self._opened is None:
             self._opened = self._clock()
         self.reason = reason
 
     def _admit(self) -> bool:
-        """Whether this call is the one that finds out."""
+        """Whether this call is the probe."""
         if self._opened is None:
             return False
         left_seconds = self._opened + self._open_seconds - self._clock()
         if left_seconds > 0 or self._is_probing:
-            until = f"in {max(left_seconds, 1):.0f} s" if left_seconds > 0 else "is under way"
-            raise UpstreamCircuitOpenError(f"fails: {self.reason}; the next try {until}")
+            until = f"in {max(left_seconds, 1):.0f} s" if left_seconds > 0 else "is in progress"
+            raise UpstreamCircuitOpenError(f"keeps failing: {self.reason}; next try {until}")
         self._is_probing = True
         return True
 
     def _failed(self, reason: str, is_probe: bool) -> None:
         if self._opened is not None:
             if not is_probe:
-                return  # one of those that were under way when it opened
+                return  # it was in flight when the circuit opened
             self._open_seconds = min(self._open_seconds * 2, LONGEST_OPEN_SECONDS)
         else:
             self._failures += 1
             if self._failures < FAILURES_IN_A_ROW:
                 return
         self._opened = self._clock()
-        self.reason = f"{FAILURES_IN_A_ROW} calls in a row or more, the last one: {reason}"
+        self.reason = f"at least {FAILURES_IN_A_ROW} calls in a row failed, the last with: {reason}"
 
     def _close(self) -> None:
         self._failures = 0

@@ -1,4 +1,4 @@
-"""What an upstream says beside its answers, and whose requests it may still work on when it does.
+"""Notifications of an upstream, and the owners of requests that it may still be working on.
 
 Source: MCP 2026-07-28, server/utilities/logging; 2025-11-25, server/utilities/logging.
 """
@@ -25,12 +25,12 @@ from upstreams.transports.messages import failure_of
 from upstreams.transports.wire import Wire
 
 ABANDONED_SECONDS: Final = 300.0
-"""How long an abandoned request counts as under way unless it is answered: one that was cancelled in time never is."""
+"""How long an abandoned request without an answer counts as in flight. A cancelled request is never answered."""
 
 LEVELS: Final[tuple[LoggingLevel, ...]] = get_args(LoggingLevel)
 """From the least severe to the most."""
 
-# Far from those that the wire counts out itself, and still a number of 32 bits for servers that want one.
+# Far from the ids that the wire counts itself, and still a 32-bit number for servers that need one.
 _FIRST_ID: Final = 1 << 30
 _LOG_MESSAGE: Final = "notifications/message"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
@@ -40,21 +40,21 @@ _LONGEST_RELISTEN_SECONDS: Final = 60.0
 
 
 class AbandonedRequests:
-    """Requests of one connection that nobody waits for any more, while the upstream may still work on them.
+    """Requests of one connection that nobody waits for, while the upstream may still be working on them.
 
-    An upstream need not heed that a request was cancelled. What it says and asks then still belongs to that request,
-    and must not pass for another caller's.
+    An upstream may ignore a cancellation. Its messages and questions then still belong to the cancelled request, and
+    must not be attributed to another caller.
     """
 
     def __init__(self) -> None:
         self._ids = count(_FIRST_ID)
         self._unanswered: set[RequestId] = set()
         self._abandoned: dict[RequestId, tuple[str | None, float]] = {}
-        """Owner, and until when it counts, by id; the first was abandoned first."""
+        """Owner and expiry by id, oldest first."""
 
     @contextmanager
     def sending(self, owner: str | None) -> Iterator[int]:
-        """Around one request of `owner`, None if it is nobody's in particular: the id to send it with."""
+        """A context for one request of `owner` (None: of no particular caller); yields its id."""
         request_id = next(self._ids)
         self._unanswered.add(request_id)
         try:
@@ -69,7 +69,7 @@ class AbandonedRequests:
             self._unanswered.discard(request_id)
 
     def answered(self, request_id: RequestId | None) -> bool:
-        """The upstream works on it no more; whether this is the first answer to a request that it was sent."""
+        """Record an answer. Returns whether it is the first one to a request that was sent."""
         known = None if request_id is None else coerce_request_id(request_id)
         is_first = known in self._unanswered or known in self._abandoned
         if known is not None:
@@ -78,7 +78,7 @@ class AbandonedRequests:
         return is_first
 
     def owners(self) -> Set[str | None]:
-        """Whose requests it may still work on."""
+        """The owners of the abandoned requests."""
         now = anyio.current_time()
         while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
             del self._abandoned[next(iter(self._abandoned))]
@@ -87,7 +87,7 @@ class AbandonedRequests:
 
 @dataclass(frozen=True)
 class LogMessage:
-    """As the upstream sent it: nothing is scrubbed or cut. `logger` is "" if it names none."""
+    """A log message as the upstream sent it, not masked or cut. `logger` is "" if missing."""
 
     level: LoggingLevel
     logger: str
@@ -95,55 +95,55 @@ class LogMessage:
 
 
 def read_log_message(params: Mapping[str, Json]) -> LogMessage:
-    """However sloppy it is: one of no level that there is counts as `info`."""
+    """Read a log message leniently: an unknown level counts as `info`."""
     level: LoggingLevel = next((each for each in LEVELS if each == params.get("level")), "info")
     logger = params.get("logger")
     return LogMessage(level, logger if isinstance(logger, str) else "", params.get("data"))
 
 
 def reaches(level: LoggingLevel, least: LoggingLevel) -> bool:
-    """Whether a message is as severe as that, or more."""
+    """Whether `level` is at least as severe as `least`."""
     return LEVELS.index(level) >= LEVELS.index(least)
 
 
 @dataclass(frozen=True, eq=False)
-class LogHearer:
-    """Somebody whose calls are under way, and who hears what is logged meanwhile from `level` on.
+class LogHandler:
+    """Receives log messages of at least `level` during its calls.
 
-    Hearers of one `owner` may hear of each other's calls.
+    Handlers of one `owner` may receive messages about each other's calls.
     """
 
     owner: str
     level: LoggingLevel
-    hear: Callable[[LogMessage], None]
+    handle: Callable[[LogMessage], None]
 
 
 class Notifications:
-    """The notifications of one connection: log messages, and that its tools, resources or prompts changed."""
+    """The notifications of one connection: log messages, and changes of its tools, resources and prompts."""
 
-    def __init__(self, diagnostics: Diagnostics, hear_log: Callable[[LogMessage], None]) -> None:
-        self._hear_log = hear_log
+    def __init__(self, diagnostics: Diagnostics, handle_log: Callable[[LogMessage], None]) -> None:
+        self._handle_log = handle_log
         self._diagnostics = diagnostics
         self._tools_changed = anyio.Event()
         self._offerings_changed = anyio.Event()
 
     async def __call__(self, message: IncomingMessage) -> None:
-        """The message handler of the SDK's session: what comes here could not be read."""
+        """The message handler of the SDK's session, for messages that it cannot read."""
         if isinstance(message, Exception):
             problem = (str(message).splitlines() or [""])[0]
             self._diagnostics.note(f"sent something unreadable: {type(message).__name__}: {problem}")
 
-    def heed(self, method: str, params: Mapping[str, Json]) -> None:
-        """Take one in, while it is known which calls were under way when it came."""
+    def handle(self, method: str, params: Mapping[str, Json]) -> None:
+        """Handle a notification at once, while the calls in flight are known."""
         if method == _LOG_MESSAGE:
-            self._hear_log(read_log_message(params))
+            self._handle_log(read_log_message(params))
         elif method == _TOOLS_CHANGED:
             self._tools_changed.set()
         elif method in _OFFERINGS_CHANGED:
             self._offerings_changed.set()
 
     async def tools_change(self) -> None:
-        """Return at the next change; those that came while nobody waited count as one."""
+        """Wait for the next change of tools. Changes while nobody waited count as one."""
         await self._tools_changed.wait()
         self._tools_changed = anyio.Event()
 
@@ -153,9 +153,9 @@ class Notifications:
         self._offerings_changed = anyio.Event()
 
     async def listen(self, session: ClientSession, wire: Wire) -> None:
-        """Keep a subscription open where the era has one; older servers notify by themselves.
+        """Keep a subscription open where the protocol has one; older servers notify by themselves.
 
-        It is also how a stateless HTTP upstream's end is noticed before the next call.
+        It also detects the end of a stateless HTTP upstream before the next call.
         """
         can = session.server_capabilities
         offered = {kind: getattr(can, kind, None) for kind in ("tools", "resources", "prompts")}
@@ -169,7 +169,7 @@ class Notifications:
         while True:
             try:
                 async with opening() as subscription:
-                    # Nothing is replayed: what changed before this moment is only seen by listing again.
+                    # A subscription replays nothing, so earlier changes require a new listing.
                     self._tools_changed.set()
                     self._offerings_changed.set()
                     async for event in subscription:

@@ -1,7 +1,7 @@
-"""What an upstream asks while calls to it are under way: something of the person or the model at the client, or roots.
+"""Requests of an upstream during its calls: elicitation, sampling and roots.
 
-Before 2026-07-28 it asks with a request of its own, which says nothing of the call it belongs to; since then it answers
-the call itself with its questions, and the call is made again with the answers.
+Before 2026-07-28 an upstream sends a request that does not name its call. Since then it answers the call itself with
+its input requests, and the call is repeated with the answers.
 
 Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, client/sampling and client/roots.
 """
@@ -24,8 +24,8 @@ from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
-from upstreams.errors import UpstreamHalfwayError
-from upstreams.notifications import AbandonedRequests, LogHearer, LogMessage, reaches
+from upstreams.errors import UpstreamIncompleteError
+from upstreams.notifications import AbandonedRequests, LogHandler, LogMessage, reaches
 from upstreams.transports.messages import unsendable
 
 ELICIT: Final = "elicitation/create"
@@ -33,7 +33,7 @@ SAMPLE: Final = "sampling/createMessage"
 LIST_ROOTS: Final = "roots/list"
 
 MAX_ROUNDS: Final = 10
-"""How often one call is made again with answers."""
+"""How often one call is repeated with answers."""
 
 MAX_QUESTIONS_A_ROUND: Final = 10
 
@@ -42,42 +42,42 @@ _LONGEST_PAUSE_SECONDS: Final = 0.25
 
 
 class QuestionError(Exception):
-    """It is not answered. `code` is for the script whose call it belongs to, the message for both sides."""
+    """A request gets no answer. `code` is for the script that made the call, the message for both sides."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-class Questioned(Protocol):
-    """Whoever a call is made for, and may be asked about it. Those of one `owner` may be asked for each other."""
+class ServerRequestHandler(Protocol):
+    """Answers the requests of an upstream during one call. Handlers of one `owner` may answer for each other."""
 
     @property
     def owner(self) -> str: ...
 
     def capabilities(self) -> dict[str, Json]:
-        """What may be asked, as a client declares it; of `roots` nothing, those are the manifest's."""
+        """The client's capabilities. `roots` come from the manifest instead."""
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
-        """The result of the request. Raises QuestionError: nobody answers it."""
+        """The result of the request. Raises QuestionError: it gets no answer."""
 
     def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
-        """Hear of a question that nobody answers; unless `is_its_own`, it may be another call's."""
+        """Record an unanswered request. Unless `is_its_own`, it may belong to another call."""
 
 
-class QuestionDesk:
-    """The questions of one upstream on one connection, as far as the manifest lets it ask any."""
+class ServerRequestRouter:
+    """Routes the requests of one connection to the calls they belong to, if the manifest allows them."""
 
     def __init__(self, spec: UpstreamSection) -> None:
         self._roots = spec.roots
         may_ask = {ELICIT: spec.elicitation, SAMPLE: spec.sampling is not None, LIST_ROOTS: bool(spec.roots)}
         self._allowed = {method for method, is_allowed in may_ask.items() if is_allowed}
-        self._calls: dict[ServedCall, None] = {}
+        self._calls: dict[ActiveCall, None] = {}
         self.abandoned = AbandonedRequests()
-        """Calls of which it may still ask something that nobody answers."""
+        """Abandoned calls, which may still cause requests. Nobody answers those."""
 
     def callbacks(self) -> dict[str, Any]:
-        """What the SDK's session is given, which declares just that to an older upstream."""
+        """The callbacks for the SDK's session, which declares their capabilities to an older upstream."""
         live: dict[str, tuple[str, type[BaseModel]]] = {
             ELICIT: ("elicitation_callback", ElicitResult),
             SAMPLE: ("sampling_callback", CreateMessageResult),
@@ -87,19 +87,19 @@ class QuestionDesk:
             name: self._callback(each, kind) for each, (name, kind) in live.items() if each in self._allowed
         }
 
-    def capabilities(self, questioned: Questioned | None) -> dict[str, Json]:
-        """What is declared with one call, where the era wants it so."""
-        asked = {} if questioned is None else questioned.capabilities()
+    def capabilities(self, request_handler: ServerRequestHandler | None) -> dict[str, Json]:
+        """The capabilities to declare with one call, as the protocol requires since 2026-07-28."""
+        asked = {} if request_handler is None else request_handler.capabilities()
         allowed = {_CAPABILITIES[method] for method in self._allowed}
         declared = {name: value for name, value in asked.items() if name in allowed}
         return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
 
     @contextmanager
-    def serving(
-        self, questioned: Questioned | None, log_hearer: LogHearer | None = None
-    ) -> Iterator["ServedCall"]:
-        """Around one call: its questions end with it."""
-        call = ServedCall(questioned, log_hearer)
+    def track(
+        self, request_handler: ServerRequestHandler | None, log_handler: LogHandler | None = None
+    ) -> Iterator["ActiveCall"]:
+        """A context for one call. Its requests end with it."""
+        call = ActiveCall(request_handler, log_handler)
         self._calls[call] = None
         try:
             yield call
@@ -107,16 +107,15 @@ class QuestionDesk:
             del self._calls[call]
             call.end()
 
-    def hear_log(self, message: LogMessage) -> None:
-        """Tell those who hear what is logged.
+    def handle_log(self, message: LogMessage) -> None:
+        """Pass a log message to the handlers of the calls in flight.
 
-        A message does not say which call it is about. So it is told if all calls under way, and those that were
-        abandoned, are of one owner.
+        A message does not name its call. It is passed on only if all calls, in flight or abandoned, have one owner.
         """
         if len(self._owners()) == 1:
-            for hearer in dict.fromkeys(call.log_hearer for call in self._calls):
-                if hearer is not None and reaches(message.level, hearer.level):
-                    hearer.hear(message)
+            for handler in dict.fromkeys(call.log_handler for call in self._calls):
+                if handler is not None and reaches(message.level, handler.level):
+                    handler.handle(message)
 
     def _owners(self) -> Set[str | None]:
         return {each.owner for each in self._calls} | self.abandoned.owners()
@@ -124,11 +123,11 @@ class QuestionDesk:
     async def rounds(
         self,
         send: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]],
-        call: "ServedCall",
+        call: "ActiveCall",
     ) -> dict[str, Json]:
-        """The result of a call that is no question any more; `send` makes it, and makes it again with answers.
+        """Call `send`, and repeat it with answers until its result is complete.
 
-        Raises UpstreamHalfwayError: it asks what it may not, what nobody answers, or without end.
+        Raises UpstreamIncompleteError: a request is not allowed, gets no answer, or there are too many.
         """
         raw = await send({})
         for number in range(MAX_ROUNDS + 1):
@@ -139,67 +138,67 @@ class QuestionDesk:
                 break
             if not requests:
                 await anyio.sleep(min(_LONGEST_PAUSE_SECONDS, 0.05 * 2**number))
-            answers = {key: await self._of_round(each, call) for key, each in requests.items()}
+            answers = {key: await self._answer_input_request(each, call) for key, each in requests.items()}
             more: dict[str, Json] = {"inputResponses": answers} if answers else {}
             more = more if state is None else {**more, "requestState": state}
             if unsendable(more):
-                raise UpstreamHalfwayError("what it wants back with the answers cannot be sent as JSON")
+                raise UpstreamIncompleteError("its requestState or the answers cannot be sent as JSON")
             call.has_begun = True
             raw = await send(more)
-        raise UpstreamHalfwayError("it asks for more input again and again, or for too much")
+        raise UpstreamIncompleteError("it asks for input too often, or for too much")
 
-    async def _of_round(self, request: Json, call: "ServedCall") -> dict[str, Json]:
+    async def _answer_input_request(self, request: Json, call: "ActiveCall") -> dict[str, Json]:
         method = request.get("method") if isinstance(request, dict) else None
         params = (request.get("params") or {}) if isinstance(request, dict) else None
         if not isinstance(method, str) or not isinstance(params, dict):
-            raise UpstreamHalfwayError("asks for more input in a way that cannot be read")
+            raise UpstreamIncompleteError("its request for input is malformed")
         call.unanswered = method
         try:
-            answer = await self._answer(method, params, call.questioned)
+            answer = await self._answer(method, params, call.request_handler)
         except QuestionError as error:
-            if call.questioned is not None:
-                call.questioned.not_answered(error, is_its_own=True)
-            raise UpstreamHalfwayError(str(error)) from error
+            if call.request_handler is not None:
+                call.request_handler.not_answered(error, is_its_own=True)
+            raise UpstreamIncompleteError(str(error)) from error
         call.unanswered = ""
         return answer
 
     async def _answer(
-        self, method: str, params: dict[str, Json], questioned: Questioned | None
+        self, method: str, params: dict[str, Json], request_handler: ServerRequestHandler | None
     ) -> dict[str, Json]:
         if method == LIST_ROOTS and method in self._allowed:
             return {"roots": [{"uri": root} for root in self._roots]}
-        if questioned is None:
-            raise QuestionError("question_unsupported", "there is no client that could be asked")
+        if request_handler is None:
+            raise QuestionError("question_unsupported", "there is no client to ask")
         if method not in self._allowed:
-            raise QuestionError("question_refused", f"the manifest does not let it ask for {method[:100]}")
-        answer = await questioned.answer(method, params)
+            raise QuestionError("question_refused", f"the manifest does not allow {method[:100]}")
+        answer = await request_handler.answer(method, params)
         if unsendable(answer):
             raise QuestionError("question_unanswered", "the client's answer cannot be sent as JSON")
         return answer
 
-    async def _live(self, method: str, params: BaseModel | None) -> dict[str, Json] | ErrorData:
-        """Answer a request that does not say which call it belongs to: the latest one, if all are of one owner."""
+    async def _answer_request(self, method: str, params: BaseModel | None) -> dict[str, Json] | ErrorData:
+        """Answer a request that does not name its call: for the latest call, if all have one owner."""
         calls = [*self._calls]
         try:
             if method != LIST_ROOTS and len(self._owners()) != 1:
-                raise QuestionError("question_refused", "nothing says which of the callers is to be asked")
-            questioned = calls[-1].questioned if calls else None
+                raise QuestionError("question_refused", "it is unknown which caller to ask")
+            request_handler = calls[-1].request_handler if calls else None
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
             question = _Question(method, set(calls))
             for call in calls:
                 call.questions.add(question)
             try:
                 with question.scope:
-                    return await self._answer(method, sent, questioned)
+                    return await self._answer(method, sent, request_handler)
             finally:
                 for call in calls:
                     call.questions.discard(question)
-            return ErrorData(code=INVALID_REQUEST, message="the call that this belongs to is over")
+            return ErrorData(code=INVALID_REQUEST, message="the call of this request is over")
         except QuestionError as error:
             is_its_own = len(calls) == 1 and not self.abandoned.owners()
             for call in calls:
-                if call.questioned is not None:
-                    call.questioned.not_answered(error, is_its_own=is_its_own)
+                if call.request_handler is not None:
+                    call.request_handler.not_answered(error, is_its_own=is_its_own)
             return ErrorData(code=INVALID_REQUEST, message=str(error))
 
     def _callback(
@@ -208,7 +207,7 @@ class QuestionDesk:
         async def answer(
             context: ClientRequestContext, params: BaseModel | None = None
         ) -> BaseModel | ErrorData:
-            answered = await self._live(method, params)
+            answered = await self._answer_request(method, params)
             if isinstance(answered, ErrorData):
                 return answered
             try:
@@ -219,19 +218,19 @@ class QuestionDesk:
         return answer
 
 
-class ServedCall:
-    """One call under way."""
+class ActiveCall:
+    """One call in flight."""
 
-    def __init__(self, questioned: Questioned | None, log_hearer: LogHearer | None) -> None:
-        self.owner = next((each.owner for each in (questioned, log_hearer) if each is not None), None)
-        self.questioned = questioned
-        self.log_hearer = log_hearer
+    def __init__(self, request_handler: ServerRequestHandler | None, log_handler: LogHandler | None) -> None:
+        self.owner = next((each.owner for each in (request_handler, log_handler) if each is not None), None)
+        self.request_handler = request_handler
+        self.log_handler = log_handler
         self.questions: set[_Question] = set()
-        """Those that may belong to it, and wait for an answer."""
+        """Unanswered requests that may belong to it."""
         self.has_begun = False
-        """Whether it was made again."""
+        """Whether it was repeated with answers."""
         self.unanswered = ""
-        """The method of one that waited for an answer when the call ended."""
+        """The method of a request without an answer when the call ended."""
 
     def end(self) -> None:
         for question in self.questions:
@@ -243,8 +242,8 @@ class ServedCall:
 
 @dataclass(eq=False)
 class _Question:
-    """One that does not say which of some calls it belongs to."""
+    """A request that belongs to one of some calls."""
 
     method: str
-    calls: set[ServedCall]
+    calls: set[ActiveCall]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)

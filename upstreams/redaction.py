@@ -1,6 +1,6 @@
-"""Masks secrets by their exact values, and by their usual encodings, in what leaves the portal.
+"""Masks secrets in all text that leaves the portal: by their exact values and their usual encodings.
 
-Nothing is guessed: a text that only looks like a secret stays. The encodings are those of JSON, URLs and base64.
+Nothing is guessed: a text that only looks like a secret is not masked. The encodings are JSON, URLs and base64.
 """
 
 import base64
@@ -17,21 +17,21 @@ from manifests.portal_manifest import HttpUpstream, StdioUpstream
 
 MASK: Final = "[hidden]"
 LEAST_CHARACTERS: Final = 6
-"""A shorter value is not masked: it would riddle every text, and hides nothing."""
+"""Shorter values are not masked: they occur in ordinary text, and are no real secrets."""
 
-LONGEST_TOLD: Final = 2_000
-"""Characters of an error or a reason that are told."""
+MAX_SHOWN_CHARACTERS: Final = 2_000
+"""Characters of an error or a reason that are shown."""
 
 _LEAST_LINE: Final = 16
 _LEAST_BASE64: Final = 8
 _MOST_ADDED: Final = 100
 _SCHEME: Final = re.compile(r"(?:basic|bearer|token)\s+(\S+)", re.IGNORECASE)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
-"""What JSON and URLs write as it is."""
+"""Characters that JSON and URLs do not escape."""
 
 
 def secrets_of(spec: StdioUpstream | HttpUpstream) -> Iterator[str]:
-    """What the section of an upstream holds that is a secret wherever it comes from: what it sends to sign in."""
+    """The credentials in an upstream's section, which are secrets even if written literally."""
     if isinstance(spec, StdioUpstream):
         return
     for name, value in spec.headers.items():
@@ -46,7 +46,7 @@ def secrets_of(spec: StdioUpstream | HttpUpstream) -> Iterator[str]:
 
 
 def basic_login(url: str) -> str:
-    """What is sent in an `Authorization` for the user and the password of a URL; "" without them."""
+    """The `Authorization` value for the user and password of a URL; "" without them."""
     parts = urlsplit(url)
     if not (parts.username or parts.password):
         return ""
@@ -55,7 +55,7 @@ def basic_login(url: str) -> str:
 
 
 def _basic_login(header: str) -> Iterator[str]:
-    """The password that an `Authorization: Basic` holds."""
+    """The password in an `Authorization: Basic` header."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() == "basic":
         with suppress(binascii.Error, UnicodeDecodeError):
@@ -63,7 +63,7 @@ def _basic_login(header: str) -> Iterator[str]:
 
 
 class Redaction:
-    """Masks these secrets, each in all of its encodings. Takes linear time."""
+    """Masks secrets in all their encodings, in linear time."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secrets)
@@ -71,7 +71,7 @@ class Redaction:
         self._compile()
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Mask these, too, until a hundred others came after them: tokens that are renewed again and again."""
+        """Also mask these renewed tokens. Only the last hundred added are masked."""
         for secret in sorted(secrets):
             self._added.pop(secret, None)
             self._added[secret] = None
@@ -80,26 +80,26 @@ class Redaction:
         self._compile()
 
     def __call__(self, text: str) -> str:
-        return self._pattern.sub(MASK, text) if any(clue in text for clue in self._clues) else text
+        return self._pattern.sub(MASK, text) if any(needle in text for needle in self._needles) else text
 
-    def start(self, text: str, limit: int = LONGEST_TOLD) -> str:
-        """The first `limit` characters of a text. It is masked before it is cut: half a secret is one, too."""
+    def start(self, text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
+        """The first `limit` characters of a text, masked before it is cut: half a secret is a secret, too."""
         masked = self(text[: limit + self.longest])
         return masked if len(masked) <= limit and len(text) <= limit + self.longest else f"{masked[:limit]}…"
 
     def excerpt(self, text: bytes, limit: int = 120) -> str:
-        """The beginning of what a stranger sent: in one line, printable."""
+        """The beginning of untrusted text: masked, printable, on one line."""
         # A character takes up to four bytes.
         head = text.lstrip()[: 4 * (limit + self.longest)]
         masked = self.start(head.decode("utf-8", "replace").strip(), limit)
         return "".join(character if character.isprintable() else " " for character in masked)
 
     def in_json(self, text: bytes) -> bytes:
-        """JSON with the strings in it masked, keys included. What is no JSON stays as it is.
+        """Mask the strings of a JSON text, including keys; other text is masked as a whole.
 
-        A text without a secret costs one search for each clue; only one with a clue is parsed.
+        A text without a needle is not parsed.
         """
-        if not any(clue in text for clue in self._clues_in_bytes):
+        if not any(needle in text for needle in self._needle_bytes):
             return text
         try:
             value = json.loads(text)
@@ -124,12 +124,12 @@ class Redaction:
         either = "|".join(map(re.escape, sorted(forms, key=lambda form: (-len(form), form))))
         self._pattern = re.compile(either or r"(?!)")
         self.longest = max(map(len, forms), default=0)
-        self._clues = frozenset(map(_clue, forms))
-        self._clues_in_bytes = tuple(clue.encode("utf-8", "surrogatepass") for clue in self._clues)
+        self._needles = frozenset(map(_needle, forms))
+        self._needle_bytes = tuple(needle.encode("utf-8", "surrogatepass") for needle in self._needles)
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """The secret, what it holds that is one by itself, and its lines, as stderr has them."""
+    """The secret, the secrets within it (a token, a password), and its lines, as stderr shows them."""
     scheme = _SCHEME.fullmatch(secret.strip())
     found = {scheme[1]} if scheme else {secret, secret.strip()}
     found.add(_password(secret))
@@ -141,7 +141,7 @@ def _parts(secret: str) -> Iterator[str]:
 
 
 def _password(secret: str) -> str:
-    """Of a URL; "" of anything else."""
+    """The password of a URL; "" for other text."""
     try:
         return urlsplit(secret).password or "" if "://" in secret else ""
     except ValueError:
@@ -163,10 +163,10 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _in_base64(secret: bytes) -> Iterator[str]:
-    """What base64 of any text has in it that holds the secret: its place decides which of three forms."""
+    """The three forms that the secret can have inside the base64 of a longer text, by its offset."""
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + secret).decode().rstrip("=")
-        # The first and the last characters also say something of what stands beside it.
+        # The first and last characters also encode neighbouring bytes.
         start = (0, 2, 3)[before]
         end = len(encoded) - (1 if (before + len(secret)) % 3 else 0)
         if end - start >= _LEAST_BASE64:
@@ -177,7 +177,7 @@ def _in_base64(secret: bytes) -> Iterator[str]:
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
 
-def _clue(form: str) -> str:
-    """What is in the form however JSON escapes it: its longest plain part, or where that says little, the form."""
+def _needle(form: str) -> str:
+    """A part of the form that JSON never escapes: its longest plain run, or the whole form if that is short."""
     longest = max(_PLAIN.findall(form), key=len, default="")
     return longest if len(longest) >= 4 else form

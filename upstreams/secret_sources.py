@@ -1,4 +1,4 @@
-"""Where secrets come from: the environment, commands, keyrings; and headers that are fetched anew."""
+"""Fetches secrets from commands and the keyring, and renews headers."""
 
 import os
 import shlex
@@ -23,24 +23,24 @@ from upstreams.system_keyring import keyring_password
 from upstreams.transports.http_credentials import HeaderRenewal
 
 SECRET_SECONDS: Final = 30.0
-"""How long a command may run, and how long the keyring may ask its owner."""
+"""Time limit for a command, and for the keyring, which may ask its owner."""
 
 MAX_SECRET_BYTES: Final = 64 * 1024
 
 _SILENT_HINT: Final = (
-    "Run it in a shell to see why. What it prints is not shown here, because it may hold secrets."
+    "Run it in a shell to see why. Its output is not shown here, because it may contain secrets."
 )
 
 
 def fetch_secrets(
     references: Collection[SecretReference], folder: Path
 ) -> Mapping[SecretReference, str | SecretError]:
-    """All of them side by side; commands run in `folder`, with the portal's own environment and no stdin.
+    """Fetch all references concurrently. Commands run in `folder`, with the portal's environment and no stdin.
 
-    Of a command it is what it prints on stdout, at most 64 KiB of UTF-8, without white space around it. What has not
-    come after `SECRET_SECONDS` counts as an error, and its command is killed.
+    The value of a command is its stdout, at most 64 KiB of UTF-8, stripped. After `SECRET_SECONDS` a reference is an
+    error, and its command is killed.
     """
-    late, hints = f"gave nothing within {SECRET_SECONDS:g} s", {"command": _SILENT_HINT}
+    late, hints = f"returned nothing within {SECRET_SECONDS:g} s", {"command": _SILENT_HINT}
     values: dict[SecretReference, str | SecretError] = {
         each: SecretError(f"the {each.kind} {late}", hints.get(each.kind, "")) for each in references
     }
@@ -50,12 +50,14 @@ def fetch_secrets(
         try:
             is_command = reference.kind == "command"
             values[reference] = (
-                _printed(reference.text, folder, processes) if is_command else _kept(reference.text)
+                _run_command(reference.text, folder, processes)
+                if is_command
+                else _read_keyring(reference.text)
             )
         except SecretError as error:
             values[reference] = error
 
-    # Threads that nobody has to wait for: a keyring may ask its owner, and not come back.
+    # Daemon threads: a keyring may ask its owner and never return.
     threads = [threading.Thread(target=fetch, args=(reference,), daemon=True) for reference in references]
     try:
         for thread in threads:
@@ -64,21 +66,23 @@ def fetch_secrets(
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return dict(values)
-    finally:  # also when the operator lost patience
+    finally:  # also after Ctrl-C
         for process in processes:
             if process.returncode is None:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def _printed(command: str, folder: Path, processes: list[subprocess.Popen[bytes]]) -> str:
+def _run_command(command: str, folder: Path, processes: list[subprocess.Popen[bytes]]) -> str:
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise SecretError(f"the command cannot be split into words: {error}") from None
     if not words:
-        raise SecretError("there is no command", "Write ${command:program argument ...}; it has no shell.")
-    told = f"the command {words[0]!r}"
+        raise SecretError(
+            "there is no command", "Write ${command:program argument ...}. It runs without a shell."
+        )
+    label = f"the command {words[0]!r}"
     try:
         process = subprocess.Popen(
             words,
@@ -88,38 +92,37 @@ def _printed(command: str, folder: Path, processes: list[subprocess.Popen[bytes]
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
-    except (OSError, ValueError) as error:  # ValueError: a NUL, which a program cannot be given
+    except (OSError, ValueError) as error:  # ValueError: an argument contains a NUL
         reason = getattr(error, "strerror", None) or "unknown reason"
-        raise SecretError(f"{told} cannot be started: {reason}") from None
+        raise SecretError(f"{label} cannot be started: {reason}") from None
     processes.append(process)
     with process:
         output, _ = process.communicate()
     if len(output) > MAX_SECRET_BYTES:
-        raise SecretError(f"{told} printed more than {MAX_SECRET_BYTES} bytes")
+        raise SecretError(f"{label} printed more than {MAX_SECRET_BYTES} bytes")
     if process.returncode:
         ending = (
             f"exit status {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
         )
-        raise SecretError(f"{told} ended with {ending}", _SILENT_HINT)
+        raise SecretError(f"{label} ended with {ending}", _SILENT_HINT)
     try:
         text = output.decode().strip()
     except UnicodeDecodeError:
-        raise SecretError(f"what {told} printed is not UTF-8") from None
+        raise SecretError(f"the output of {label} is not UTF-8") from None
     if not text:
-        raise SecretError(f"{told} printed nothing", _SILENT_HINT)
+        raise SecretError(f"{label} printed nothing", _SILENT_HINT)
     return text
 
 
-def _kept(name: str) -> str:
+def _read_keyring(name: str) -> str:
     service, _, user = name.rpartition("/")
     if not service or not user:
-        told = "the keyring is asked for something without a name"
-        raise SecretError(told, "Write ${keyring:service/user}.")
+        raise SecretError("the keyring reference lacks a service or a user", "Write ${keyring:service/user}.")
     value = keyring_password(service, user)
     if value is None:
         raise SecretError(
-            f"the keyring holds no password of {user!r} for {service!r}",
-            f"Put it there: keyring set {shlex.quote(service)} {shlex.quote(user)}",
+            f"the keyring has no password of {user!r} for {service!r}",
+            f"Store it: keyring set {shlex.quote(service)} {shlex.quote(user)}",
         )
     return value
 
@@ -130,16 +133,16 @@ _HEADER: TypeAdapter[str] = TypeAdapter(Header)
 
 
 def header_renewals(manifest: Manifest) -> Mapping[str, HeaderRenewal]:
-    """By upstream, of those that have such headers."""
+    """The renewals by upstream, for headers with a secret from a command or the keyring."""
     found: dict[str, dict[str, Template]] = {}
     for path, template in manifest.templates.items():
         match path:
             case ("upstreams", upstream, "headers", header):
                 found.setdefault(str(upstream), {})[str(header)] = template
-    return {name: partial(_renewed, manifest, name, templates) for name, templates in found.items()}
+    return {name: partial(_renew, manifest, name, templates) for name, templates in found.items()}
 
 
-async def _renewed(
+async def _renew(
     manifest: Manifest, upstream: str, templates: Mapping[str, Template]
 ) -> tuple[Mapping[str, str], Collection[str]] | None:
     references = {reference for template in templates.values() for reference in template.references}
@@ -157,7 +160,7 @@ async def _renewed(
             _HEADER.validate_python(value)
     except ValidationError:
         log.warning(
-            "credentials_not_renewed", upstream=upstream, reason="they are not fit for an HTTP header"
+            "credentials_not_renewed", upstream=upstream, reason="they are not valid in an HTTP header"
         )
         return None
     return headers, tuple(secrets.values())

@@ -1,4 +1,4 @@
-"""One open, negotiated connection to an upstream: how it is made, and calls and listings on it."""
+"""One negotiated connection to an upstream: opening it, calls and listings."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -42,7 +42,7 @@ from upstreams.errors import (
     UpstreamCutOffError,
     UpstreamDownError,
     UpstreamError,
-    UpstreamHalfwayError,
+    UpstreamIncompleteError,
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
@@ -52,50 +52,50 @@ from upstreams.errors import (
     UpstreamUnreadError,
 )
 from upstreams.health import Diagnostics
-from upstreams.notifications import LogHearer, Notifications, reaches
-from upstreams.questions import QuestionDesk, Questioned, ServedCall
+from upstreams.notifications import LogHandler, Notifications, reaches
+from upstreams.questions import ActiveCall, ServerRequestHandler, ServerRequestRouter
 from upstreams.tools import RecordedTool, ToolResult, read_listing, read_result
 from upstreams.transports.messages import failure_of, unsendable
-from upstreams.transports.wire import ProgressHearer, Wire, is_closed, with_last_words
+from upstreams.transports.wire import ProgressHandler, Wire, is_closed, with_stderr
 
 LOG_LEVEL_SECONDS: Final = 2.0
-"""How long the first call of a client waits until the upstream has set the level of what it logs."""
+"""How long the first call of a client waits for the upstream to set its log level."""
 
-REFUSAL_SECONDS: Final = 10.0
-"""A connection that took the place of one that was refused is not replaced for a refusal before it is so old."""
+REFUSAL_GRACE_SECONDS: Final = 10.0
+"""A connection that replaced a refused one is not itself replaced after a refusal within this time."""
 
 IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
-"""In `_meta` of every call of a script: text that is the same when the same call is sent again, and of no other call.
+"""The `_meta` key of an idempotency key: the same text for every attempt of a call, and unique to the call.
 
-Source: MCP 2026-07-28, basic#_meta: a name of our own has a reversed domain before the slash.
+Source: MCP 2026-07-28, basic#_meta: a vendor's key has a reversed domain before the slash.
 """
 
 _DISTRIBUTION: Final = "mcp-code-portal"
 
 WireOpener: TypeAlias = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
-"""Reaches one upstream over its transport; raises UpstreamError when it cannot."""
+"""Connects to one upstream over its transport. Raises UpstreamError."""
 
 
 class HandshakeFirstError(UpstreamUnavailableError):
-    """The server ended when asked for its revision; servers like that want `initialize` before all else."""
+    """The server ended at the probe of its revision. Such servers require `initialize` first."""
 
 
 @asynccontextmanager
 async def open_session(
     open_wire: WireOpener,
     diagnostics: Diagnostics,
-    questions: QuestionDesk,
+    questions: ServerRequestRouter,
     *,
     seconds: float,
     handshake_first: bool,
 ) -> AsyncIterator["Session"]:
-    """Connect, negotiate the era and list the tools, all within `seconds`.
+    """Connect, negotiate the protocol revision and list the tools, all within `seconds`.
 
-    Raises UpstreamError: it cannot be reached, or does not speak MCP; the message says which.
+    Raises UpstreamError: it cannot be reached, or does not speak MCP.
     """
-    notifications = Notifications(diagnostics, questions.hear_log)
+    notifications = Notifications(diagnostics, questions.handle_log)
     async with open_wire(diagnostics) as wire:
-        wire.on_notification, wire.on_answer = notifications.heed, questions.abandoned.answered
+        wire.on_notification, wire.on_answer = notifications.handle, questions.abandoned.answered
         async with ClientSession(
             dispatcher=wire,
             read_timeout_seconds=seconds + 1,
@@ -110,7 +110,7 @@ async def open_session(
                     await session.list_tools()
             except TimeoutError:
                 reason = f"was not ready within {seconds:g} s"
-                raise UpstreamUnavailableError(with_last_words(reason, wire.last_words())) from None
+                raise UpstreamUnavailableError(with_stderr(reason, wire.last_stderr_line())) from None
             except MCPError as error:
                 raise await _start_failure(error, wire) from error
             except (UpstreamLostError, UpstreamTimeoutError, UpstreamUnreadError) as error:
@@ -119,8 +119,10 @@ async def open_session(
 
 
 async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -> None:
-    """Settle the era: the 2026-07-28 probe, then the older handshake; what the SDK's `auto` mode does, which
-    can only be had together with a dispatcher of its own."""
+    """Negotiate the revision: the probe of 2026-07-28, then the older handshake.
+
+    The SDK's `auto` mode does the same, but only with its own dispatcher.
+    """
     if not handshake_first:
         try:
             await client.discover()
@@ -133,17 +135,17 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
             if (is_unread or is_closed(error.error)) and not wire.cut_off_reason:
                 raise HandshakeFirstError(await wire.explain_end()) from error
         except (ValidationError, RuntimeError):
-            pass  # no sensible answer to the probe is what an older server gives
+            pass  # an older server does not understand the probe
     try:
         await client.initialize()
     except MCPError as error:
-        # A slow starter may have read the probe, given up by then, first: that has settled the era.
+        # A slow server may have read the abandoned probe first, which settled the revision.
         if error.code != UNSUPPORTED_PROTOCOL_VERSION:
             raise
         await client.discover()
     except (ValidationError, RuntimeError) as error:
         problem = str(error).splitlines()[0]
-        raise UpstreamAnswerError(f"does not answer initialize as MCP says: {problem}") from error
+        raise UpstreamAnswerError(f"its answer to initialize is invalid: {problem}") from error
 
 
 async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
@@ -157,10 +159,10 @@ async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
 
 @dataclass(eq=False)
 class Session:
-    """Calls and listings on one connection; all of it raw JSON, each with a deadline.
+    """Calls and listings on one connection, as raw JSON and with deadlines.
 
-    Requests say which revision they are of: before 2026-07-28 in a header, since then in `_meta`, too, with the client
-    and what it is capable of. The SDK's session adds the same to requests that it types itself.
+    Requests carry their protocol revision: before 2026-07-28 in a header, since then also in `_meta`, with the client
+    and its capabilities. The SDK's session adds the same to its own typed requests.
 
     Source: MCP 2026-07-28, basic#_meta and basic/transports#standard-request-headers; 2025-06-18,
     basic/transports#protocol-version-header.
@@ -170,17 +172,17 @@ class Session:
     client: ClientSession
     diagnostics: Diagnostics
     notifications: Notifications
-    questions: QuestionDesk
+    questions: ServerRequestRouter
     is_retired: bool = False
-    """Whether it is too old for another call, while those that are under way may still be answered."""
+    """Whether it takes no new calls. Calls in flight may still be answered."""
     was_refused: bool = False
-    """Whether it was retired because the upstream did not take its credentials."""
+    """Whether it was retired because the upstream refused its credentials."""
     tools: tuple[RecordedTool, ...] = ()
     _header_maps: dict[str, dict[tuple[str, ...], str]] = field(default_factory=dict)
-    """Which arguments each tool wants repeated as headers (`x-mcp-header`)."""
+    """The arguments of each tool to repeat as headers (`x-mcp-header`)."""
     _calls: int = 0
     _last_call_ended: anyio.Event = field(default_factory=anyio.Event)
-    _young_until: float = -inf
+    _grace_until: float = -inf
     _log_level: LoggingLevel | None = None
 
     def __post_init__(self) -> None:
@@ -190,13 +192,13 @@ class Session:
         self._meta: dict[str, Json] = {}
         if self.is_modern:
             info = client_info().model_dump(by_alias=True, mode="json", exclude_none=True)
-            # An upstream that asks anyway gets an error.
+            # Declares no capabilities: an upstream that asks anyway gets an error.
             self._meta = {CLIENT_INFO_META_KEY: info, CLIENT_CAPABILITIES_META_KEY: {}}
             self._meta[PROTOCOL_VERSION_META_KEY] = self._version
 
     @property
     def server(self) -> str:
-        """Name and version as the server gives them; empty when it does not."""
+        """The server's name and version; "" if it gives none."""
         info = self.client.server_info
         return f"{info.name} {info.version}".strip() if info else ""
 
@@ -204,18 +206,18 @@ class Session:
     def instructions(self) -> str | None:
         return self.client.instructions
 
-    def replaces_refused(self) -> None:
-        """The one before was retired because it was refused."""
-        self._young_until = anyio.current_time() + REFUSAL_SECONDS
+    def start_grace_period(self) -> None:
+        """Begin the grace period: this session replaces a refused one."""
+        self._grace_until = anyio.current_time() + REFUSAL_GRACE_SECONDS
 
     async def last_call(self) -> None:
-        """Return when no call is under way; each has its deadline."""
+        """Wait until no call is in flight. Each has a deadline."""
         while self._calls:
             self._last_call_ended = anyio.Event()
             await self._last_call_ended.wait()
 
     async def is_alive(self, seconds: float) -> bool:
-        """Whether the upstream answers anything at all to a question that costs it nothing."""
+        """Whether the upstream answers a cheap request within `seconds`, even with an error."""
         try:
             with anyio.fail_after(seconds):
                 await self._request("server/discover" if self.is_modern else "ping")
@@ -232,35 +234,35 @@ class Session:
         *,
         seconds: float,
         key: str | None = None,
-        progress: ProgressHearer | None = None,
-        log_hearer: LogHearer | None = None,
-        questioned: Questioned | None = None,
+        progress: ProgressHandler | None = None,
+        log_handler: LogHandler | None = None,
+        request_handler: ServerRequestHandler | None = None,
     ) -> ToolResult:
-        """One tools/call; see `Upstream.call`. If the caller is cancelled or `seconds` are over, the upstream is told.
+        """Send one tools/call; see `Upstream.call`. On cancellation or after `seconds` the upstream is notified.
 
-        Runs in the caller's task, so no failure of the connection can cancel it.
+        Runs in the caller's task, so no failure of the connection can cancel the caller.
         """
         meta: dict[str, Json] = {} if key is None else {IDEMPOTENCY_KEY_META: key}
-        capabilities = self.questions.capabilities(questioned)
-        if self.is_modern and capabilities:  # before 2026-07-28 the handshake said what may be asked
+        capabilities = self.questions.capabilities(request_handler)
+        if self.is_modern and capabilities:  # before 2026-07-28 the handshake declares them
             meta[CLIENT_CAPABILITIES_META_KEY] = capabilities
-        if self.is_modern and log_hearer is not None:
-            meta[LOG_LEVEL_META_KEY] = log_hearer.level
+        if self.is_modern and log_handler is not None:
+            meta[LOG_LEVEL_META_KEY] = log_handler.level
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             params = {"name": tool, "arguments": arguments, **answers}
-            return await self._send("tools/call", params, meta, served.owner, progress)
+            return await self._send("tools/call", params, meta, active.owner, progress)
 
-        async with self._under_way(arguments, seconds, log_hearer, questioned) as served:
-            if log_hearer is not None:
-                await self._lower_log_level(log_hearer.level)
-            raw = await self.questions.rounds(send, served)
+        async with self._under_way(arguments, seconds, log_handler, request_handler) as active:
+            if log_handler is not None:
+                await self._lower_log_level(log_handler.level)
+            raw = await self.questions.rounds(send, active)
         _require_complete(raw)
         return read_result(raw, null_is_a_value=self.is_modern)
 
     async def ask(self, method: str, params: dict[str, Json], *, seconds: float) -> dict[str, Json]:
-        """The raw result of any other request, in its caller's task as `call` is. Raises UpstreamError."""
-        # What it says meanwhile may be about this, and this is nobody's who could be told or asked.
+        """The raw result of any other request, in the caller's task. Raises UpstreamError."""
+        # Nobody can receive its log messages or answer its requests.
         async with self._under_way(params, seconds, None, None):
             raw = await self._send(method, params, {}, None, None)
         _require_complete(raw)
@@ -271,10 +273,10 @@ class Session:
         self,
         arguments: dict[str, Json],
         seconds: float,
-        log_hearer: LogHearer | None,
-        questioned: Questioned | None,
-    ) -> AsyncIterator[ServedCall]:
-        """Around a request of a caller, whose failures become an UpstreamError."""
+        log_handler: LogHandler | None,
+        request_handler: ServerRequestHandler | None,
+    ) -> AsyncIterator[ActiveCall]:
+        """A context for a caller's request, which turns failures into an UpstreamError."""
         if self.wire.ended.is_set():
             raise UpstreamUnavailableError(await self.wire.explain_end())
         if fault := unsendable(arguments):
@@ -283,19 +285,19 @@ class Session:
         try:
             with (
                 anyio.fail_after(seconds),
-                self.questions.serving(questioned, log_hearer) as served,
+                self.questions.track(request_handler, log_handler) as active,
             ):
-                yield served
+                yield active
         except TimeoutError:
             in_time = f"within {round(seconds, 2):g} s (call_seconds)"
-            if served.unanswered:
-                asked = f"what it asked ({served.unanswered}) was not answered"
+            if active.unanswered:
+                asked = f"its request {active.unanswered} was not answered"
                 raise UpstreamUnansweredError(f"{asked} {in_time}") from None
             raise UpstreamTimeoutError(f"no answer {in_time}") from None
         except MCPError as error:
             failure = await self._failure(error)
-            # That a later round was refused or not taken says nothing of what the first one did.
-            raise (UpstreamHalfwayError(str(failure)) if served.has_begun else failure) from error
+            # A failed repetition says nothing about the effect of the first round.
+            raise (UpstreamIncompleteError(str(failure)) if active.has_begun else failure) from error
         finally:
             self._calls -= 1
             if not self._calls:
@@ -307,9 +309,9 @@ class Session:
         params: dict[str, Json],
         meta: dict[str, Json],
         owner: str | None,
-        progress: ProgressHearer | None,
+        progress: ProgressHandler | None,
     ) -> dict[str, Json]:
-        """One request, which the upstream may go on with although its caller is gone."""
+        """Send one request, which the upstream may continue after its caller is gone."""
         options = CallOptions(headers=self._headers(method, params))
         params = self._with_meta(params, meta)
         if self.wire.closes_requests:
@@ -319,7 +321,7 @@ class Session:
             return await self.wire.send_raw_request(method, params, options, progress=progress)
 
     async def _request(self, method: str, params: dict[str, Json] | None = None) -> dict[str, Json]:
-        """One request of the connection itself."""
+        """Send one request of the connection itself."""
         options = CallOptions(headers=self._headers(method, {}))
         return await self.wire.send_raw_request(method, self._with_meta(params or {}, {}), options)
 
@@ -351,24 +353,24 @@ class Session:
         return UpstreamRefusedError(error.message, rpc_code=error.code)
 
     def _retire_if_refused(self, failure: UpstreamError) -> None:
-        """Have a new connection opened for the next calls where that may help; calls under way end on this one."""
+        """Have the next calls use a new connection, if that may help. Calls in flight end on this one."""
         is_refusal = isinstance(failure, UpstreamUnauthorizedError | UpstreamDownError)
-        if is_refusal and anyio.current_time() < self._young_until:
+        if is_refusal and anyio.current_time() < self._grace_until:
             return  # a new connection did not help just now
         if is_refusal or isinstance(failure, UpstreamUnavailableError):
             self.was_refused = self.was_refused or is_refusal
             self.is_retired = True
-            # Why a server reads no more is told better once it is known how it ended.
+            # For an unread stdin, the exit status explains more than the failure.
             self.wire.give_up("" if isinstance(failure, UpstreamUnreadError) else str(failure))
 
     async def list_tools(self) -> None:
-        """Read `tools` anew; a server without tools/list has none. Raises UpstreamError: they could not be had."""
+        """Update `tools`; a server without tools/list has none. Raises UpstreamError."""
         try:
             tools = await read_listing(self._page, self.diagnostics)
         except UpstreamRefusedError as error:
             if error.rpc_code != METHOD_NOT_FOUND:
                 raise
-            self.diagnostics.note("offers no tools: it does not know tools/list")
+            self.diagnostics.note("has no tools: it does not support tools/list")
             tools = ()
         self.tools = tuple(tool for tool in tools if not self.is_modern or self._has_usable_headers(tool))
         maps = (
@@ -383,14 +385,14 @@ class Session:
             raise await self._failure(error) from error
 
     def _has_usable_headers(self, tool: RecordedTool) -> bool:
-        """2026-07-28 wants tools excluded whose `x-mcp-header` cannot be obeyed."""
+        """Whether the tool's `x-mcp-header` is valid; since 2026-07-28 tools with an invalid one are excluded."""
         problem = find_invalid_x_mcp_header(tool.input_schema)
         if problem is not None:
             self.diagnostics.note(f"tool {tool.name!r} was left out: invalid x-mcp-header ({problem})")
         return problem is None
 
     async def _lower_log_level(self, wanted: LoggingLevel) -> None:
-        """Where the era has one level for all calls of a connection, have it be the least severe that was wanted."""
+        """Before 2026-07-28 a connection has one log level: set it to the least severe that was requested."""
         capabilities = self.client.server_capabilities
         is_low = self._log_level is not None and reaches(wanted, self._log_level)
         if self.is_modern or is_low or not (capabilities and capabilities.logging):
@@ -400,17 +402,17 @@ class Session:
             with anyio.move_on_after(LOG_LEVEL_SECONDS):
                 await self._request("logging/setLevel", {"level": wanted})
         except MCPError as error:
-            self.diagnostics.note(f"does not set the level of what it logs: {error}")
+            self.diagnostics.note(f"did not set its log level: {error}")
 
     async def listen(self) -> None:
-        """Ask the upstream to tell of changes, as long as this is not cancelled."""
+        """Subscribe to changes until cancelled."""
         if self.is_modern:
             await self.notifications.listen(self.client, self.wire)
 
 
 @cache
 def client_info() -> Implementation:
-    """How the portal introduces itself to upstreams. Looking up its own version takes a millisecond."""
+    """The portal's name and version for upstreams. Cached: looking up the version takes a millisecond."""
     try:
         return Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))
     except PackageNotFoundError:  # run from a checkout that was never installed
@@ -420,6 +422,6 @@ def client_info() -> Implementation:
 def _require_complete(raw: dict[str, Json]) -> None:
     kind = raw.get("resultType", "complete")
     if kind == "input_required":
-        raise UpstreamRefusedError("it asks for more input, which the portal cannot give")
+        raise UpstreamRefusedError("it asks for input, which the portal cannot give here")
     if kind != "complete":
-        raise UpstreamAnswerError(f"answered with an unknown type of result: {kind!r}")
+        raise UpstreamAnswerError(f"its answer has an unknown resultType: {kind!r}")

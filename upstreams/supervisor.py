@@ -1,4 +1,4 @@
-"""Keeps one connection to an upstream open, or ready to be opened, whatever happens to it."""
+"""Keeps one connection to an upstream open, or ready to be opened."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -21,48 +21,47 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.health import CircuitBreaker, Diagnostics, Status, UpstreamState
-from upstreams.questions import QuestionDesk
+from upstreams.questions import ServerRequestRouter
 from upstreams.redaction import Redaction
 from upstreams.session import HandshakeFirstError, Session, WireOpener, open_session
-from upstreams.tools import ListingStore, Offer
-from upstreams.transports.http_errors import cause_of, described
+from upstreams.tools import ListingStore, UpstreamListing
+from upstreams.transports.http_errors import cause_of, describe
 
 log = structlog.get_logger()
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0
-"""Between two attempts to connect; doubles, with jitter."""
+"""Backoff between two attempts to connect; doubles, with jitter."""
 
 STABLE_SECONDS: Final = 10.0
-"""A connection that held this long, or answered a call, was no failure."""
+"""A connection that lasted this long, or answered a call, does not count as a failure."""
 
 RETRY_ON_CALL_SECONDS: Final = 5.0
-"""A call to an upstream whose last attempt to connect failed longer ago than this starts the next at once."""
+"""A call starts the next attempt at once if the last one failed longer ago than this."""
 
-PATIENCE_SECONDS: Final = 10.0
-"""Calls wait so long for an attempt to connect that follows a failed one, from its beginning."""
+RECONNECT_WAIT_SECONDS: Final = 10.0
+"""How long calls wait for an attempt that follows a failed one, from the start of that attempt."""
 
 RELIST_PAUSE_SECONDS: Final = 1.0
-"""Between two listings of an upstream that keeps saying that its tools changed."""
+"""Pause between two listings of an upstream whose tools keep changing."""
 
 PROBE_SECONDS: Final = 10.0
-"""After a call met its deadline, an upstream that answers nothing at all for this long, or for as long as a call may
-take, is connected anew."""
+"""After a call timed out, an upstream without any answer for this long (at most `call_seconds`) is reconnected."""
 
 
 @dataclass(eq=False)
 class Supervisor:
-    """Connects, notices the end, connects again; `run` does it in a task of its own, calls use what it has."""
+    """Connects and reconnects: `run` does so in its own task, and calls use the current session."""
 
     name: str
     spec: UpstreamSection
     open_wire: WireOpener
     redact: Redaction
     on_change: Callable[[Any], None]
-    """Hears of this when its state or its tools changed."""
+    """Called with the upstream after its state or its tools changed."""
     listings: ListingStore | None = None
     on_offering_change: Callable[[], None] = lambda: None
-    """Hears that its resources or prompts may have changed."""
+    """Called when its resources or prompts may have changed."""
     _down_since: datetime | None = None
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _session: Session | None = None
@@ -71,30 +70,30 @@ class Supervisor:
     _has_served: bool = False
     _wanted: anyio.Event = field(default_factory=anyio.Event)
     _failures: int = 0
-    """Attempts to connect that failed since one succeeded."""
+    """Failed attempts to connect since the last success."""
     _attempt_began: float = field(default_factory=anyio.current_time)
     _pause_began: float | None = None
     _pause_seconds: float = 0.0
     _users: int = 0
     _last_used: float = field(default_factory=anyio.current_time)
     _answers: int = 0
-    _doubted: anyio.Event = field(default_factory=anyio.Event)
+    _probe_requested: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
-        self._take(Offer((), "", None))
-        self._kept = self.listings if self.spec.start == "lazy" else None
+        self._apply(UpstreamListing((), "", None))
+        self._store = self.listings if self.spec.start == "lazy" else None
         self._circuit = CircuitBreaker(anyio.current_time)
         self.state = UpstreamState("starting", "", datetime.now(UTC))
         self._diagnostics = Diagnostics(self.redact)
 
     @property
-    def prospect(self) -> str:
-        """When it is tried again, if it is down; else empty."""
+    def retry_status(self) -> str:
+        """When the next attempt to connect is, if it is down; else empty."""
         if self.state.status != "down":
             return ""
         now = anyio.current_time()
         if self._pause_began is None:
-            return f"an attempt has been under way for {now - self._attempt_began:.0f} s"
+            return f"an attempt has been running for {now - self._attempt_began:.0f} s"
         due_seconds = max(ceil(self._pause_began + self._pause_seconds - now), 1)
         return f"the next attempt is in {due_seconds} s"
 
@@ -103,22 +102,22 @@ class Supervisor:
         """Remarks about the current connection: malformed tools, noise on stdout."""
         return self._diagnostics.remarks
 
-    def last_words(self) -> str:
-        """What a stdio server wrote to stderr last, up to fifty lines; "" where there is no stderr."""
+    def stderr_tail(self) -> str:
+        """The last lines of a stdio server's stderr, at most 50; "" for HTTP."""
         return "\n".join(self._diagnostics.stderr())
 
     @property
     def _is_unreached(self) -> bool:
-        """Whether the last attempt failed."""
+        """Whether the last attempt to connect failed."""
         return self.state.status in ("down", "needs_login")
 
     async def started(self) -> None:
-        """Return when it is not starting (any more)."""
+        """Wait until it is no longer starting."""
         while self.state.status == "starting":
             await self._changed.wait()
 
     def want(self) -> None:
-        """Have it connected soon, if nothing but its rest is in the way."""
+        """Request a connection: ends idling, and the backoff if the last attempt is old enough."""
         if self._session is not None:
             return
         if self._is_unreached and self._pause_began is not None:
@@ -126,33 +125,33 @@ class Supervisor:
                 return
             self._begin_attempt()
         if self.state.status == "idle":
-            self._become("starting", self.state.detail)
+            self._set_state("starting", self.state.detail)
         self._wanted.set()
 
     @asynccontextmanager
-    async def session(self, deadline: float, patient_until: float = -inf) -> AsyncIterator[Session]:
-        """The connection for one call: open now or, while starting, soon.
+    async def session(self, deadline: float, wait_until: float = -inf) -> AsyncIterator[Session]:
+        """The session for one call, which waits while the upstream is starting.
 
-        After an attempt has failed, the next is waited for no longer than `PATIENCE_SECONDS` from its beginning, but by
-        whoever is patient until some later time, however many fail.
-        Raises UpstreamUnavailableError: there is none until `deadline`, or none to hope for.
+        After a failed attempt it waits for the next one until `RECONNECT_WAIT_SECONDS` after that began. With
+        `wait_until` it waits until that time, however many attempts fail.
+        Raises UpstreamUnavailableError: there is no session in time.
         """
         self._users += 1
         try:
-            yield await self._connected(deadline, patient_until)
+            yield await self._connected(deadline, wait_until)
             self._failures = 0
             self._answers += 1
         except UpstreamTimeoutError:
-            self._doubted.set()
+            self._probe_requested.set()
             raise
         finally:
             self._users -= 1
             self._last_used = anyio.current_time()
 
-    async def _connected(self, deadline: float, patient_until: float) -> Session:
+    async def _connected(self, deadline: float, wait_until: float) -> Session:
         self.want()
         while (session := self._session) is None or session.wire.ended.is_set():
-            left_seconds = min(deadline, self._patience_end(patient_until)) - anyio.current_time()
+            left_seconds = min(deadline, self._wait_deadline(wait_until)) - anyio.current_time()
             if self.state.status == "stopped" or left_seconds <= 0:
                 raise self._unavailable()
             changed = self._changed
@@ -160,55 +159,55 @@ class Supervisor:
                 await changed.wait()
         return session
 
-    def _patience_end(self, patient_until: float) -> float:
-        """Until when a call waits, whatever its deadline is. Nobody waits for a person to sign in."""
+    def _wait_deadline(self, wait_until: float) -> float:
+        """Until when a call waits for a connection, besides its own deadline. No call waits for a person to sign in."""
         if not self._is_unreached:
             return inf
-        end = -inf if self._pause_began is not None else self._attempt_began + PATIENCE_SECONDS
-        return end if self.state.status == "needs_login" else max(end, patient_until)
+        end = -inf if self._pause_began is not None else self._attempt_began + RECONNECT_WAIT_SECONDS
+        return end if self.state.status == "needs_login" else max(end, wait_until)
 
     def _unavailable(self) -> UpstreamUnavailableError:
         state = self.state
         if state.status == "needs_login":
             return UpstreamNeedsLoginError(state.detail)
         detail = f": {state.detail}" if state.detail else ""
-        told = f"{state.status} since {state.since:%Y-%m-%d %H:%M:%S} UTC{detail}"
+        message = f"{state.status} since {state.since:%Y-%m-%d %H:%M:%S} UTC{detail}"
         if state.status == "down":
-            return UpstreamDownError(f"{told}; {self.prospect}")
+            return UpstreamDownError(f"{message}; {self.retry_status}")
         if state.status == "stopped":
-            return UpstreamDownError(told)
-        return UpstreamUnavailableError(f"still {told}")
+            return UpstreamDownError(message)
+        return UpstreamUnavailableError(f"still {message}")
 
-    def tell_health(self) -> None:
-        """Have the state say what the circuit says."""
+    def update_state(self) -> None:
+        """Update the state from the circuit breaker."""
         if self._session is not None and self._circuit.is_open:
-            self._become("failing", self.redact.start(self._circuit.reason))
+            self._set_state("failing", self.redact.start(self._circuit.reason))
         elif self.state.status == "failing":
-            self._become("ready", "")
+            self._set_state("ready", "")
 
     async def run(self) -> None:
-        """Connect, serve, and after every end connect again; until cancelled."""
+        """Connect, serve and reconnect until cancelled."""
         try:
-            known = await self._kept.load() if self._kept else None
+            known = await self._store.load() if self._store else None
             if known is not None:
-                self._take(known)
-                await self._rest()
+                self._apply(known)
+                await self._wait_until_wanted()
             async with anyio.create_task_group() as connections:
                 while True:
-                    await self._go_on_after(await connections.start(self._connect))
+                    await self._wait_to_reconnect(await connections.start(self._connect))
         finally:
             self._session = None
-            self._become("stopped", "the portal is stopping")
+            self._set_state("stopped", "the portal is stopping")
 
-    async def _rest(self) -> None:
-        """Return when the upstream is wanted."""
+    async def _wait_until_wanted(self) -> None:
+        """Idle until a connection is requested."""
         if not self._wanted.is_set():
-            self._become("idle", "")
+            self._set_state("idle", "")
             await self._wanted.wait()
-        self._become("starting", "")
+        self._set_state("starting", "")
 
     async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
-        """Hold one connection; says how it ended when the next may be opened: if retired, before its calls end."""
+        """Hold one connection. Reports its ending once the next may be opened; if retired, before its calls end."""
         self._attempt_began = began = anyio.current_time()
         self._diagnostics = Diagnostics(self.redact)
         ending = _Ending(None)
@@ -217,13 +216,13 @@ class Supervisor:
             async with open_session(
                 self.open_wire,
                 self._diagnostics,
-                QuestionDesk(self.spec),
+                ServerRequestRouter(self.spec),
                 seconds=self.spec.connect_seconds,
                 handshake_first=self._handshake_first,
             ) as session:
                 ending = _Ending(None, began)
                 self._handshake_first = not session.is_modern
-                await self._learn(session)
+                await self._update_listing(session)
                 ms = round((anyio.current_time() - began) * 1000)
                 log.info(
                     "upstream_connected", upstream=self.name, server=self.server, tools=len(self.tools), ms=ms
@@ -234,24 +233,24 @@ class Supervisor:
                 if was_retired := session.is_retired:
                     task_status.started(ending)
                     await session.last_call()
-        # Whatever the SDK or a transport raises over what a stranger sent: it is this upstream's end, and
-        # must not be the end of the others in the task group.
+        # The SDK or a transport may raise anything over untrusted input. It ends this connection only, and must not
+        # cancel the other upstreams in the task group.
         except Exception as error:  # noqa: BLE001
-            ending = replace(ending, reason=described(cause_of(error)), cause=cause_of(error))
+            ending = replace(ending, reason=describe(cause_of(error)), cause=cause_of(error))
         if not was_retired:
             task_status.started(ending)
 
-    async def _learn(self, session: Session) -> None:
-        offer = Offer(session.tools, self.redact.start(session.server), session.instructions)
-        self._take(offer)
-        if self._kept is not None:
-            await self._kept.save(offer)
+    async def _update_listing(self, session: Session) -> None:
+        listing = UpstreamListing(session.tools, self.redact.start(session.server), session.instructions)
+        self._apply(listing)
+        if self._store is not None:
+            await self._store.save(listing)
 
-    def _take(self, offer: Offer) -> None:
-        self.tools, self.server, self.instructions = offer.tools, offer.server, offer.instructions
+    def _apply(self, listing: UpstreamListing) -> None:
+        self.tools, self.server, self.instructions = listing.tools, listing.server, listing.instructions
 
-    async def _go_on_after(self, ending: "_Ending") -> None:
-        """Return when the next connection should be opened."""
+    async def _wait_to_reconnect(self, ending: "_Ending") -> None:
+        """Wait until the next connection should be opened."""
         if ending.cause is not None:
             is_probe_victim = isinstance(ending.cause, HandshakeFirstError)
             retry_now = is_probe_victim and not self._handshake_first
@@ -259,7 +258,7 @@ class Supervisor:
             if retry_now:
                 return
         if ending.reason is None:
-            await self._rest()
+            await self._wait_until_wanted()
             return
         if ending.began is not None and anyio.current_time() - ending.began >= STABLE_SECONDS:
             self._failures = 0
@@ -271,11 +270,13 @@ class Supervisor:
         )
 
     async def _serve(self, session: Session) -> str | None:
-        """Follow the upstream until the connection ends; why it did, None if nobody used it."""
+        """Use the session until it ends. Returns why it ended, None if it was idle."""
         self._session, self._has_served, self._wanted = session, True, anyio.Event()
         if self._was_refused:
-            session.replaces_refused()
-        self._become("failing" if self._circuit.is_open else "ready", self.redact.start(self._circuit.reason))
+            session.start_grace_period()
+        self._set_state(
+            "failing" if self._circuit.is_open else "ready", self.redact.start(self._circuit.reason)
+        )
         try:
             return await self._follow(session)
         finally:
@@ -292,7 +293,7 @@ class Supervisor:
             while idle_seconds < seconds:
                 await anyio.sleep(seconds - idle_seconds)
                 idle_seconds = 0.0 if self._users else anyio.current_time() - self._last_used
-            self._session = None  # before anything else runs: no call may get it any more
+            self._session = None  # before any other task runs: no call may get it any more
             tasks.cancel_scope.cancel()
 
         async def stop_when_ended() -> None:
@@ -306,21 +307,21 @@ class Supervisor:
             tasks.start_soon(session.listen)
             tasks.start_soon(self._follow_changes, session)
             tasks.start_soon(self._follow_offerings, session)
-            tasks.start_soon(self._probe_when_doubted, session)
+            tasks.start_soon(self._probe_on_request, session)
             if idle_seconds is not None:
                 tasks.start_soon(stop_when_idle, idle_seconds)
             tasks.start_soon(stop_when_ended)
         return reason
 
-    async def _probe_when_doubted(self, session: Session) -> None:
+    async def _probe_on_request(self, session: Session) -> None:
         seconds = min(PROBE_SECONDS, self.spec.call_seconds)
         while True:
-            await self._doubted.wait()
-            self._doubted = anyio.Event()
+            await self._probe_requested.wait()
+            self._probe_requested = anyio.Event()
             answers = self._answers
-            # A server that does one thing at a time may be too busy for a ping, and yet answer calls.
+            # A single-threaded server may be too busy for a ping, and still answer calls.
             if not await session.is_alive(seconds) and self._answers == answers:
-                session.wire.give_up(f"answered nothing for {seconds:g} s after a call had met its deadline")
+                session.wire.give_up(f"did not answer for {seconds:g} s after a call timed out")
 
     async def _follow_changes(self, session: Session) -> None:
         while True:
@@ -332,34 +333,34 @@ class Supervisor:
                 self._diagnostics.note(f"its changed tools could not be listed: {error}")
             else:
                 if session.tools != self.tools:
-                    await self._learn(session)
+                    await self._update_listing(session)
                     log.info("upstream_tools_changed", upstream=self.name, tools=len(self.tools))
                     self.on_change(self)
             await anyio.sleep(RELIST_PAUSE_SECONDS)
 
     async def _follow_offerings(self, session: Session) -> None:
         while True:
-            # Also at first: there is a server now that can be asked.
+            # Also at the start: the server can be asked now.
             self.on_offering_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
             await session.notifications.offerings_change()
 
     async def _pause(self, reason: str, *, was_ready: bool, status: Literal["needs_login", "down"]) -> None:
-        """Wait before the next attempt; a connection that had been well is opened again at once."""
+        """Back off before the next attempt. A connection that worked is reopened at once."""
         was_well = was_ready and self._failures == 0
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
         self._failures += 1
-        if (self.state.status, self.state.detail) != (status, reason):  # said once, not at every attempt
+        if (self.state.status, self.state.detail) != (status, reason):  # logged once, not at every attempt
             log.warning(
                 "upstream_lost" if was_ready else "upstream_not_reached", upstream=self.name, reason=reason
             )
         if was_well:
-            self._become("starting", reason)
+            self._set_state("starting", reason)
             return
         self._pause_began, self._pause_seconds = anyio.current_time(), longest * random.uniform(0.5, 1.0)
         self._wanted = anyio.Event()
-        self._become(status, reason)
-        self._wake_calls()  # also those that hear the same reason again
+        self._set_state(status, reason)
+        self._wake_calls()  # also if the state did not change
         with anyio.move_on_after(self._pause_seconds):
             await self._wanted.wait()
         self._begin_attempt()
@@ -369,13 +370,13 @@ class Supervisor:
             self._pause_began = None
             self._attempt_began = anyio.current_time()
 
-    def _become(self, status: Status, detail: str) -> None:
+    def _set_state(self, status: Status, detail: str) -> None:
         if (status, detail) == (self.state.status, self.state.detail):
             return
         since = datetime.now(UTC)
         if status == "ready":
             self._down_since = None
-        elif status in ("needs_login", "down"):  # since it first was, however often it was tried
+        elif status in ("needs_login", "down"):  # since the first failure, not the last
             since = self._down_since = self._down_since or since
         self.state = UpstreamState(status, detail, since)
         self._wake_calls()
@@ -388,9 +389,9 @@ class Supervisor:
 
 @dataclass(frozen=True)
 class _Ending:
-    """How a connection ended: `reason` is None if nobody used it, `cause` what was raised."""
+    """How a connection ended: `reason` is None if it was idle, `cause` is the exception."""
 
     reason: str | None
     began: float | None = None
-    """When it was being opened, if it ever was open."""
+    """When its opening began; None if it never opened."""
     cause: BaseException | None = None

@@ -1,4 +1,4 @@
-"""What an upstream lists, its tools, resources and prompts, read leniently, page by page; and what a tool answers."""
+"""Lenient, paginated reading of an upstream's tools, resources and prompts, and of tool results."""
 
 import hashlib
 import json
@@ -24,10 +24,10 @@ from upstreams.health import Diagnostics
 
 @dataclass(frozen=True)
 class RecordedTool:
-    """One tool as listed by its upstream: raw wire JSON, nothing interpreted.
+    """One tool as its upstream lists it: raw JSON.
 
-    `input_schema` is always a dict, but it may be any dict: `{}`, without `type`, or with keywords that
-    are no JSON Schema. `output_schema` is a dict or None. `name` is 1 to 200 characters of anything.
+    `input_schema` is a dict, but not necessarily a valid JSON Schema. `output_schema` is a dict or None. `name` has 1
+    to 200 arbitrary characters.
     """
 
     name: str
@@ -37,11 +37,11 @@ class RecordedTool:
     annotations: dict[str, Json]
     title: str | None
     examples: tuple[Json, ...] = ()
-    """`inputExamples` of the tool itself: objects of arguments, as far as the upstream kept to that."""
+    """The tool's `inputExamples`. They should be objects of arguments, but may be any JSON."""
 
     @cached_property
     def digest(self) -> str | None:
-        """A hash of all that a function is made of; None if a schema nests too deep to be written."""
+        """A hash of all fields; None if a schema nests too deeply to be serialized."""
         parts = [
             self.name,
             self.description,
@@ -64,14 +64,14 @@ class Missing(Enum):
 
 
 MISSING: Final = Missing.MISSING
-"""No structuredContent was sent; None would be a value."""
+"""The result has no structuredContent; None would be a value."""
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """One result of `tools/call`, as it was on the wire: unknown block types and `_meta` are kept.
+    """One raw result of `tools/call`: unknown block types and `_meta` are kept.
 
-    Never checked against the tool's outputSchema: one real result in thirteen violates its own.
+    It is not validated against the tool's outputSchema: one real result in thirteen violates its own.
     """
 
     content: list[dict[str, Json]]
@@ -80,10 +80,10 @@ class ToolResult:
 
 
 def read_result(raw: dict[str, Json], *, null_is_a_value: bool) -> ToolResult:
-    """Read a raw result however sloppy it is; nothing that was sent is dropped.
+    """Read a raw result leniently, without dropping anything.
 
-    Before 2026-07-28 structuredContent was an object, and some servers send null for "none":
-    `null_is_a_value` says which of the two a null means.
+    Before 2026-07-28 structuredContent is an object, and some servers send null for "none". `null_is_a_value` is true
+    for later revisions, where null is a value.
     """
     structured = raw.get("structuredContent", MISSING)
     if structured is None and not null_is_a_value:
@@ -105,7 +105,7 @@ def _blocks(content: Json) -> list[dict[str, Json]]:
 
 
 def _stray_values(raw: dict[str, Json]) -> list[dict[str, Json]]:
-    """A server that answers with a bare object (or 2024's `toolResult`) still meant it as its result."""
+    """A bare object (or 2024's `toolResult`) as content: some servers answer so."""
     stray = {key: value for key, value in raw.items() if key not in _ENVELOPE}
     return [_text_block(stray)] if stray else []
 
@@ -120,7 +120,7 @@ log = structlog.get_logger()
 MAX_LISTED: Final = 10_000
 MAX_PAGES: Final = 1_000
 MAX_LISTING_BYTES: Final = 64 * 1024 * 1024
-"""What one upstream may list, tools or anything else. Beyond any of the three the rest is left out."""
+"""Limits of one listing. Beyond any of the three the rest is left out."""
 
 MAX_NAME_LENGTH: Final = 200
 MAX_EXAMPLES: Final = 5
@@ -134,13 +134,13 @@ _KINDS: Final = {
 }
 
 PageReader = Callable[[str | None], Awaitable[dict[str, Json]]]
-"""Asks for the page at a cursor; None is the first. Answers the raw result."""
+"""Requests the page at a cursor (None: the first). Returns the raw result."""
 
 
 async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIterator[dict[str, Json]]:
-    """The pages of a listing; `note` hears why it ended before its end.
+    """The pages of a listing. `note` is called with the reason if it is cut.
 
-    Raises UpstreamError: the first page could not be had. A later one that fails ends the listing instead.
+    Raises UpstreamError: the first page failed. A later failure only ends the listing.
     """
     cursor: str | None = None
     seen: set[str] = set()
@@ -151,7 +151,7 @@ async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIter
         except (UpstreamRefusedError, UpstreamAnswerError, UpstreamTimeoutError) as error:
             if cursor is None:
                 raise
-            note(f"ended early, a later page failed: {error}")
+            note(f"incomplete: a later page failed: {error}")
             return
         yield page
         cursor = page.get("nextCursor") or None
@@ -166,12 +166,12 @@ async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIter
 
 
 async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple[RecordedTool, ...]:
-    """All usable tools of an upstream; `diagnostics` says what is malformed or left out. Raises as `pages` does."""
+    """All usable tools of an upstream. `diagnostics` notes malformed and omitted ones. Raises as `pages` does."""
     note, tools = diagnostics.note, dict[str, RecordedTool]()
     async for page in pages(read_page, lambda text: note(f"tools/list: {text}")):
         listed = page.get("tools")
         if not isinstance(listed, list):
-            note("tools/list: `tools` is no list")
+            note("tools/list: `tools` is not a list")
             continue
         for raw in listed:
             if len(tools) >= MAX_LISTED:
@@ -186,22 +186,22 @@ async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple
 def _tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
     name = raw.get("name") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
-        told = f"{name!r:.100}" if isinstance(raw, dict) else "it is no object"
-        note(f"a tool was left out: its name is no text of 1 to {MAX_NAME_LENGTH} characters: {told}")
+        shown = f"{name!r:.100}" if isinstance(raw, dict) else "it is not an object"
+        note(f"a tool was left out: its name is not a string of 1 to {MAX_NAME_LENGTH} characters: {shown}")
         return None
     odd = [key for key, kind in _KINDS.items() if raw.get(key) is not None and not isinstance(raw[key], kind)]
     if odd:
-        note(f"tool {name!r}: not of the type that MCP says: {', '.join(odd)}")
+        note(f"tool {name!r}: fields of the wrong type: {', '.join(odd)}")
     known = {key: value for key, value in raw.items() if key not in odd}
     annotations = known.get("annotations") or {}
     if "annotations" in odd and raw["annotations"]:
-        # It may have said that it destroys. An empty list is what some languages make of an empty object.
+        # They may declare the tool destructive. Some languages serialize an empty object as an empty list.
         annotations = {"destructiveHint": raw["annotations"]}
     schema = known.get("inputSchema")
-    # Some servers send them beside the specification, by the names that clients know.
+    # Not in the specification; some servers send them under these names, which clients know.
     examples = raw.get("inputExamples", raw.get("input_examples"))
     if schema is None:
-        note(f"tool {name!r}: without an inputSchema any arguments are accepted")
+        note(f"tool {name!r}: it has no inputSchema, so any arguments are accepted")
     return RecordedTool(
         name=name,
         description=known.get("description") or "",
@@ -214,22 +214,22 @@ def _tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
 
 
 @dataclass(frozen=True)
-class Offer:
-    """What the portal knows of an upstream without asking it."""
+class UpstreamListing:
+    """The listing of an upstream: its tools, name and instructions."""
 
     tools: tuple[RecordedTool, ...]
     server: str
     instructions: str | None
 
 
-_OFFER: Final = TypeAdapter(Offer)
+_LISTING: Final = TypeAdapter(UpstreamListing)
 
 
 class ListingStore:
-    """What a lazy upstream offered when it was last listed, kept on disk (mode 0600) from one portal to the next.
+    """The last listing of a lazy upstream, on disk (mode 0600), for the next portal.
 
-    With another section in the manifest it is another one: `written` is that section with references as such; without
-    it the command or URL count. A file that cannot be read counts as none.
+    It is keyed by the upstream's section in the manifest: `written` is that section with unresolved references; without
+    it the command or URL is the key. An unreadable file counts as missing.
     """
 
     def __init__(
@@ -246,23 +246,23 @@ class ListingStore:
         self._name = name
         self.file = folder / f"{fingerprint}.json"
 
-    async def load(self) -> Offer | None:
+    async def load(self) -> UpstreamListing | None:
         return await anyio.to_thread.run_sync(self._load)
 
-    async def save(self, offer: Offer) -> None:
-        await anyio.to_thread.run_sync(self._save, offer)
+    async def save(self, listing: UpstreamListing) -> None:
+        await anyio.to_thread.run_sync(self._save, listing)
 
-    def _load(self) -> Offer | None:
+    def _load(self) -> UpstreamListing | None:
         try:
             with self.file.open("rb") as file:
-                return _OFFER.validate_json(file.read(2 * MAX_LISTING_BYTES))
+                return _LISTING.validate_json(file.read(2 * MAX_LISTING_BYTES))
         except (OSError, ValueError, RecursionError):
             return None
 
-    def _save(self, offer: Offer) -> None:
+    def _save(self, listing: UpstreamListing) -> None:
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(self.file, _OFFER.dump_json(offer), is_lasting=False)
+            write_whole(self.file, _LISTING.dump_json(listing), is_lasting=False)
         except (OSError, ValueError) as error:
             log.warning("listing_not_kept", upstream=self._name, reason=str(error))
 
@@ -276,7 +276,7 @@ LISTING_METHODS: Final[dict[Listed, str]] = {
 }
 
 MAX_IDENTIFIER_CHARACTERS: Final = 8_192
-"""Of a URI or a name; what has a longer one is left out."""
+"""Limit of a URI or a name. Rows with a longer one are left out."""
 
 _KINDS_OFFERED: Final[dict[Listed, tuple[str, type[BaseModel]]]] = {
     "resources": ("uri", Resource),
@@ -287,9 +287,10 @@ _FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_t
 
 
 async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, Json]]:
-    """All rows that are as MCP has them: `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and
-    `arguments` of each, as far as it has them. A server that does not know the method offers nothing.
-    Raises UpstreamError: the first page could not be had. A later one that fails ends the listing instead.
+    """All valid rows: `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and `arguments`.
+
+    A server that does not support the method has none. Raises UpstreamError: the first page failed. A later failure
+    only ends the listing.
     """
     rows: dict[str, dict[str, Json]] = {}
     try:
@@ -306,7 +307,7 @@ async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, 
 
 
 def _row(listed: Listed, raw: Json) -> tuple[str, dict[str, Json]]:
-    """Its identifier, "" if it cannot be used, and what is kept of it."""
+    """The identifier of a row, "" if it is invalid, and its known fields."""
     key, kind = _KINDS_OFFERED[listed]
     try:
         read = kind.model_validate({"name": raw[key], **raw}, by_name=False)

@@ -1,4 +1,4 @@
-"""One upstream as the portal sees it: its state, its tools, and calls to it."""
+"""One upstream: its state, its tools, and calls with retries."""
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,18 +20,18 @@ from upstreams.errors import (
     UpstreamUnavailableError,
     UpstreamWithheldError,
 )
-from upstreams.notifications import LogHearer
-from upstreams.questions import Questioned
+from upstreams.notifications import LogHandler
+from upstreams.questions import ServerRequestHandler
 from upstreams.session import Session
-from upstreams.supervisor import PATIENCE_SECONDS, Supervisor
+from upstreams.supervisor import RECONNECT_WAIT_SECONDS, Supervisor
 from upstreams.tools import LISTING_METHODS, Listed, ToolResult, read_offered
-from upstreams.transports.wire import ProgressHearer
+from upstreams.transports.wire import ProgressHandler
 
 T = TypeVar("T")
 
 
 class Upstream(Supervisor):
-    """One MCP server behind the portal, and calls to it, which run in their callers' tasks."""
+    """One MCP server behind the portal. Calls run in their callers' tasks."""
 
     async def call(
         self,
@@ -40,18 +40,18 @@ class Upstream(Supervisor):
         *,
         seconds: float,
         key: str | None = None,
-        progress: ProgressHearer | None = None,
-        log_hearer: LogHearer | None = None,
-        questioned: Questioned | None = None,
+        progress: ProgressHandler | None = None,
+        log_handler: LogHandler | None = None,
+        request_handler: ServerRequestHandler | None = None,
         on_sent: Callable[[bool], None] = lambda was_seen: None,
     ) -> ToolResult:
-        """Call a tool; waits for a starting upstream and for the answer, together at most `seconds`.
+        """Call a tool. Waits for a starting upstream and for the answer, together at most `seconds`.
 
-        A call that fails is sent again where that is safe and may help. `key` goes with every attempt in `_meta`, so
-        that an upstream that looks at it acts once. `progress` and `log_hearer` hear what the upstream says meanwhile,
-        `questioned` is whom it may ask. `on_sent` is called when the upstream may see the call from then on. It hears
-        whether the upstream may have seen it before, and may raise an UpstreamWithheldError.
-        Raises UpstreamError: with a scrubbed message; the class says what may have happened.
+        A failed call is retried if that is safe and may help. Each attempt carries the idempotency `key` in `_meta`.
+        `progress`, `log_handler` and `request_handler` serve the upstream during the call. `on_sent(was_seen)` runs
+        before every send; `was_seen` says whether the upstream may have seen the call already. It may raise an
+        UpstreamWithheldError to prevent the send.
+        Raises UpstreamError: the message is masked; the class says what may have happened.
         """
 
         send = partial(
@@ -60,22 +60,22 @@ class Upstream(Supervisor):
             arguments=arguments,
             key=key,
             progress=progress,
-            log_hearer=log_hearer,
-            questioned=questioned,
+            log_handler=log_handler,
+            request_handler=request_handler,
         )
         return await self._deliver(send, seconds, on_sent, partial(self._is_safe, tool))
 
     async def offered(
         self, listed: Listed, *, seconds: float, on_sent: Callable[[bool], None]
     ) -> list[dict[str, Json]]:
-        """What it lists besides tools within `seconds`; see `read_offered`. Raises UpstreamError: as `call` does."""
+        """List resources or prompts within `seconds`; see `read_offered`. Raises UpstreamError: as `call` does."""
         deadline = anyio.current_time() + seconds
 
         async def page(cursor: str | None) -> dict[str, Json]:
             params = {} if cursor is None else {"cursor": cursor}
             left_seconds = deadline - anyio.current_time()
             if cursor is not None and left_seconds <= 0:
-                raise UpstreamTimeoutError(f"lists without end, longer than {seconds:g} s")
+                raise UpstreamTimeoutError(f"its listing did not end within {seconds:g} s")
             method = LISTING_METHODS[listed]
             return await self.ask(method, params, seconds=left_seconds, on_sent=on_sent)
 
@@ -89,7 +89,7 @@ class Upstream(Supervisor):
         seconds: float,
         on_sent: Callable[[bool], None],
     ) -> dict[str, Json]:
-        """The raw result of any other request, sent again if it was not taken. Raises UpstreamError as `call`."""
+        """The raw result of any other request, retried if it was not sent. Raises UpstreamError: as `call` does."""
         send = partial(Session.ask, method=method, params=params)
         return await self._deliver(send, seconds, on_sent, lambda: False)
 
@@ -102,14 +102,14 @@ class Upstream(Supervisor):
     ) -> T:
         deadline = anyio.current_time() + seconds
         was_seen = may_have_acted = False
-        patient_until = -inf
+        wait_until = -inf
 
         async def attempt() -> T:
-            nonlocal was_seen, may_have_acted, patient_until
-            async with self.session(deadline, patient_until) as session:
-                if may_have_acted and not is_safe():  # as it was when it failed
-                    raise UpstreamWithheldError("the tool no longer says that it is safe to repeat")
-                with self._circuit.watching():
+            nonlocal was_seen, may_have_acted, wait_until
+            async with self.session(deadline, wait_until) as session:
+                if may_have_acted and not is_safe():  # the annotations may have changed since the failure
+                    raise UpstreamWithheldError("the tool no longer declares that it is safe to retry")
+                with self._circuit.guard():
                     on_sent(was_seen)
                     try:
                         return await send(session, seconds=max(0.0, deadline - anyio.current_time()))
@@ -117,7 +117,7 @@ class Upstream(Supervisor):
                         was_seen = was_seen or error.outcome != "not_started"
                         may_have_acted = may_have_acted or error.outcome == "unknown"
                         if isinstance(error, UpstreamLostError):
-                            patient_until = anyio.current_time() + PATIENCE_SECONDS
+                            wait_until = anyio.current_time() + RECONNECT_WAIT_SECONDS
                         raise
 
         try:
@@ -125,18 +125,18 @@ class Upstream(Supervisor):
                 attempt, attempts=self.spec.retries.attempts, is_safe=is_safe, deadline=deadline
             )
         except UpstreamError as error:
-            # The same error, for the caller: scrubbed, and naming the upstream.
+            # The same error with the upstream's name, masked.
             error.args = (f"upstream {self.name!r}: {self.redact.start(str(error))}",)
             raise
         finally:
-            self.tell_health()
+            self.update_state()
 
     def scrubbed(self, text: str, limit: int) -> str:
-        """The first `limit` characters of a text of the upstream without the secrets that it was configured with."""
+        """The first `limit` characters of a text from the upstream, with configured secrets masked."""
         return self.redact.start(text, limit)
 
     def _is_safe(self, tool: str) -> bool:
-        """Whether a second call of the tool does no more than the first, as it says now."""
+        """Whether the tool is safe to retry by its current annotations."""
         annotations = next((known.annotations for known in self.tools if known.name == tool), {})
         function = function_names([known.name for known in self.tools]).get(tool, identifier(tool))
         names = ToolNames(self.name, namespace_of(self.name), tool, function)
@@ -150,14 +150,13 @@ _LONGEST_WAIT_SECONDS: Final = 2.0
 async def with_retries(
     attempt: Callable[[], Awaitable[T]], *, attempts: int, is_safe: Callable[[], bool], deadline: float
 ) -> T:
-    """The first result, or what went wrong, after at most `attempts`.
+    """The first success of at most `attempts`.
 
-    `is_safe` says that the call is idempotent; without it a call that may have acted is never repeated. One that
-    certainly did nothing may be in any case.
+    A call that may have acted is retried only if `is_safe`. A call that certainly did nothing may always be retried.
 
     Raises:
-        UpstreamError: Of the last attempt; or of an earlier one that may have acted, where the last did nothing, or
-            that the upstream answered, where the last was withheld.
+        UpstreamError: The failure of the last attempt. If that certainly did nothing, an earlier failure that may have
+            acted takes precedence; if it was withheld, so does an earlier answer of the upstream.
     """
     failures: list[UpstreamError] = []
     may_repeat = False
@@ -169,21 +168,21 @@ async def with_retries(
             failures.append(error)
             wait_seconds = _wait_seconds(error, len(failures))
             is_in_time = anyio.current_time() + wait_seconds < deadline
-            if not is_in_time or not _is_worthwhile(failures, may_repeat, attempts):
-                raise _most_telling(failures) from None
+            if not is_in_time or not _should_retry(failures, may_repeat, attempts):
+                raise _most_informative(failures) from None
         await anyio.sleep(wait_seconds)
 
 
-def _is_worthwhile(failures: Sequence[UpstreamError], is_safe: bool, attempts: int) -> bool:
+def _should_retry(failures: Sequence[UpstreamError], is_safe: bool, attempts: int) -> bool:
     last = failures[-1]
     if last.repetition == "if_safe" or isinstance(last, UpstreamBusyError):
         return (is_safe or isinstance(last, UpstreamBusyError)) and len(failures) < attempts
-    # What was not sent is sent on the next connection, what was not authorised with the next credentials; once.
+    # Once more on the next connection if it was not sent, and with the next credentials if it was unauthorized.
     return last.repetition == "always" and sum(type(each) is type(last) for each in failures) == 1
 
 
-def _most_telling(failures: Sequence[UpstreamError]) -> UpstreamError:
-    """The last failure, or an earlier one that says more of what may have happened."""
+def _most_informative(failures: Sequence[UpstreamError]) -> UpstreamError:
+    """The last failure, or an earlier one that says more about what may have happened."""
     last = failures[-1]
     worst = ("unknown", "failed") if isinstance(last, UpstreamWithheldError) else ("unknown",)
     return next((error for error in reversed(failures) if error.outcome in worst), last)

@@ -15,8 +15,8 @@ from benchmarks.measuring import percentile
 from benchmarks.sandbox.workload import TRIVIAL, Measures
 from sandbox_runtime.frames import RunStart
 from sandbox_runtime.worker.engine import GuestEngine, GuestInstance
+from sandbox_runtime.worker.fork_server import learn_hot_pages
 from sandbox_runtime.worker.run_host import RunHost
-from sandbox_runtime.worker.worker import learn_hot_pages
 
 ROUNDS = 400
 SETTINGS = json.dumps(

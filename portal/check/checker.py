@@ -51,7 +51,7 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
     `repairs` says whether calls are repaired where it is certain what was meant.
     """
     for problem in prepared.problems:
-        refuses = problem.line in prepared.certain
+        refuses = problem.line in prepared.unguarded_lines
         yield Diagnostic(problem.line, problem.message, problem.hint, refuses, problem.code)
     told: dict[str, Diagnostic] = {}
     for use in prepared.uses:
@@ -59,7 +59,7 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
         if absence is None:
             yield from _argument_diagnostics(use, prepared, snapshot, repairs=repairs)
             continue
-        refuses = use.line in prepared.certain
+        refuses = use.line in prepared.unguarded_lines
         former = told.get(absence.message)
         if former is None or (refuses and not former.refuses):
             told[absence.message] = Diagnostic(use.line, absence.message, absence.hint, refuses, absence.code)
@@ -103,7 +103,7 @@ def _argument_diagnostics(
         return
     error = argument_error(function, use.arguments, repairs=repairs)
     if error is not None:
-        refuses = use.line in prepared.certain
+        refuses = use.line in prepared.unguarded_lines
         yield Diagnostic(use.line, str(error), error.hint, refuses, "invalid_arguments")
 
 
@@ -202,7 +202,7 @@ class TypeFindings:
                 yield from readers[finding.rule](finding)
 
     def _told(self, finding: Finding, message: str, hint: str, code: str) -> Diagnostic:
-        return Diagnostic(finding.line, message, hint, finding.line in self._prepared.certain, code)
+        return Diagnostic(finding.line, message, hint, finding.line in self._prepared.unguarded_lines, code)
 
     def _coroutine(self, finding: Finding) -> Iterator[Diagnostic]:
         """A coroutine that is used as its value, by a name that is bound once: ty knows one type of a name."""
@@ -252,7 +252,7 @@ class TypeFindings:
         wanted, found = self._kinds(matched[2]), self._kinds(matched[3])
         if wanted and found and found.isdisjoint(kind for each in wanted for kind in _FITTING[each]):
             message = f"{function.qualified}: {keyword[1]} is {matched[3].rstrip('*')}, not {matched[2]}"
-            is_certain = finding.line in self._prepared.certain and not _is_from_result(
+            is_certain = finding.line in self._prepared.unguarded_lines and not _is_from_result(
                 use.arguments[keyword[1]]
             )
             yield Diagnostic(finding.line, message, function.signature, is_certain, "invalid_arguments")
@@ -412,5 +412,5 @@ def _key(prepared: Prepared, library: Library) -> bytes:
     """What the diagnostics depend on."""
     namespaces = ((name, library.namespaces.get(name)) for name in sorted(prepared.names))
     versions = [(name, namespace and namespace.version) for name, namespace in namespaces]
-    known = (prepared.source, versions, prepared.uses, prepared.problems, prepared.certain)
+    known = (prepared.source, versions, prepared.uses, prepared.problems, prepared.unguarded_lines)
     return hashlib.sha256(repr(known).encode(errors="surrogatepass")).digest()

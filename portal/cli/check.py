@@ -266,7 +266,7 @@ def _tell_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Termin
         terminal.line("")
     for row in [row for row in rows if row.is_withheld][:1]:
         terminal.line(f"{row.name}: {row.decision.grant}")
-    if words := upstream.last_words():
+    if words := upstream.stderr_tail():
         terminal.line("its stderr ended with:")
         for line in words.split("\n"):
             terminal.line(f"{MARK}{line}")

@@ -104,7 +104,7 @@ def _explanations(
     names = function_names([tool.name for tool in upstream.tools])
     for tool in upstream.tools:
         function = names[tool.name]
-        if name not in manifest.rules.names(upstream.name, tool.name, function).now:
+        if name not in manifest.rules.names(upstream.name, tool.name, function).current:
             continue
         hints = Hints.of(tool.annotations)
         decision = authority.about_listed(upstream.name, upstream.tools, tool.name, function, hints)

@@ -95,7 +95,7 @@ def bind(function: Function, kwargs: Arguments) -> Arguments:
             one, with the value (cut to 80 characters) and what is allowed, and the hint is the signature.
     """
     wire = _wire(function, kwargs)
-    errors = function.arguments.look_at(wire, MAX_STEPS).errors
+    errors = function.arguments.validate(wire, MAX_STEPS).errors
     if errors:
         raise ArgumentError(function, "; ".join(dict.fromkeys(_told(function, error) for error in errors)))
     return wire
@@ -289,8 +289,8 @@ def _mended(schema: SoundNode, value: Any, tried: list[SoundNode]) -> Any:
     """The one way in which the value fits. Raises _UnsureError: there is none, or several, or too much was `tried`."""
     for _ in range(_MAX_ROUNDS):
         tried.append(schema)
-        findings = SchemaValidator(schema).look_at(value, MAX_STEPS, most=_MOST_MENDED)
-        if len(tried) > _MAX_TRIES or not findings.is_whole:
+        findings = SchemaValidator(schema).validate(value, MAX_STEPS, most=_MOST_MENDED)
+        if len(tried) > _MAX_TRIES or not findings.is_complete:
             raise _UnsureError
         if not findings.errors:
             return value

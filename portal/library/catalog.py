@@ -37,7 +37,7 @@ def listed_tools(upstream: Upstream) -> list[ListedTool]:
 
 
 @dataclass(frozen=True)
-class Offer:
+class CatalogEntry:
     """Of the tools that the upstream lists, those that are shown, and the decisions about all that are not granted.
 
     `source` is None if none is shown; `denied` is by qualified name.
@@ -55,7 +55,7 @@ class Offer:
         return is_same and self.observed == observed
 
 
-def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> Offer:
+def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> CatalogEntry:
     namespace = authority.manifest.namespaces[upstream.name]
     tools, summary = upstream.tools, authority.pins.summary(upstream)
     # Of all tools, so that no name depends on what is granted.
@@ -72,13 +72,13 @@ def make_offer(authority: Authority, upstream: Upstream, observed: Mapping[str, 
             denied[f"{namespace}.{name}"] = decision
             refusals[tool.name] = f"{decision.rule}. {decision.grant}"
     if not shown:
-        return Offer(tools, summary, observed, None, denied)
+        return CatalogEntry(tools, summary, observed, None, denied)
     digests = {tool.name: tool.digest for tool in shown}
     known = {name: each for name, each in observed.items() if digests.get(name) == each.definition}
     schemas = {name: schema_of(each.shape) for name, each in known.items() if each.shape}
     mismatches = {name: each.mismatch for name, each in known.items() if each.mismatch}
     source = LibrarySource(upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches)
-    return Offer(tools, summary, observed, source, denied)
+    return CatalogEntry(tools, summary, observed, source, denied)
 
 
 log = structlog.get_logger()
@@ -107,7 +107,7 @@ class Catalog:
         self._checker = checker
         self._observations = observations
         observations.listen(self._note_change)
-        self._offers: dict[str, Offer] = {}
+        self._entries: dict[str, CatalogEntry] = {}
         self._readers = anyio.Semaphore(MAX_READERS, fast_acquire=True)
         self._noted = 1  # changes, the first of which is that there is a fleet
         self._held = 0  # of these, as many as the snapshot holds
@@ -181,13 +181,13 @@ class Catalog:
         silent: dict[str, str] = {}
         sources: list[LibrarySource] = []
         for upstream in upstreams:
-            known, offer = observed[upstream.name], self._offers.get(upstream.name)
-            if offer is None or not offer.is_of(self._authority, upstream, known):
-                offer = self._offers[upstream.name] = make_offer(self._authority, upstream, known)
-            denied.update(offer.denied)
-            if offer.source is not None:
-                sources.append(offer.source)
-            elif not offer.tools:
+            known, entry = observed[upstream.name], self._entries.get(upstream.name)
+            if entry is None or not entry.is_of(self._authority, upstream, known):
+                entry = self._entries[upstream.name] = make_entry(self._authority, upstream, known)
+            denied.update(entry.denied)
+            if entry.source is not None:
+                sources.append(entry.source)
+            elif not entry.tools:
                 is_well, name = upstream.state.is_well, self._authority.manifest.namespaces[upstream.name]
                 told = f"upstream {upstream.name!r} lists no tools"
                 silent[name] = told if is_well else standing(upstream)

@@ -190,7 +190,7 @@ def admits(node: SoundNode, value: Json) -> bool:
     """Whether a value fits a schema, as far as a short look tells."""
     if not isinstance(node, dict) or ("type" in node and not is_kind(value, node["type"])):
         return node is True
-    return not SchemaValidator(node).look_at(value, _MAX_STEPS, most=1).errors
+    return not SchemaValidator(node).validate(value, _MAX_STEPS, most=1).errors
 
 
 def _parameter(name: str, key: str, node: SoundNode, types: SchemaTypes, is_required: bool) -> Parameter:

@@ -428,7 +428,7 @@ def mismatch(function: Function, value: Json) -> str:
 
     "" if it fits. A result that does not is passed on all the same: one real result in thirteen does not.
     """
-    found = function.results.look_at(value, MAX_STEPS, most=_MOST_PLACES).errors
+    found = function.results.validate(value, MAX_STEPS, most=_MOST_PLACES).errors
     told = dict.fromkeys(_told(nearest_error(each)) for each in found)
     return one_line("; ".join(told), LONGEST_MISMATCH)
 

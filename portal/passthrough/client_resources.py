@@ -246,9 +246,9 @@ class ClientResources:
                 authorization = Authorization(authority, set(), audit)
                 yield Resources(authority.manifest, authorization, self.fleet), entry
         except ResourceError as error:
-            message = error.told.message
+            message = error.call_error.message
             end = "" if message.endswith((".", "!", "?")) else "."
-            told = f"{error.told.code}: {message}{end} {error.told.hint}".strip()
+            told = f"{error.call_error.code}: {message}{end} {error.call_error.hint}".strip()
             raise MCPError(INVALID_PARAMS if error.state == "refused" else INTERNAL_ERROR, told) from error
 
     async def _answer(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:

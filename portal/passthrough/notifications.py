@@ -31,8 +31,8 @@ from portal.ledger import Entry, Ledger
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, is_larger, one_line, printable
 from portal.passthrough.questions import CallQuestions, Questions
 from portal.sessions import caller_of
-from upstreams.notifications import LEVELS, LogHearer, LogMessage
-from upstreams.transports.wire import ProgressHearer
+from upstreams.notifications import LEVELS, LogHandler, LogMessage
+from upstreams.transports.wire import ProgressHandler
 from upstreams.upstream import Upstream
 
 FLUSH_SECONDS: Final = 1.0
@@ -229,7 +229,7 @@ class LogLevels:
         return next((level for level in LEVELS if level == asked), None)
 
 
-class BackChannel:
+class ClientChannel:
     """The client of one request: what it can be told and asked while it waits for the answer.
 
     Between two rounds of a request (MCP 2026-07-28, basic/patterns/mrtr) nobody waits.
@@ -239,10 +239,10 @@ class BackChannel:
         self._progress: Progress | None = None
         self._logs: LogRelay | None = None
         self._questions = questions
-        self._hearers: dict[str, LogHearer] = {}
+        self._log_handlers: dict[str, LogHandler] = {}
 
     @asynccontextmanager
-    async def telling(
+    async def open(
         self, context: Context, ledger: Ledger, log_level: LoggingLevel | None, keep_alive_seconds: float
     ) -> AsyncIterator[None]:
         """Open as long as the request waits. `log_level` is None if its client wants no log messages."""
@@ -269,30 +269,30 @@ class BackChannel:
         if self._progress is not None:
             self._progress.stage = stage
 
-    def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressHearer | None:
+    def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressHandler | None:
         """What hears of the progress of one call; None if nobody does, so that the upstream need not tell."""
 
-        def hear(progress: float, total: float | None, message: str | None) -> None:
+        def handle(progress: float, total: float | None, message: str | None) -> None:
             if self._progress is not None and entry.ended is None:
                 self._progress.note(entry, upstream.scrubbed, progress, total, message)
 
-        return None if self._progress is None else hear
+        return None if self._progress is None else handle
 
-    def log_hearer(self, upstream: Upstream) -> LogHearer | None:
+    def log_handler(self, upstream: Upstream) -> LogHandler | None:
         """The same for all calls of the request, so that they hear a message once."""
-        if upstream.name not in self._hearers and self._logs is not None and self._questions is not None:
-            hearer = LogHearer(self._questions.owner, self._logs.level, partial(self._hear_log, upstream))
-            self._hearers[upstream.name] = hearer
-        return self._hearers.get(upstream.name)
+        if upstream.name not in self._log_handlers and self._logs is not None and self._questions is not None:
+            handler = LogHandler(self._questions.owner, self._logs.level, partial(self._handle_log, upstream))
+            self._log_handlers[upstream.name] = handler
+        return self._log_handlers.get(upstream.name)
 
     def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions | None:
         """What the upstream may ask about one call; None if there is no client."""
         return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
 
-    def _hear_log(self, upstream: Upstream, message: LogMessage) -> None:
+    def _handle_log(self, upstream: Upstream, message: LogMessage) -> None:
         if self._logs is not None:
             self._logs.note(upstream, message)
 
 
-NO_CLIENT: Final = BackChannel()
+NO_CLIENT: Final = ClientChannel()
 """Hears nothing, and cannot be asked."""

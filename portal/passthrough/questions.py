@@ -261,7 +261,7 @@ class Questions:
 
 @dataclass(eq=False)
 class CallQuestions:
-    """What one upstream may ask about one call: `upstreams.questions.Questioned`."""
+    """What one upstream may ask about one call: `upstreams.questions.ServerRequestHandler`."""
 
     questions: Questions
     upstream: Upstream

@@ -57,9 +57,9 @@ LIST_SECONDS: Final = 10.0
 class ResourceError(Exception):
     """There is no answer; `state` is what the ledger may say about it."""
 
-    def __init__(self, told: CallError, state: CallState = "refused") -> None:
-        super().__init__(told.message)
-        self.told = told
+    def __init__(self, call_error: CallError, state: CallState = "refused") -> None:
+        super().__init__(call_error.message)
+        self.call_error = call_error
         self.state = state
 
 
@@ -69,9 +69,9 @@ def recorded(entry: Entry, audit: RunAudit) -> Iterator[None]:
     try:
         yield
     except ResourceError as error:
-        entry.end(error.state, error.told)
+        entry.end(error.state, error.call_error)
         if error.state == "refused":
-            audit.refused(entry.seq, entry.request or entry.function, error.told)
+            audit.refused(entry.seq, entry.request or entry.function, error.call_error)
         raise
     else:
         entry.end("done")
@@ -155,7 +155,7 @@ class Resources:
                 for name, listed in kinds.items():
                     parts[key, name] = await self._rows(key, listed, sent, most_seconds=LIST_SECONDS)
             except ResourceError as error:
-                notices.append(error.told.message)
+                notices.append(error.call_error.message)
 
         async with anyio.create_task_group() as tasks:
             for key, sent in permitted.items():
@@ -232,5 +232,5 @@ def _invalid(message: str, hint: str = "") -> ResourceError:
 
 def _failure(error: UpstreamError) -> ResourceError:
     if isinstance(error, WithheldError):
-        return ResourceError(error.told)
+        return ResourceError(error.call_error)
     return ResourceError(CallError(error.code, str(error), error.hint), error.outcome)

@@ -27,7 +27,7 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from portal.ledger import Ledger
-from portal.passthrough.notifications import BackChannel
+from portal.passthrough.notifications import ClientChannel
 from portal.passthrough.questions import Ask, Question, Questions
 from portal.sessions import Caller
 
@@ -47,7 +47,7 @@ class PendingRequest:
         self.share = share
         self.binding = binding
         self.ledger = Ledger()
-        self.channel = BackChannel(questions(self.ask))
+        self.channel = ClientChannel(questions(self.ask))
         self.scope = anyio.CancelScope()
         self.has_begun = False
         self.has_ended = False

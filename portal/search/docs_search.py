@@ -233,8 +233,8 @@ class DocsSearch:
         silent.sort(key=lambda upstream: asked.isdisjoint(_words(upstream.name)))
         notices = []
         for each in silent[:MAX_STATE_NOTICES]:
-            prospect = f"; {each.prospect}" if each.prospect else ""
-            notices.append(f"{standing(each, MAX_DETAIL_CHARACTERS)}{prospect}")
+            retry_status = f"; {each.retry_status}" if each.retry_status else ""
+            notices.append(f"{standing(each, MAX_DETAIL_CHARACTERS)}{retry_status}")
         if others := silent[MAX_STATE_NOTICES:]:
             names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])
             more = ", ..." if len(others) > MAX_STATE_NOTICES else ""

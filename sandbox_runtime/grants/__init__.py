@@ -1,1 +1,1 @@
-"""What a run may reach besides the port, where a manifest grants it; all of it is enforced here, outside."""
+"""Grants of a run besides its calls: files, network and environment. All are enforced here, outside the sandbox."""

@@ -1,4 +1,4 @@
-"""`portal.fetch`: one request of a script, checked and sent by the portal, as far as the manifest allows."""
+"""`portal.fetch`: the portal checks a script's request against the manifest, and sends it."""
 
 import asyncio
 import base64
@@ -29,13 +29,13 @@ from pydantic import (
 from manifests.constraints import (
     DEFAULT_PORTS,
     Address,
+    AddressClass,
     HostPattern,
-    Reach,
     Resolver,
     addresses_in,
     canonical_host,
+    classify_address,
     is_address,
-    reach_of,
 )
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
@@ -44,20 +44,20 @@ from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import limit_text
 
 FETCH = "portal.fetch"
-"""The function's name; no namespace of a library is called `portal`."""
+"""The function's name. No namespace can be called `portal`."""
 
 FetchState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unknown"]
-"""As a ledger has them: refused was not sent, unknown was sent and may have had its effect."""
+"""The states of the ledger: `refused` was not sent, `unknown` was sent and may have had its effect."""
 
 _MAX_URL_CHARS = 8192
 _MAX_HEADERS = 100
 _MAX_HEADER_BYTES = 16 * 1024
 _MAX_REDIRECTS = 5
 _MAX_ADDRESSES = 20
-_MAX_PIECES = 20_000
-"""Of a body: each costs the portal some microseconds, however short it is."""
+_MAX_CHUNKS = 20_000
+"""Limit of a body: each chunk costs the portal some microseconds."""
 _LOOKUPS = 128
-"""Names that are looked up at once, eight of each run; further ones wait. A name server may hang for half a minute."""
+"""Concurrent name lookups, eight of each run; further ones wait. A name server may hang for half a minute."""
 _PARALLEL = 8
 _TRIED_ADDRESSES = 3
 _CONNECT_SECONDS = 10.0
@@ -67,32 +67,32 @@ _SET_BY_PORTAL = re.compile(
     "proxy-.*",
     re.IGNORECASE,
 )
-"""They say how the message travels."""
+"""Headers of the transport itself."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# What goes on as a GET without a body: POST after 301 and 302, as browsers do, and all but reading after 303.
+# Methods that become a GET without a body: POST after 301 and 302, as in browsers, and all but GET and HEAD after 303.
 _POST = frozenset({"POST"})
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _HARMLESS = re.compile(
     "accept|accept-language|content-language|content-type|if-modified-since|if-none-match|range|user-agent",
     re.IGNORECASE,
 )
-"""All that goes on to another host: any other header may hold a key that was meant for the first one."""
+"""The headers that a redirect to another host keeps: any other may contain a key for the first host."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _DEFAULTS = (("Accept", "*/*"), ("User-Agent", "mcp-code-portal"))
-_CHECK = "If it was sent, see what it did before sending it again."
+_CHECK = "Check the effect before retrying: the request may have been processed."
 
 
 class FetchError(Exception):
-    """`state` is what the ledger says of the call."""
+    """A fetch failed; `state` is the call's state in the ledger."""
 
     def __init__(self, code: str, message: str, hint: str = "", state: FetchState = "refused") -> None:
         super().__init__(message)
         self.state = state
-        self.told = CallError(code, message, hint)
+        self.call_error = CallError(code, message, hint)
 
 
 class Destination(NamedTuple):
-    """Where a checked URL leads: a host in canonical form, and the only addresses that may be connected to."""
+    """The target of a checked URL: its canonical host, and the only addresses that may be connected to."""
 
     host: str
     port: int
@@ -100,7 +100,7 @@ class Destination(NamedTuple):
 
 
 class Network:
-    """What every run's fetches have in common. Connections are not kept: each request proves its host anew."""
+    """What the fetches of all runs share. Connections are not reused, so each request checks its host again."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Network:
         resolve: Resolver | None = None,
         trusted: ssl.SSLContext | None = None,
     ) -> None:
-        """`where` says where a limit is set; `trusted` are the authorities, those of the system by default."""
+        """`where` gives the place of a limit; `trusted` are the certificate authorities, by default the system's."""
         self.grant = grant
         self._private = tuple(map(HostPattern.parse, grant.private))
         self._granted = (*map(HostPattern.parse, grant.allow), *self._private)
@@ -123,34 +123,33 @@ class Network:
         return limit_text(self.grant, limit, self._where)
 
     async def check(self, url: httpx2.URL) -> Destination:
-        """Look a URL over, and its host up.
-
-        Raises FetchError: it is no URL of http or https, or leads where the manifest does not allow.
-        """
+        """Check a URL and resolve its host. Raises FetchError: not http(s), or not allowed by the manifest."""
         host, port = _host_and_port(url)
         if not any(pattern.matches(url.scheme, host, port) for pattern in self._granted):
             patterns = ", ".join(map(str, self._granted[:20]))
-            hint = f"They may fetch from {patterns}. An operator can change that at {self._where('allow')}."
-            raise FetchError("not_granted", f"scripts are not granted {host} on port {port}", hint)
+            hint = (
+                f"Scripts may fetch from {patterns}. An operator can change that at {self._where('allow')}."
+            )
+            raise FetchError("not_granted", f"{host} on port {port} is not granted", hint)
         private = {each.host for each in self._private if each.matches(url.scheme, host, port)}
-        allowed = {Reach.PUBLIC, *([Reach.PRIVATE] if private else [])}
+        allowed = {AddressClass.PUBLIC, *([AddressClass.PRIVATE] if private else [])}
         if is_address(host) and host in private:
-            allowed.add(Reach.BY_ADDRESS)
+            allowed.add(AddressClass.BY_ADDRESS)
         addresses = await self._addresses(host, port)
-        for reach in map(reach_of, addresses):
-            if reach not in allowed:
-                what = {Reach.PRIVATE: "it", Reach.BY_ADDRESS: "the address itself"}.get(reach)
+        for kind in map(classify_address, addresses):
+            if kind not in allowed:
+                what = {AddressClass.PRIVATE: "it", AddressClass.BY_ADDRESS: "the address itself"}.get(kind)
                 hint = (
                     f"An operator can list {what} under private ({self._where('private')})." if what else ""
                 )
-                told = f"{host} is at an address that scripts may not reach"
-                raise FetchError("address_not_allowed", told, hint)
+                message = f"{host} has an address that scripts must not reach"
+                raise FetchError("address_not_allowed", message, hint)
         return Destination(host, port, addresses)
 
     async def transport(self, scheme: str) -> httpx2.AsyncHTTPTransport:
-        """What one request is sent with. It knows no proxy and no credentials of the portal's environment."""
+        """The transport for one request. It ignores proxies and credentials of the portal's environment."""
         if scheme == "https" and self._trusted is None:
-            # In a thread: there are hundreds of authorities to read.
+            # In a thread, because loading the authorities takes long.
             self._trusted = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
         return httpx2.AsyncHTTPTransport(verify=self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
@@ -159,49 +158,51 @@ class Network:
             return (ipaddress.ip_address(host),)
         try:
             addresses = tuple(dict.fromkeys(await self._resolve(host, port)))
-        except (OSError, UnicodeError):  # UnicodeError: it is no name
+        except (OSError, UnicodeError):  # UnicodeError: not a valid name
             addresses = ()
         if not addresses:
-            raise FetchError("fetch_failed", f"the name {host} is not known", state="not_started")
+            raise FetchError("fetch_failed", f"the name {host} cannot be resolved", state="not_started")
         return addresses[:_MAX_ADDRESSES]
 
     async def _look_up(self, host: str, port: int) -> Sequence[Address]:
-        # Who gives up waiting leaves the thread behind; a script cannot leave behind more than there are.
+        # A cancelled wait leaves its thread running; the pool limits how many.
         ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
         return addresses_in(await asyncio.get_running_loop().run_in_executor(self._threads, ask))
 
 
 def _host_and_port(url: httpx2.URL) -> tuple[str, int]:
     if url.scheme not in DEFAULT_PORTS:
-        raise FetchError("invalid_arguments", f"only http and https are fetched, not {url.scheme[:20]!r}")
+        raise FetchError("invalid_arguments", f"the scheme must be http or https, not {url.scheme[:20]!r}")
     if url.userinfo:
-        told = "a URL holds no user and no password"
-        raise FetchError("invalid_arguments", told, "Send an Authorization header.")
+        message = "the URL must not contain a user or a password"
+        raise FetchError("invalid_arguments", message, "Send an Authorization header.")
     try:
         host = canonical_host(url.raw_host.decode("ascii"))
         port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
     except ValueError:
         port = 0
     if not 0 < port < 65536:
-        told = f"{str(url)[:200]!r} is no URL that can be fetched"
-        raise FetchError("invalid_arguments", told, "Write it like https://api.example.com/path?query.")
+        message = f"{str(url)[:200]!r} is not a valid URL"
+        raise FetchError("invalid_arguments", message, "Write it like https://api.example.com/path?query.")
     return host, port
 
 
 def _url(text: object) -> httpx2.URL:
     if not isinstance(text, str) or len(text) > _MAX_URL_CHARS:
-        raise ValueError(f"a URL is text of at most {_MAX_URL_CHARS:,} characters")
+        raise ValueError(f"a URL is a string of at most {_MAX_URL_CHARS:,} characters")
     try:
         return httpx2.URL(text)
     except (httpx2.InvalidURL, TypeError) as error:
-        raise ValueError(f"{text[:200]!r} is no URL; write it like https://api.example.com/path") from error
+        raise ValueError(
+            f"{text[:200]!r} is not a URL; write it like https://api.example.com/path"
+        ) from error
 
 
 def _header_name(name: str) -> str:
     if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}", name):
         raise ValueError(f"{name[:60]!r} is no name of a header")
     if _SET_BY_PORTAL.fullmatch(name):
-        raise ValueError(f"the header {name} is set by the portal alone")
+        raise ValueError(f"only the portal sets the header {name}")
     return name
 
 
@@ -217,7 +218,7 @@ _Header: TypeAlias = tuple[
 
 
 class FetchRequest(BaseModel):
-    """A request that a script may mean. `timeout` is None where it leaves that to the manifest, `body` is base64."""
+    """A validated request of a script. `timeout` None means the manifest's limit; `body` arrives as base64."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
@@ -230,7 +231,7 @@ class FetchRequest(BaseModel):
 
     @classmethod
     def parse(cls, given: dict[str, Json]) -> "FetchRequest":
-        """Read what a script sends. Raises FetchError: something in it cannot be sent."""
+        """Validate a script's arguments. Raises FetchError: they are invalid."""
         try:
             request = cls.model_validate({key: value for key, value in given.items() if value is not None})
         except ValidationError as error:
@@ -238,21 +239,18 @@ class FetchRequest(BaseModel):
             place = ".".join(str(part) for part in first["loc"])[:60]
             raise FetchError("invalid_arguments", f"portal.fetch: {place}: {first['msg']}") from None
         if sum(len(name) + len(value) for name, value in request.headers) > _MAX_HEADER_BYTES:
-            told = f"headers have at most {_MAX_HEADER_BYTES:,} characters in all"
-            raise FetchError("invalid_arguments", told)
+            message = f"the headers may have at most {_MAX_HEADER_BYTES:,} characters in total"
+            raise FetchError("invalid_arguments", message)
         return request
 
     def redirected(self, status: int, location: str) -> "FetchRequest":
-        """The request that follows it, without what was meant for the former host alone.
-
-        Raises FetchError: it is redirected to what is no URL.
-        """
+        """The request after a redirect; another host gets only harmless headers. Raises FetchError."""
         old = self.url
         try:
             url = _url(str(old.join(_url(location)))).copy_with(fragment=None)
             is_elsewhere = (url.scheme, url.host, url.port) != (old.scheme, old.host, old.port)
         except (httpx2.InvalidURL, ValueError):
-            raise FetchError("fetch_failed", "it is redirected to no URL", state="done") from None
+            raise FetchError("fetch_failed", "the redirect has an invalid URL", state="done") from None
         becomes_get = self.method in (_POST if status in (301, 302) else _CHANGING if status == 303 else ())
         headers = tuple(
             (name, value)
@@ -266,7 +264,7 @@ class FetchRequest(BaseModel):
     def as_sent(
         self, destination: Destination, address: Address, trace: Callable[[str, Json], Awaitable[None]]
     ) -> httpx2.Request:
-        """The request on its way to one address, naming the host that the script named."""
+        """The request to one address, with the Host and the TLS name that the script asked for."""
         host, port, _ = destination
         named = f"[{host}]" if ":" in host else host
         if port != DEFAULT_PORTS[self.url.scheme]:
@@ -280,7 +278,7 @@ class FetchRequest(BaseModel):
             headers=[*headers, *self.headers],
             content=self.body if self.body or self.method in _WITH_BODY else None,
             extensions={
-                # The certificate has to be the named host's, whatever address it is at.
+                # The certificate must be for the host, not for the address.
                 "sni_hostname": host,
                 "timeout": {"connect": _CONNECT_SECONDS, "read": None, "write": None, "pool": None},
                 "trace": trace,
@@ -297,10 +295,9 @@ class Fetcher:
         self._slots = anyio.CapacityLimiter(_PARALLEL)
 
     async def fetch(self, arguments: dict[str, Json], on_sent: Callable[[], None]) -> bytes:
-        """Fetch what the arguments say: `{status, url, headers: [[name, value]], body: base64}`, as JSON.
+        """Fetch a URL. Returns `{status, url, headers: [[name, value]], body: base64}` as JSON.
 
-        `on_sent` is called when a request may be about to reach its host.
-        Raises FetchError: there is no answer for the script; why.
+        `on_sent` is called before a request may reach its host. Raises FetchError: there is no response.
         """
         request = FetchRequest.parse(arguments)
         most = self.network.grant.seconds
@@ -312,44 +309,44 @@ class Fetcher:
                     return await hops.follow(request)
         except TimeoutError:
             limit = "" if seconds < most else f", {self.network.name('seconds')}"
-            told = f"there was no whole answer from {hops.host} within {seconds:g} s{limit}"
-            raise FetchError("fetch_timeout", told, _CHECK, hops.state) from None
+            message = f"{hops.host} sent no complete response within {seconds:g} s{limit}"
+            raise FetchError("fetch_timeout", message, _CHECK, hops.state) from None
         except (httpx2.HTTPError, OSError, ValueError) as error:
-            # Not all that a host can do wrong is HTTPX's own error: bytes that are no TLS, names that are none.
-            # The kind of error alone: its text may name addresses.
-            told = f"{hops.host} did not answer as HTTP does: {type(error).__name__}"
-            raise FetchError("fetch_failed", told, _CHECK, hops.state) from None
+            # HTTPX does not wrap every error, such as invalid TLS or invalid names. Only the type of the error is
+            # shown, because its text may contain addresses.
+            message = f"{hops.host} sent no valid HTTP response: {type(error).__name__}"
+            raise FetchError("fetch_failed", message, _CHECK, hops.state) from None
 
     def _count(self) -> None:
-        """One more request. Raises FetchError: there may be no more."""
+        """Count a request. Raises FetchError: the limit is used up."""
         if self._requests >= self.network.grant.requests:
-            told = f"the request was not sent: {self.network.name('requests')} is used up"
-            raise FetchError("fetch_requests_limit", told, "Fetch less, or in several scripts.")
+            message = f"the request was not sent: {self.network.name('requests')} is used up"
+            raise FetchError("fetch_requests_limit", message, "Fetch less, or in several scripts.")
         self._requests += 1
 
 
 @dataclass
 class _Hops:
-    """A request and those that it is redirected to, each counted and checked as if it were the first."""
+    """A request and its redirects, each counted and checked like the first."""
 
     network: Network
     count: Callable[[], None]
     on_sent: Callable[[], None]
     state: FetchState = "not_started"
-    """What has become of it when it fails now."""
+    """The state of the call if it fails now."""
     host: str = ""
-    """Who it is about then."""
+    """The host of the current request, for messages."""
 
     async def follow(self, request: FetchRequest) -> bytes:
         for _ in range(_MAX_REDIRECTS + 1):
-            # The other form of a host is not there for every name.
+            # `url.host` fails for some names; `raw_host` does not.
             self.host = request.url.raw_host.decode("ascii")
             try:
                 self.count()
                 destination = await self.network.check(request.url)
             except FetchError as error:
                 if self.state != "not_started":
-                    error.state = "done"  # what was answered with a redirection was done, wherever that leads
+                    error.state = "done"  # the request that was answered with a redirect is done
                 raise
             async with await self.network.transport(request.url.scheme) as transport:
                 response = await self._send(transport, request, destination)
@@ -357,16 +354,18 @@ class _Hops:
                     location = response.headers.get("location")
                     is_followed = request.follow_redirects and response.status_code in _REDIRECTS
                     if location is None or not is_followed:
-                        return await self._told(request, response)
+                        return await self._answer_json(request, response)
             request = request.redirected(response.status_code, location)
             self.state = "done"
-        told = f"redirected more than {_MAX_REDIRECTS} times"
-        raise FetchError("too_many_redirects", told, f"The last was to {str(request.url)[:200]}", "done")
+        message = f"redirected more than {_MAX_REDIRECTS} times"
+        raise FetchError(
+            "too_many_redirects", message, f"The last one led to {str(request.url)[:200]}", "done"
+        )
 
     async def _send(
         self, transport: httpx2.AsyncHTTPTransport, request: FetchRequest, destination: Destination
     ) -> httpx2.Response:
-        """Send it to one of the addresses that were checked, and to no other."""
+        """Send the request to one of the checked addresses only."""
         *others, last = destination.addresses[:_TRIED_ADDRESSES]
         for address in others:
             with suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
@@ -375,16 +374,16 @@ class _Hops:
                 )
         return await transport.handle_async_request(request.as_sent(destination, last, self._note_sent))
 
-    async def _told(self, request: FetchRequest, response: httpx2.Response) -> bytes:
-        body, pieces = bytearray(), 0
-        async for piece in response.aiter_raw():
-            body += piece
-            pieces += 1
-            if pieces > _MAX_PIECES:
-                raise FetchError("fetch_failed", "the answer's body comes in too many pieces", state="done")
+    async def _answer_json(self, request: FetchRequest, response: httpx2.Response) -> bytes:
+        body, chunks = bytearray(), 0
+        async for chunk in response.aiter_raw():
+            body += chunk
+            chunks += 1
+            if chunks > _MAX_CHUNKS:
+                raise FetchError("fetch_failed", "the response body has too many chunks", state="done")
             if len(body) > self.network.grant.response_bytes:
-                told = f"the answer's body is longer than {self.network.name('response_bytes')}"
-                raise FetchError("response_limit", told, "Ask for less: filter, limit, or page.", "done")
+                message = f"the response body is longer than {self.network.name('response_bytes')}"
+                raise FetchError("response_limit", message, "Ask for less: filter, limit, or page.", "done")
         headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
         head = encode({"status": response.status_code, "url": str(request.url), "headers": headers})
         return b'%b,"body":"%b"}' % (head[:-1], base64.b64encode(body))

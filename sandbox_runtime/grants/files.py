@@ -1,4 +1,4 @@
-"""Files of runs: which folder each has, and its operations, each counted, in a thread, within a deadline."""
+"""Files of runs: their folders and their operations, which are counted, threaded and limited in time."""
 
 import asyncio
 import binascii
@@ -25,17 +25,24 @@ from manifests.grants import NO_TENANT, FileGrant
 from manifests.json_value import Json
 from sandbox_runtime.errors import WorkspaceError
 from sandbox_runtime.frames import FrameError
-from sandbox_runtime.grants.workspace import OURS, FileError, FilePath, Quota, Workspace, parse_path
+from sandbox_runtime.grants.workspace import (
+    RESERVED_PREFIX,
+    FileError,
+    FilePath,
+    Quota,
+    Workspace,
+    parse_path,
+)
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
 from sandbox_runtime.result import limit_text
 
 FILE_PREFIX = "portal.files."
-"""How functions of file operations begin; no namespace of a library is called `portal`."""
+"""Prefix of the functions for file operations. No namespace can be called `portal`."""
 
 FileState: TypeAlias = Literal["done", "failed", "refused", "unknown"]
 
 OPERATION_SECONDS = 20.0
-"""What a slow disk may take for one operation. After that the script goes on, and the operation may still happen."""
+"""Time limit of one operation. After it the script continues, and the operation may still happen."""
 
 _THREADS = 8
 _MAX_VALUES = 20
@@ -49,7 +56,7 @@ def changes(operation: str) -> bool:
 
 @dataclass(slots=True)
 class FileTally:
-    """Operations of one kind that ended alike."""
+    """Counts operations of one kind with the same state."""
 
     is_writing: bool
     state: FileState
@@ -59,10 +66,10 @@ class FileTally:
 
 @dataclass(frozen=True, slots=True)
 class FileAnswer:
-    """What the guest is told, JSON without its brackets: `1, value` or `0, code, message, hint`.
+    """The answer for the guest, as JSON without brackets: `1, value` or `0, code, message, hint`.
 
-    The told code is errno's name, where Python is to raise an OSError. `code` is set where the operation was not even
-    tried, and is a reason that may end the run.
+    There the code is an errno name if Python should raise an OSError. The field `code` is set if the operation was
+    refused; the run may then end with that code.
     """
 
     text: bytes
@@ -71,9 +78,9 @@ class FileAnswer:
 
 @dataclass(eq=False)
 class FileService:
-    """Answers the file operations of one run, one after the other.
+    """Answers the file operations of one run, one at a time.
 
-    `open_workspace` is called in a thread, before the first one; `where` says where a limit is set.
+    `open_workspace` is called in a thread before the first one; `where` gives the place of a limit.
     """
 
     grant: FileGrant
@@ -81,30 +88,29 @@ class FileService:
     where: Callable[[str], str]
     threads: ThreadPoolExecutor
     is_in_doubt: bool = False
-    """Whether a change was under way when the run was interrupted: then none is made any more. A file that could not
-    be saved is saved again when it is closed; twice would be wrong."""
+    """Whether the run was interrupted during a change. Then all further changes are refused: a file that could not be
+    saved is saved again when it is closed, and so could be changed twice."""
     _workspace: Workspace | None = None
     _operations: int = 0
     _tallies: dict[tuple[bool, FileState], FileTally] = field(default_factory=dict)
 
     async def __call__(self, operation: str, arguments: bytes) -> FileAnswer:
-        """Do one operation, if it may be done. Never raises for what the system said.
-
-        Raises FrameError: no guest of ours would ask for it.
-        """
+        """Perform one operation. System errors become answers. Raises FrameError: the guest violated the protocol."""
         self._operations += 1
         is_writing = changes(operation)
         if is_writing and self.is_in_doubt:
-            return FileAnswer(_told("EIO", "the run was interrupted, and whether this was done is not known"))
+            return FileAnswer(
+                _error_json("EIO", "the run was interrupted; the change may or may not have happened")
+            )
         if self._operations > self.grant.operations:
             self._count(is_writing, "refused")
-            told = f"{self.limit('operations')} is used up"
-            return _refused("file_operations_limit", told, "Read and write whole files.")
+            message = f"{self.limit('operations')} is used up"
+            return _refused("file_operations_limit", message, "Read and write whole files.")
         state: FileState = "unknown" if is_writing else "failed"
         began = time.monotonic()
         try:
             with anyio.fail_after(OPERATION_SECONDS):
-                # Who gives up waiting leaves the thread behind; scripts cannot leave behind more than there are.
+                # A cancelled wait leaves its thread running; the pool limits how many.
                 work = asyncio.get_running_loop().run_in_executor(
                     self.threads, self._operate, operation, arguments
                 )
@@ -112,9 +118,9 @@ class FileService:
             state = "done"
         except FileError as error:
             state = "failed"
-            return FileAnswer(_told(error.name, error.message))
+            return FileAnswer(_error_json(error.name, error.message))
         except TimeoutError:
-            return FileAnswer(_told("ETIMEDOUT", "the disk did not answer; a change may still happen"))
+            return FileAnswer(_error_json("ETIMEDOUT", "the disk did not answer; a change may still happen"))
         finally:
             self._count(is_writing, state, time.monotonic() - began)
         return FileAnswer(b"1," + encode(value))
@@ -124,7 +130,7 @@ class FileService:
         return limit_text(self.grant, key, self.where)
 
     def tallies(self) -> list[FileTally]:
-        """What happened so far."""
+        """The counts so far."""
         return [*self._tallies.values()]
 
     def _count(self, is_writing: bool, state: FileState, seconds: float = 0.0) -> None:
@@ -133,34 +139,34 @@ class FileService:
         tally.ms += seconds * 1000
 
     def _operate(self, operation: str, arguments: bytes) -> Json:
-        asked = _Asked.read(arguments)
+        request = _FileRequest.read(arguments)
         if operation not in _OPERATIONS:
             raise FrameError("a file operation that does not exist")
-        path = parse_path(asked.path)
+        path = parse_path(request.path)
         try:
             if self._workspace is None:
                 self._workspace = self.open_workspace()
-            return _OPERATIONS[operation](self._workspace, path, asked)
+            return _OPERATIONS[operation](self._workspace, path, request)
         except OSError as error:
             raise FileError.from_os(error) from None
 
 
 def _refused(code: str, message: str, hint: str) -> FileAnswer:
-    return FileAnswer(_told(code, message, hint), code)
+    return FileAnswer(_error_json(code, message, hint), code)
 
 
-def _told(code: str, message: str, hint: str = "") -> bytes:
+def _error_json(code: str, message: str, hint: str = "") -> bytes:
     return encode([0, code, message, hint])[1:-1]
 
 
 NOT_GRANTED = _refused(
-    "not_granted", "scripts are granted no files", "An operator can grant a folder with capabilities.files."
+    "not_granted", "file access is not granted", "An operator can grant a folder with capabilities.files."
 )
-"""The answer where there is no service at all."""
+"""The answer if no files are granted."""
 
 
-class _Asked(BaseModel):
-    """What a guest says of an operation. Nothing but what our guest says is read: who forges it is cut off."""
+class _FileRequest(BaseModel):
+    """The arguments of an operation. Anything else than our guest sends is a protocol violation."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -172,31 +178,31 @@ class _Asked(BaseModel):
     must_be_new: bool = False
 
     @classmethod
-    def read(cls, arguments: bytes) -> "_Asked":
+    def read(cls, arguments: bytes) -> "_FileRequest":
         try:
             if values_in(arguments, _MAX_VALUES) <= _MAX_VALUES:
                 return cls.model_validate(parse(arguments))
-        except (GuestJsonError, ValidationError, TypeError):  # content that is no text is a TypeError
+        except (GuestJsonError, ValidationError, TypeError):  # TypeError: content that is not a string
             pass
-        raise FrameError("arguments that no file operation has")
+        raise FrameError("invalid arguments of a file operation")
 
 
-_OPERATIONS: dict[str, Callable[[Workspace, FilePath, _Asked], Json]] = {
+_OPERATIONS: dict[str, Callable[[Workspace, FilePath, _FileRequest], Json]] = {
     "stat": lambda workspace, path, _: workspace.look(path),
     "list": lambda workspace, path, _: workspace.listing(path),
     "read": lambda workspace, path, _: workspace.read(path),
-    "create": lambda workspace, path, asked: workspace.create(path, must_be_new=asked.must_be_new),
-    "write": lambda workspace, path, asked: workspace.write(path, asked.base64, asked.expected),
-    "append": lambda workspace, path, asked: workspace.append(path, asked.base64, asked.at),
+    "create": lambda workspace, path, request: workspace.create(path, must_be_new=request.must_be_new),
+    "write": lambda workspace, path, request: workspace.write(path, request.base64, request.expected),
+    "append": lambda workspace, path, request: workspace.append(path, request.base64, request.at),
     "mkdir": lambda workspace, path, _: workspace.make_folder(path),
     "remove": lambda workspace, path, _: workspace.remove(path),
     "rmdir": lambda workspace, path, _: workspace.remove_folder(path),
-    "rename": lambda workspace, path, asked: workspace.rename(path, parse_path(asked.target)),
+    "rename": lambda workspace, path, request: workspace.rename(path, parse_path(request.target)),
 }
 
 
 class Owner(Protocol):
-    """A session: it has files of its own as long as it lives."""
+    """A session, which has its own files while it is alive."""
 
     @property
     def alive(self) -> bool: ...
@@ -206,9 +212,9 @@ class Owner(Protocol):
 async def open_workspaces(
     grant: FileGrant | None, folder: Path, where: Callable[[str], str]
 ) -> AsyncIterator["Workspaces"]:
-    """Make ready what `grant` grants; its path is relative to `folder`, and `where` says where a limit is set.
+    """Prepare the granted folder. Its path is relative to `folder`; `where` gives the place of a limit.
 
-    Raises WorkspaceError: the folder is not there, or the portal may not use it as granted.
+    Raises WorkspaceError: the folder does not exist, or the portal cannot access it as granted.
     """
     if grant is None:
         yield Workspaces(None, folder, where)
@@ -223,7 +229,7 @@ class Workspaces:
     """Gives each run its files: those of all runs, of its tenant, of its session, or its own."""
 
     def __init__(self, grant: FileGrant | None, folder: Path, where: Callable[[str], str]) -> None:
-        """`folder` holds the files of all runs, or the folders of tenants, sessions and runs."""
+        """`folder` has the files of all runs, or the folders of tenants, sessions and runs."""
         self._grant = grant
         self._folder = folder
         self._where = where
@@ -235,21 +241,21 @@ class Workspaces:
     async def files(
         self, owner: Owner | None, tenant: str | None = None, *, to_read: bool = False
     ) -> AsyncIterator[FileService | None]:
-        """The files of one run of `owner`, None where none are granted. What nobody keeps is removed afterwards.
+        """The files of one run of `owner`; None if none are granted. A run's private folder is removed at the end.
 
-        `tenant` is a name that the manifest has. With `to_read` the run may not change what others share with it.
+        `tenant` is a name from the manifest. With `to_read` shared files are read-only for this run.
         """
         grant = self._grant
         if grant is None:
             yield None
         elif grant.share in ("all", "tenant"):
-            # One for all runs of a tenant: they have one quota.
+            # All runs of a tenant share one quota.
             name = (tenant or NO_TENANT) if grant.share == "tenant" else ""
             place = self._shared.setdefault(
                 name, Place(self._folder / name, grant, self._where, is_below=bool(name))
             )
-            told = grant.model_copy(update={"mode": "read"}) if to_read else grant
-            yield FileService(told, partial(place.open, to_read=to_read), self._where, self._threads)
+            effective = grant.model_copy(update={"mode": "read"}) if to_read else grant
+            yield FileService(effective, partial(place.open, to_read=to_read), self._where, self._threads)
         else:
             await self._sweep()
             place = Place(self._folder / secrets.token_hex(8), grant, self._where)
@@ -264,12 +270,12 @@ class Workspaces:
     async def _sweep(self) -> None:
         """Remove the files of sessions that have ended."""
         for owner in [owner for owner in self._owned if not owner.alive]:
-            # Another run may be sweeping, too.
+            # Another run may be sweeping at the same time.
             if (place := self._owned.pop(owner, None)) is not None:
                 await self._remove(place)
 
     async def _remove(self, place: "Place") -> None:
-        # A disk that hangs keeps nobody for ever; then it is removed when it answers.
+        # With a hanging disk the removal continues in the background.
         with anyio.move_on_after(OPERATION_SECONDS, shield=True):
             await asyncio.get_running_loop().run_in_executor(self._threads, place.remove)
 
@@ -278,14 +284,16 @@ def _usable(grant: FileGrant, folder: Path) -> Path:
     workspace = (folder / grant.workspace).resolve()
     needed = os.R_OK | os.X_OK | (os.W_OK if grant.mode == "write" else 0)
     if not workspace.is_dir():
-        raise WorkspaceError(f"the workspace {grant.workspace!r} is not there, or is no folder")
+        raise WorkspaceError(f"the workspace {grant.workspace!r} does not exist or is not a folder")
     if not os.access(workspace, needed):
-        raise WorkspaceError(f"the portal itself may not {grant.mode} in the workspace {grant.workspace!r}")
+        raise WorkspaceError(
+            f"the portal has no permission to {grant.mode} in the workspace {grant.workspace!r}"
+        )
     return workspace
 
 
 class Place:
-    """One folder, which is made when it is first used, and what it may hold. Everything blocks."""
+    """One folder and its quota. The folder is created on first use. All methods block."""
 
     def __init__(
         self, folder: Path, grant: FileGrant, where: Callable[[str], str], *, is_below: bool = False
@@ -301,21 +309,21 @@ class Place:
         self._quota = Quota(grant.total_bytes, grant.total_files, name) if grant.mode == "write" else None
 
     def open(self, *, to_read: bool = False) -> Workspace:
-        """For one run: what is there is counted anew before its first change."""
+        """Open it for one run. The files are counted again before the run's first change."""
         quota = None if to_read else self._quota
         if quota is not None:
             quota.is_stale = True
         with self._making:
             if self._is_removed:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            with suppress(OSError):  # whether it is there, its opening tells
+            with suppress(OSError):  # opening it below fails if it does not exist
                 self._folder.mkdir(mode=0o700)
             if self._is_below and self._folder.is_symlink():  # it may lead to the manifest and its secrets
                 raise NotADirectoryError(errno.ENOTDIR, "it is a link")
             return Workspace(self._folder, quota, self._file_bytes, self._file_limit)
 
     def remove(self) -> None:
-        """Remove it for good. A change that is under way ends before, and what was begun and given up finds nothing."""
+        """Remove it permanently, after a running change. Abandoned operations find nothing."""
         with self._making:
             self._is_removed = True
         with nullcontext() if self._quota is None else self._quota.lock:
@@ -324,18 +332,19 @@ class Place:
 
 @contextmanager
 def _private_folder(workspace: Path) -> Iterator[Path]:
-    """A folder in the workspace for what goes with a run or a session. It is removed at the end; what portals left that
-    were killed is removed now: the system lets go of their locks.
+    """A temporary folder in the workspace for runs and sessions, removed at the end.
+
+    Also removes the unlocked folders of portals that were killed.
     """
-    for left in workspace.glob(f"{OURS}*"):
+    for left in workspace.glob(f"{RESERVED_PREFIX}*"):
         with suppress(OSError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)
-    folder = workspace / f"{OURS}{secrets.token_hex(8)}"
+    folder = workspace / f"{RESERVED_PREFIX}{secrets.token_hex(8)}"
     try:
         folder.mkdir(mode=0o700)
     except OSError as error:
-        told = f"no folders can be made in the workspace {workspace.name!r}: {error.strerror}"
-        raise WorkspaceError(told) from None
+        message = f"cannot create folders in the workspace {workspace.name!r}: {error.strerror}"
+        raise WorkspaceError(message) from None
     try:
         with _locked(folder):
             yield folder
@@ -345,7 +354,7 @@ def _private_folder(workspace: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Raises OSError if another process holds it."""
+    """Lock a folder. Raises OSError: another process has locked it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What one run is granted."""
+"""The grants of one run."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,10 +16,10 @@ _ENVELOPE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class RunGrants:
-    """Nothing, unless the manifest says otherwise.
+    """The grants of one run; by default none.
 
-    `environment` is what the script sees in `os.environ`; `files` answers its file operations, and whoever answers
-    its calls hands those of `portal.fetch` to `fetcher`.
+    `environment` is the script's `os.environ`. `files` answers its file operations. The call port passes calls of
+    `portal.fetch` to `fetcher`.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -28,24 +28,24 @@ class RunGrants:
 
     @property
     def longest_write(self) -> int:
-        """Bytes of the longest file operation: a whole file, in base64."""
+        """Bytes of the longest file operation: a whole file in base64."""
         if self.files is None or self.files.grant.mode != "write":
             return 0
         return self.files.grant.file_bytes * 4 // 3 + _ENVELOPE_BYTES
 
     def settings(self) -> dict[str, Json]:
-        """What the guest is told, so that it can ask for what there is."""
-        told: dict[str, Json] = {}
+        """The grants as settings for the guest."""
+        settings: dict[str, Json] = {}
         if self.environment:
-            told["environment"] = dict(self.environment)
+            settings["environment"] = dict(self.environment)
         if self.files is not None:
             grant = self.files.grant
-            told["files"] = {
+            settings["files"] = {
                 "is_writable": grant.mode == "write",
                 "file_bytes": grant.file_bytes,
                 "file_limit": self.files.limit("file_bytes"),
             }
-        return told
+        return settings
 
 
 NO_GRANTS = RunGrants()
@@ -55,9 +55,9 @@ NO_GRANTS = RunGrants()
 async def open_grants(
     capabilities: Capabilities, folder: Path, where: Callable[..., str]
 ) -> AsyncIterator["OpenGrants"]:
-    """Make ready what `capabilities` grant. Paths are relative to `folder`; `where` says where a key is set.
+    """Prepare the grants of `capabilities`. Paths are relative to `folder`; `where` gives the place of a key.
 
-    Raises WorkspaceError: the folder for files is not there, or cannot be used as granted.
+    Raises WorkspaceError: the folder for files does not exist, or cannot be accessed as granted.
     """
     where_files = partial(where, "capabilities", "files")
     async with open_workspaces(capabilities.files, folder, where_files) as workspaces:
@@ -65,7 +65,7 @@ async def open_grants(
 
 
 class OpenGrants:
-    """What runs are granted."""
+    """Creates the grants of each run."""
 
     def __init__(self, capabilities: Capabilities, workspaces: Workspaces, where: Callable[..., str]) -> None:
         self._capabilities = capabilities
@@ -76,12 +76,12 @@ class OpenGrants:
         )
 
     def narrowed(self, capabilities: Capabilities, where: Callable[..., str]) -> "OpenGrants":
-        """As much of them as narrower capabilities leave; the files are the same files."""
+        """The same grants narrowed to other capabilities, with the same files."""
         return OpenGrants(capabilities, self._workspaces, where)
 
     @asynccontextmanager
     async def run(self, owner: Owner | None, tenant: str | None = None) -> AsyncIterator[RunGrants]:
-        """The grants of one run, of a session if `owner` is one. `tenant` is whose the caller is."""
+        """The grants of one run; `owner` is its session, `tenant` the caller's tenant."""
         fetcher = None if self._network is None else Fetcher(self._network)
         grant = self._capabilities.files
         if grant is None:

@@ -1,4 +1,4 @@
-"""A folder of this machine in which guests have files: no name is ever resolved through a link. All of it blocks."""
+"""A folder of this machine for guests' files. No name is ever resolved through a link. All methods block."""
 
 import binascii
 import errno
@@ -17,27 +17,27 @@ from typing import TypeAlias
 from manifests.json_value import Json
 
 FilePath: TypeAlias = tuple[str, ...]
-"""The names from the workspace down; of the workspace itself none."""
+"""The path components below the workspace; () is the workspace itself."""
 
-OURS = ".portal-"
-"""How names begin that only the portal uses, whatever their case; guests neither see nor make them."""
+RESERVED_PREFIX = ".portal-"
+"""Prefix of the portal's own files, in any case. Guests can neither see nor create such names."""
 
 MAX_LISTED = 10_000
 _MAX_NAME_BYTES = 255
 _MAX_DEPTH = 32
 _MAX_PATH_CHARS = 4096
-# Invisible: control characters steer the operator's terminal, others make two names look alike.
+# Invisible characters: some control the operator's terminal, others make two names look alike.
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _ABANDONED_SECONDS = 3600.0
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK a pipe that was put in a file's place would be waited for.
+# O_NONBLOCK, because opening a pipe would wait.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class FileError(Exception):
-    """`name` is errno's, like "ENOENT": numbers differ inside. An empty message leaves the words to Python."""
+    """A failed operation. `name` is an errno name, like "ENOENT". With an empty message Python uses its own."""
 
     def __init__(self, name: str, message: str = "") -> None:
         super().__init__(message)
@@ -46,46 +46,46 @@ class FileError(Exception):
 
     @classmethod
     def from_os(cls, error: OSError) -> "FileError":
-        """The error of a system call, without the names and paths of this machine that it may carry."""
+        """The error of a system call, without names and paths of this machine."""
         return cls(errno.errorcode.get(error.errno or 0, "EIO"))
 
 
 def parse_path(text: str) -> FilePath:
-    """Read a path relative to the workspace, with `/` between its names; "" is the workspace.
+    """Parse a path relative to the workspace; "" is the workspace.
 
-    Raises FileError: it is absolute, or has a name that is empty, `.`, `..`, too long, not visible, or ours.
+    Raises FileError: it is absolute, or has a name that is empty, `.`, `..`, too long, invisible, or reserved.
     """
     path = tuple(text.split("/")) if text else ()
     if len(text) > _MAX_PATH_CHARS or len(path) > _MAX_DEPTH:
         raise FileError("ENAMETOOLONG", f"folders are at most {_MAX_DEPTH} levels deep")
     for name in path:
-        if fault := _fault(name):
+        if fault := _name_error(name):
             raise fault
     return path
 
 
-def _fault(name: str) -> FileError | None:
-    """Why guests may not say a name; None if they may."""
+def _name_error(name: str) -> FileError | None:
+    """Why a name is not allowed; None if it is."""
     if name in ("", ".", "..") or "/" in name:
-        return FileError("EINVAL", "not a name of a file")
+        return FileError("EINVAL", "not a file name")
     if any(unicodedata.category(character) in _INVISIBLE for character in name):
-        return FileError("EINVAL", "a name has visible characters only")
+        return FileError("EINVAL", "a name must have visible characters only")
     if len(name.encode()) > _MAX_NAME_BYTES:
         return FileError("ENAMETOOLONG")
-    if unicodedata.normalize("NFKC", name).casefold().startswith(OURS):
-        return FileError("EACCES", f"names that begin with {OURS} are the portal's own")
+    if unicodedata.normalize("NFKC", name).casefold().startswith(RESERVED_PREFIX):
+        return FileError("EACCES", f"names that begin with {RESERVED_PREFIX} are reserved")
     return None
 
 
 class Quota:
-    """The bytes and files of one folder, whoever put them there. Everything but `lock` is used while holding it.
+    """Counts the bytes and files of one folder. Everything but `lock` requires holding the lock.
 
-    Others may change the folder, too, so it is counted anew for every run that writes. Sparse files count with the size
-    they pretend to have.
+    Other programs may change the folder, so every run that writes counts it again. Sparse files count with their
+    apparent size.
     """
 
     def __init__(self, total_bytes: int, total_files: int, name: Callable[[str], str]) -> None:
-        """`name` puts a limit in words: which, its value, and where it is set."""
+        """`name` describes a limit: its key, its value and its place."""
         self.lock = threading.RLock()
         self.is_stale = True
         """Whether to count again before the next change."""
@@ -102,26 +102,26 @@ class Quota:
             self._count(root)
 
     def check(self, more_bytes: int, more_files: int) -> None:
-        """Raises FileError where there is no room for that much more."""
+        """Raises FileError if so much more would exceed the quota."""
         if max(more_files, more_bytes) > 0 and self._files + more_files > self._total_files:
-            raise FileError("EDQUOT", f"the workspace would hold more files than {self._name('total_files')}")
+            raise FileError("EDQUOT", f"the workspace would have more files than {self._name('total_files')}")
         if more_bytes > 0 and self._bytes + more_bytes > self._total_bytes:
-            raise FileError("EDQUOT", f"the workspace would hold more than {self._name('total_bytes')}")
+            raise FileError("EDQUOT", f"the workspace would exceed {self._name('total_bytes')}")
 
     def note(self, more_bytes: int, more_files: int) -> None:
         self._bytes += more_bytes
         self._files += more_files
 
     def _count(self, root: int) -> None:
-        # A folder that vanished, or that the portal itself may not read, holds nothing.
+        # A folder that vanished, or that the portal cannot read, counts as empty.
         for _, folders, names, folder in os.fwalk(".", dir_fd=root):
             self._files += len(folders)
             for name in names:
                 with suppress(FileNotFoundError):
                     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
                     is_old = time.time() - found.st_mtime > _ABANDONED_SECONDS
-                    # A file whose writing was cut off with a portal's life.
-                    if is_old and name.startswith(OURS) and stat.S_ISREG(found.st_mode):
+                    # An unfinished file of a portal that was killed.
+                    if is_old and name.startswith(RESERVED_PREFIX) and stat.S_ISREG(found.st_mode):
                         os.unlink(name, dir_fd=folder)
                     else:
                         self.note(found.st_size, 1)
@@ -130,19 +130,19 @@ class Quota:
 
 
 class Workspace:
-    """Every name is walked from the folder down, without links, at each operation.
+    """File operations in one folder. Each walks its path from the folder down, without following links.
 
-    Files are replaced as a whole: whoever reads meanwhile sees the old content or the new. Only `append` adds in place.
-    Operations raise FileError, or OSError from the system. What they return is for the guest.
+    Files are replaced atomically, so a reader sees the old content or the new. Only `append` writes in place.
+    Operations raise FileError, or the system's OSError. They return values for the guest.
     """
 
     def __init__(self, folder: Path, quota: Quota | None, file_bytes: int, file_limit: str) -> None:
-        """Open it; without a quota it is only read. `file_limit` tells of `file_bytes` in words.
+        """Open it; without a quota it is read-only. `file_limit` describes `file_bytes`.
 
-        Raises OSError: it is not there, or no folder.
+        Raises OSError: it does not exist or is not a folder.
         """
         self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # Not before the last thread has let go of this: its descriptor's number would be another file's by then.
+        # Closed only after the last thread has released this: the descriptor could otherwise be another file's.
         weakref.finalize(self, os.close, self._root)
         self._quota = quota
         self._file_bytes = file_bytes
@@ -152,23 +152,23 @@ class Workspace:
         if not path:
             return _facts(os.fstat(self._root))
         with self._parent(path) as (folder, name):
-            return _facts(_look(folder, name))
+            return _facts(_lstat(folder, name))
 
     def listing(self, path: FilePath) -> Json:
-        """Files and folders by name. Links, devices and names that guests cannot say are passed over."""
+        """Files and folders, sorted by name. Links, devices and names that are not allowed are skipped."""
         found: list[tuple[str, Json]] = []
         with _opened_folder(self._root, path) as folder, os.scandir(folder) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError, FileError):
-                    facts = _facts(_look(folder, entry.name))
-                    if _fault(entry.name) is None:
+                    facts = _facts(_lstat(folder, entry.name))
+                    if _name_error(entry.name) is None:
                         found.append((entry.name, facts))
                 if len(found) > MAX_LISTED:
                     raise FileError("EFBIG", f"a folder of more than {MAX_LISTED:,} entries")
         return [[name, facts] for name, facts in sorted(found, key=lambda each: each[0])]
 
     def read(self, path: FilePath) -> Json:
-        """The content, in base64, and what it is of."""
+        """The content in base64, and the file's facts."""
         with self._parent(path) as (folder, name), _opened_file(folder, name, os.O_RDONLY) as file:
             status = os.fstat(file)
             if stat.S_ISDIR(status.st_mode):
@@ -178,7 +178,7 @@ class Workspace:
             return [binascii.b2a_base64(content, newline=False).decode(), _facts(status)]
 
     def create(self, path: FilePath, *, must_be_new: bool) -> Json:
-        """Make sure that there is a file which may be written; true, and what it is, if it is new."""
+        """Create a file unless a writable one exists. Returns whether it is new, and its facts."""
         with self._changing(path) as (folder, name, quota):
             status = _existing(folder, name)
             if status is not None:
@@ -189,17 +189,17 @@ class Workspace:
             quota.check(0, 1)
             os.close(os.open(name, _NEW, 0o666, dir_fd=folder))
             quota.note(0, 1)
-            return [True, _facts(_look(folder, name))]
+            return [True, _facts(_lstat(folder, name))]
 
     def write(self, path: FilePath, content: bytes, expected: str | None = None) -> Json:
-        """Give a file new content; with `expected`, only if that is its version still ("": if there is none)."""
+        """Replace a file's content; with `expected`, only if its version is still that ("": does not exist)."""
         self._check_size(len(content))
         with self._changing(path) as (folder, name, quota):
             status = _existing(folder, name)
             if status is not None:
                 _check_writable(status)
             if expected is not None and expected != ("" if status is None else _version(status)):
-                raise FileError("EBUSY", "it was changed meanwhile")
+                raise FileError("EBUSY", "the file was changed meanwhile")
             more = len(content) - (0 if status is None else status.st_size), 0 if status else 1
             quota.check(*more)
             written = _replace(folder, name, content, None if status is None else status.st_mode & 0o777)
@@ -207,7 +207,7 @@ class Workspace:
             return _facts(written)
 
     def append(self, path: FilePath, content: bytes, at: int | None = None) -> Json:
-        """Add to the end of a file that is there; with `at`, only if it is as long as that still."""
+        """Append to an existing file; with `at`, only if that is still its length."""
         with (
             self._changing(path) as (folder, name, quota),
             _opened_file(folder, name, os.O_WRONLY | os.O_APPEND) as file,
@@ -215,7 +215,7 @@ class Workspace:
             status = os.fstat(file)
             _check_writable(status)
             if at is not None and status.st_size != at:
-                raise FileError("EBUSY", "it was changed meanwhile")
+                raise FileError("EBUSY", "the file was changed meanwhile")
             self._check_size(status.st_size + len(content))
             quota.check(len(content), 0)
             _write_all(file, content)
@@ -230,7 +230,7 @@ class Workspace:
 
     def remove(self, path: FilePath) -> None:
         with self._changing(path) as (folder, name, quota):
-            status = _look(folder, name)
+            status = _lstat(folder, name)
             if stat.S_ISDIR(status.st_mode):
                 raise FileError("EISDIR")
             os.unlink(name, dir_fd=folder)
@@ -238,14 +238,14 @@ class Workspace:
 
     def remove_folder(self, path: FilePath) -> None:
         with self._changing(path) as (folder, name, quota):
-            _look(folder, name)
+            _lstat(folder, name)
             os.rmdir(name, dir_fd=folder)
             quota.note(0, -1)
 
     def rename(self, path: FilePath, target: FilePath) -> None:
-        """Give a file or folder another name; a file takes the place of one that has it."""
+        """Rename a file or folder. A file replaces an existing file."""
         with self._changing(path) as (folder, name, quota), self._parent(target) as (other, new_name):
-            status = _look(folder, name)
+            status = _lstat(folder, name)
             below = os.fwalk(name, dir_fd=folder) if stat.S_ISDIR(status.st_mode) else ()
             if any(len(target) + inner.count("/") > _MAX_DEPTH for inner, *_ in below):
                 raise FileError("ENAMETOOLONG", f"folders are at most {_MAX_DEPTH} levels deep")
@@ -257,14 +257,14 @@ class Workspace:
     @contextmanager
     def _parent(self, path: FilePath) -> Iterator[tuple[int, str]]:
         if not path:
-            raise FileError("EBUSY", "the workspace itself")
+            raise FileError("EBUSY", "this is the workspace itself")
         with _opened_folder(self._root, path[:-1]) as folder:
             yield folder, path[-1]
 
     @contextmanager
     def _changing(self, path: FilePath) -> Iterator[tuple[int, str, Quota]]:
         if self._quota is None:
-            raise FileError("EROFS", "scripts may only read here")
+            raise FileError("EROFS", "files are read-only for scripts")
         with self._quota.lock:
             self._quota.refresh(self._root)
             with self._parent(path) as (folder, name):
@@ -276,19 +276,19 @@ class Workspace:
 
 
 def _facts(found: os.stat_result) -> list[Json]:
-    """Of a file or a folder: is it a folder, its bytes, when it was changed (in ns), its version."""
+    """The facts of a file or folder: whether it is a folder, its bytes, its mtime in ns, its version."""
     is_folder = stat.S_ISDIR(found.st_mode)
     return [is_folder, 0 if is_folder else found.st_size, found.st_mtime_ns, _version(found)]
 
 
 def _version(found: os.stat_result) -> str:
-    """Another one after every change, wherever that came from."""
+    """A version that differs after every change."""
     return f"{found.st_ino:x}.{found.st_mtime_ns:x}.{found.st_size:x}"
 
 
 @contextmanager
 def _opened_folder(root: int, path: FilePath) -> Iterator[int]:
-    """The descriptor of a folder below another one, while it lasts."""
+    """A context with the descriptor of a folder below `root`."""
     descriptor = os.dup(root)
     try:
         for name in path:
@@ -302,8 +302,8 @@ def _opened_folder(root: int, path: FilePath) -> Iterator[int]:
 
 @contextmanager
 def _opened_file(folder: int, name: str, flags: int) -> Iterator[int]:
-    """The descriptor of a file that is there, while it lasts."""
-    _look(folder, name)  # a device can act when it is opened
+    """A context with the descriptor of an existing file."""
+    _lstat(folder, name)  # checked first, because opening a device may have an effect
     descriptor = _opened(name, flags | _FILE, folder)
     try:
         _check_kind(os.fstat(descriptor))
@@ -316,12 +316,12 @@ def _opened(name: str, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags, dir_fd=folder)
     except OSError:
-        _look(folder, name)  # says it where it is a link
+        _lstat(folder, name)  # raises the clearer error for a link
         raise
 
 
-def _look(folder: int, name: str) -> os.stat_result:
-    """What a name stands for. Raises FileError for a link, a device, a pipe or a socket."""
+def _lstat(folder: int, name: str) -> os.stat_result:
+    """The status of a file or folder. Raises FileError for a link, a device, a pipe or a socket."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     _check_kind(found)
     return found
@@ -329,16 +329,16 @@ def _look(folder: int, name: str) -> os.stat_result:
 
 def _existing(folder: int, name: str) -> os.stat_result | None:
     try:
-        return _look(folder, name)
+        return _lstat(folder, name)
     except FileNotFoundError:
         return None
 
 
 def _check_kind(found: os.stat_result) -> None:
     if stat.S_ISLNK(found.st_mode):
-        raise FileError("EACCES", "a link: links lead nowhere here")
+        raise FileError("EACCES", "it is a link; links are not followed")
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        raise FileError("EACCES", "neither a file nor a folder")
+        raise FileError("EACCES", "it is neither a file nor a folder")
 
 
 def _check_writable(status: os.stat_result) -> None:
@@ -346,12 +346,12 @@ def _check_writable(status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise FileError("EISDIR")
     if status.st_nlink > 1:
-        raise FileError("EACCES", "a file of several names (hard links), of which some may be elsewhere")
+        raise FileError("EACCES", "it has hard links, which may be outside the workspace")
 
 
 def _replace(folder: int, name: str, content: bytes, mode: int | None) -> os.stat_result:
-    """Write beside it, then put it in place at once. A file that is replaced keeps its permissions."""
-    partial = f"{OURS}{secrets.token_hex(8)}.partial"
+    """Replace a file atomically. A replaced file keeps its permissions."""
+    partial = f"{RESERVED_PREFIX}{secrets.token_hex(8)}.partial"
     file = os.open(partial, _NEW, 0o666, dir_fd=folder)
     try:
         try:
@@ -375,7 +375,7 @@ def _write_all(file: int, content: bytes) -> None:
 
 
 def _read_up_to(file: int, most: int) -> bytes:
-    """So many bytes, or what there is: a system may read fewer at a time."""
+    """Read up to `most` bytes; one system call may return fewer."""
     content = bytearray()
     while len(content) < most and (more := os.read(file, most - len(content))):
         content += more

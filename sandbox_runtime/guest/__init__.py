@@ -1,1 +1,1 @@
-"""Runs inside the sandbox, on CPython 3.14; imports the standard library only."""
+"""Runs inside the sandbox, on CPython 3.14. Imports the standard library only."""

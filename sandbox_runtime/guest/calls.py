@@ -1,4 +1,4 @@
-"""A script's calls and what it prints, from the guest's side; and the exceptions of ours that it can see."""
+"""The guest's side of calls and output, and the exceptions that scripts see."""
 
 import asyncio
 import collections.abc
@@ -10,17 +10,17 @@ from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 from sandbox_runtime.guest.script import FILENAME
-from sandbox_runtime.guest.values import Uncrossable, clean, decode, encode_arguments, replacement
+from sandbox_runtime.guest.values import NotSerializable, clean, decode, encode_arguments, replacement
 
 _EAGER_LINES = 10_000
 _BUFFER_CHARS = 4096
 _PIECE_CHARS = 1 << 20
 _OUTBOX_CHARS = 1 << 20
-_RUN_STEP = asyncio.Handle._run.__code__  # by which the loop takes the next step of a task
+_RUN_STEP = asyncio.Handle._run.__code__  # runs the next step of a task
 
 
 class ToolError(Exception):
-    """A call has no value. `str(error)` is what the tool or the portal said, `code` is stable, `hint` helps."""
+    """A call failed. `str(error)` is the message, `code` is stable, `hint` says what to do."""
 
     __module__ = "portal"
 
@@ -31,7 +31,7 @@ class ToolError(Exception):
 
 
 class DeadlockError(RuntimeError):
-    """The script waits for something that can never happen."""
+    """The script waits for an event that can never happen."""
 
     __module__ = "builtins"
 
@@ -45,10 +45,10 @@ class Host(Protocol):
 
 
 class Output(io.TextIOBase):
-    """A text stream that ends at the host.
+    """A text stream to the host.
 
-    The first 10,000 lines of a run cross one by one, so that a run that is stopped keeps what it printed;
-    later ones in pieces of 4 KB, so that a flood costs little.
+    The first 10,000 lines of a run are sent one by one, so that a stopped run keeps its output. Later ones are sent in
+    chunks of 4 KB, so that a flood costs little.
     """
 
     encoding = "utf-8"
@@ -68,19 +68,19 @@ class Output(io.TextIOBase):
         self._is_replaced = False
 
     def notices(self) -> list[str]:
-        """What a reader of the run's output should know."""
+        """Notices about the run's output."""
         return [replacement("stdout")] if self._is_replaced else []
 
     def writable(self) -> bool:
         return True
 
     def fileno(self) -> int:
-        """As standard output has it; what is written to the number itself is captured by nobody."""
+        """The number of standard output. Writes to the descriptor itself are not captured."""
         return 1
 
     def write(self, text: str | bytes) -> int:
         if isinstance(text, bytes):
-            text = text.decode("utf-8", "replace")  # what is written to `sys.stdout.buffer`
+            text = text.decode("utf-8", "replace")  # from `sys.stdout.buffer`
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         self._parts.append(text)
@@ -105,7 +105,7 @@ class Output(io.TextIOBase):
 
 
 class Calls:
-    """Starts calls, hands them to the host in batches, and gives each its answer."""
+    """Starts calls, sends them to the host in batches, and delivers the answers."""
 
     def __init__(self, host: Host, output: Output) -> None:
         self.argument_bytes = 1 << 20
@@ -121,21 +121,25 @@ class Calls:
         return bool(self._pending)
 
     def begin(self) -> None:
-        """Start a run: what an earlier one left open is nobody's business now."""
+        """Start a run, dropping what an earlier one left open."""
         self._outbox: list[str] = []
         self._outbox_chars = 0
         self._pending: dict[int, _CallFuture] = {}
-        self._asked: dict[int, Any] = {}
+        """The started calls without an answer, by number."""
+        self._sync_answers: dict[int, Any] = {}
+        """The answers to calls of `ask`, by number; None until they arrive."""
         self._unsent: dict[int, str] = {}
+        """The functions of the calls in the outbox, by number."""
         self._unstarted: dict[int, tuple[str, int | None]] = {}
+        """Function and line of the calls that were created and not awaited yet."""
         self._notices: dict[str, None] = {}
 
     def end(self) -> None:
-        """End a run. Calls that were begun and not sent are not made any more; the host hears that there were some."""
+        """End a run. Unsent calls are not made; they are only reported to the host."""
         if self._unsent:
             sent = [line for line in self._outbox if int(line.partition(" ")[0]) not in self._unsent]
             self._outbox = sent + [f"{identity} {function} ~" for identity, function in self._unsent.items()]
-            self.cross(0)
+            self.exchange(0)
 
     def create(
         self,
@@ -143,7 +147,7 @@ class Calls:
         arguments: dict[str, object],
         convert: Callable[[Any], Any] | None = None,
     ) -> "Call":
-        """A call that has not started; `convert` makes of its value what the script gets."""
+        """Create a call that starts when it is awaited; `convert` converts its value for the script."""
         self._created += 1
         self._unstarted[self._created] = (function, _script_line())
         return Call(self, self._created, function, arguments, convert)
@@ -157,7 +161,7 @@ class Calls:
             self._notices[replacement(f"arguments of {call._function}")] = None
         size = len(text) if text.isascii() else len(text.encode())
         if size > self.argument_bytes:
-            # The host refuses it all the same; it only needs to know how large it would have been.
+            # The host refuses it in any case, and only needs the size for its message.
             text = f"!{size}"
         self._last += 1
         future = self._pending[self._last] = _CallFuture(self, self._last, call._convert)
@@ -166,18 +170,14 @@ class Calls:
         return future
 
     def ask(self, function: str, arguments: str) -> Any:
-        """Make a call and wait for its answer, here and now: no other task goes on meanwhile.
-
-        Raises:
-            ToolError: It has no value.
-        """
+        """Make a call synchronously: no other task runs meanwhile. Raises ToolError: it failed."""
         self._last += 1
         identity = self._last
-        self._asked[identity] = None
+        self._sync_answers[identity] = None
         self._post(f"{identity} {function} {arguments}")
-        while self._asked[identity] is None:
-            self.cross(-1)
-        answer = self._asked.pop(identity)
+        while self._sync_answers[identity] is None:
+            self.exchange(-1)
+        answer = self._sync_answers.pop(identity)
         if answer[1]:
             return answer[2]
         raise ToolError(answer[3], answer[2], answer[4])
@@ -189,18 +189,18 @@ class Calls:
         if self._pending.pop(identity, None) is not None:
             self._post(str(identity))
 
-    def cross(self, timeout_ms: int) -> None:
-        """Hand over what is to be done, wait for news at most `timeout_ms` (negative: without end), deliver it."""
+    def exchange(self, timeout_ms: int) -> None:
+        """Send the outbox, wait at most `timeout_ms` for responses (negative: no limit), and deliver them."""
         self._output.flush()
         outbox = "\n".join(self._outbox)
         self._outbox.clear()
         self._outbox_chars = 0
         self._unsent.clear()
-        if news := self._host.exchange(outbox, timeout_ms):
-            self._deliver(news)
+        if responses := self._host.exchange(outbox, timeout_ms):
+            self._deliver(responses)
 
     def notices(self) -> list[str]:
-        """About calls that were written and never ran, and arguments that did not reach the host as they were."""
+        """Notices about calls that were never awaited, and about converted arguments."""
         places = dict.fromkeys(self._unstarted.values())
         never_awaited = [
             f"`{function}(...)`{f' on line {line}' if line else ''} was never awaited, so it never ran"
@@ -212,12 +212,12 @@ class Calls:
         self._outbox.append(line)
         self._outbox_chars += len(line)
         if self._outbox_chars > _OUTBOX_CHARS:
-            self.cross(0)
+            self.exchange(0)
 
-    def _deliver(self, news: str) -> None:
-        for answer in decode(news):
-            if answer[0] in self._asked:
-                self._asked[answer[0]] = answer
+    def _deliver(self, responses: str) -> None:
+        for answer in decode(responses):
+            if answer[0] in self._sync_answers:
+                self._sync_answers[answer[0]] = answer
                 continue
             future = self._pending.pop(answer[0], None)
             if future is None or future.done():
@@ -229,7 +229,7 @@ class Calls:
 
 
 def _script_line() -> int | None:
-    """The line of the script that is at work, if any: a task may have been begun by a library."""
+    """The current line of the script, if any: a library may have started the task."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code is not _RUN_STEP:
         if frame.f_code.co_filename == FILENAME:
@@ -239,7 +239,7 @@ def _script_line() -> int | None:
 
 
 class _CallFuture(asyncio.Future):  # type: ignore[type-arg]  # the C class takes no arguments at run time here
-    """The answer to come; cancelling it cancels the call at the host."""
+    """The future answer of a call. Cancelling it cancels the call at the host."""
 
     def __init__(self, calls: Calls, identity: int, convert: Callable[[Any], Any] | None) -> None:
         super().__init__()
@@ -257,10 +257,10 @@ def _refuse(call: "Call", *_: object) -> NoReturn:
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
-    """A call that has not started: like a coroutine it starts when it is awaited or made a task.
+class Call(NotSerializable, collections.abc.Coroutine):  # type: ignore[type-arg]
+    """A call that has not started. Like a coroutine it starts when it is awaited or made a task.
 
-    Used as if it were its value, it says what is missing.
+    Using it as if it were its value raises a TypeError that says to await it.
     """
 
     _calls: Calls
@@ -276,9 +276,9 @@ class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._iterator is not None:
             raise RuntimeError(
-                f"cannot await the same call of {self._function} twice: keep its value, or make a task of it"
+                f"cannot await the same call of {self._function} twice: store its value, or create a task"
             )
-        self._iterator = iter(())  # whatever happens now, it was awaited
+        self._iterator = iter(())  # it counts as awaited even if starting fails
         self._iterator = self._calls.start(self).__await__()
         return self._iterator  # type: ignore[no-any-return]
 
@@ -305,13 +305,13 @@ class Call(Uncrossable, collections.abc.Coroutine):  # type: ignore[type-arg]
 
     def __getattr__(self, name: str) -> str:
         if name in ("__name__", "__qualname__"):
-            return self._function  # a coroutine has it, and asyncio tells it
+            return self._function  # asyncio shows it, as for a coroutine
         if name.startswith(("_", "cr_", "gi_", "ag_")):
             raise AttributeError(name)
         _refuse(self)
 
     def __bool__(self) -> bool:
-        """Like a coroutine it is there: `if call: await call` is right as it stands."""
+        """True, like a coroutine: `if call: await call` is correct."""
         return True
 
     def __eq__(self, other: object) -> bool:

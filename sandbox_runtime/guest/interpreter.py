@@ -1,9 +1,8 @@
-"""Prepares and runs scripts: what the component exports, in terms of the other files here."""
+"""Prepares and runs scripts: the implementation of the component's exports."""
 
 import asyncio
 import builtins
 import contextlib
-import inspect
 import io
 import json
 import os
@@ -11,7 +10,6 @@ import random
 import sys
 import types
 import warnings
-from itertools import islice
 from typing import Any
 
 from sandbox_runtime.guest import loop
@@ -19,16 +17,15 @@ from sandbox_runtime.guest.calls import Calls, Host, Output, ToolError
 from sandbox_runtime.guest.files.workspace_mount import WorkspaceMount
 from sandbox_runtime.guest.library import Library
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
-from sandbox_runtime.guest.script import FILENAME, Script
+from sandbox_runtime.guest.script import FILENAME, Script, unawaited_notices
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
-from sandbox_runtime.guest.values import NotJsonError, encode_value, mend_json
+from sandbox_runtime.guest.values import NotJsonError, encode_value, patch_json
 
-_MAX_LOOKED_AT = 100  # in each container of the script's variables
-_PARSER_STACK = "Parser stack overflowed"  # a MemoryError, and it has nothing to do with the memory
+_PARSER_STACK = "Parser stack overflowed"  # a MemoryError that is unrelated to memory
 
 
 class Interpreter:
-    """The one interpreter of an instance. Its globals live as long as the instance does."""
+    """The interpreter of an instance. Its globals live as long as the instance."""
 
     def __init__(self, host: Host) -> None:
         self._output = Output(host)
@@ -42,17 +39,17 @@ class Interpreter:
         self._install()
 
     def prepare(self, text: str, namespaces: str) -> str:
-        """Parse a script and keep it."""
-        self._library.offer(frozenset(namespaces.split()))
+        """Parse a script and store it for `execute`. Returns its facts or its error as JSON."""
+        self._library.set_namespaces(frozenset(namespaces.split()))
         self._script = None
         try:
-            # The namespaces that are still what they were, and the names that earlier runs of the session gave.
+            # Namespaces that no earlier run of the session has rebound, and the names that earlier runs bound.
             own, names = self._main.__dict__, self._library.namespaces
             unchanged = frozenset(name for name in names if self._library.is_itself(name, own))
             script = Script.parse(text, unchanged, (names | own.keys()) - unchanged)
         except MemoryError as error:
             return json.dumps({"error": self._error(error)})
-        except Exception as error:  # noqa: BLE001  # whatever parsing trips over is the script's mistake
+        except Exception as error:  # noqa: BLE001  # any error while parsing is the script's mistake
             return json.dumps({"error": describe_syntax(error, text)})
         self._script = script
         usage = script.usage
@@ -62,12 +59,12 @@ class Interpreter:
             "notices": script.notices,
             "uses": usage.uses if usage else [],
             "problems": usage.problems if usage else [],
-            "certain": usage.certain if usage else [],
+            "unguarded_lines": usage.unguarded_lines if usage else [],
         }
         return json.dumps(prepared)
 
     def execute(self, settings: str) -> str:
-        """Run what was prepared. Returns a header in one line, then the JSON of the value."""
+        """Run the prepared script. Returns a JSON header in one line, then the JSON of the value."""
         script, self._script = self._script, None
         assert script is not None
         self._begin(script, json.loads(settings))
@@ -82,34 +79,34 @@ class Interpreter:
             self._calls.end()
         unsaved = self._files.save()
         self._output.flush()
-        told = (self._portal, self._output, self._calls)
-        header["notices"] = [*notices, *unsaved, *(notice for each in told for notice in each.notices())]
+        sources = (self._portal, self._output, self._calls)
+        header["notices"] = [*notices, *unsaved, *(notice for each in sources for notice in each.notices())]
         return f"{json.dumps(header)}\n{value}"
 
     def forget(self) -> None:
-        """Drop what the runs so far left behind."""
+        """Drop everything that earlier runs left behind."""
         self._script = None
         self._main.__dict__.clear()
         self._main.__dict__.update(__name__="__main__", __builtins__=builtins)
-        self._library.offer(frozenset())
+        self._library.set_namespaces(frozenset())
 
     def _install(self) -> None:
-        mend_json()
+        patch_json()
         names = vars(builtins)
-        # asyncio is there because gathering calls is what scripts are for, and its import is easily forgotten.
+        # asyncio is a builtin name, because most scripts gather calls, and its import is easily forgotten.
         names.update(asyncio=asyncio, ToolError=ToolError, portal=self._portal)
         names.update(exit=sys.exit, quit=sys.exit, input=_refuse_input)
         warnings.showwarning = _show_warning  # type: ignore[assignment]  # it names no file and no line
         sys.modules["portal"] = self._portal
         sys.modules["__main__"] = self._main
         self.forget()
-        sys.stdin = io.StringIO()  # it has an end, and nothing before it
+        sys.stdin = io.StringIO()  # empty
         sys.__stdout__ = sys.__stderr__ = sys.stdout = sys.stderr = self._output  # type: ignore[misc,assignment]
 
     def _begin(self, script: Script, settings: dict[str, Any]) -> None:
         sys.argv = ["script.py"]
         if "seed" in settings:
-            random.seed(settings["seed"])  # the random state in the image is the same for all instances
+            random.seed(settings["seed"])  # the state in the image is the same for all instances
         sys.stdout = sys.stderr = self._output
         self._output.begin()
         self._calls.begin()
@@ -129,12 +126,12 @@ class Interpreter:
             value = None
         text, notices = encode_value(value)
         self._portal.charge(len(text) if text.isascii() else len(text.encode()))
-        return text, [*notices, *_never_begun(self._main.__dict__)]
+        return text, [*notices, *unawaited_notices(self._main.__dict__)]
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         try:
             return self._explained(error)
-        except BaseException:  # noqa: BLE001  # its own text fails, or there is no stack or memory left to tell it
+        except BaseException:  # noqa: BLE001  # its `str` fails, or there is no stack or memory left
             error.__traceback__ = None
             code = "memory_limit" if isinstance(error, MemoryError) else "script_error"
             return {"code": code, "message": type(error).__name__}
@@ -142,36 +139,20 @@ class Interpreter:
     def _explained(self, error: BaseException) -> dict[str, Any]:
         if isinstance(error, MemoryError) and not str(error).startswith(_PARSER_STACK):
             line = innermost_line(error)
-            error.__traceback__ = None  # its frames hold what filled the memory
+            error.__traceback__ = None  # its frames keep the memory in use
             return {"code": "memory_limit", "line": line}
         if isinstance(error, ResultLimitError):
             return {"code": "result_limit", "bytes": error.args[1]}
-        told = describe(error, self._library.namespaces)
+        report = describe(error, self._library.namespaces)
         if isinstance(error, SystemExit):
             code = error.code
-            told["code"] = "script_exit"
-            told["message"] = (
+            report["code"] = "script_exit"
+            report["message"] = (
                 f"the script exited with status {code}" if isinstance(code, int) else str(code)[:2000]
             )
-        elif isinstance(error, NotJsonError) and told["line"] is None:
-            told.update(code="result_not_json", message=str(error), traceback="")
-        return told
-
-
-def _never_begun(variables: dict[str, Any]) -> list[str]:
-    """Notices about coroutines of the script's own in its variables. Of one that is dropped Python itself warns."""
-    functions: dict[str, None] = {}
-    for value in variables.values():
-        held = value.values() if type(value) is dict else value
-        values = islice(held, _MAX_LOOKED_AT) if type(value) in (list, tuple, set, dict) else (value,)
-        for one in values:
-            is_own = type(one) is types.CoroutineType and one.cr_code.co_filename == FILENAME
-            if is_own and inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
-                functions[one.__qualname__] = None
-    return [
-        f"`{function}(...)` has not been awaited, so it has not run: it needs `await {function}(...)`"
-        for function in islice(functions, 10)
-    ]
+        elif isinstance(error, NotJsonError) and report["line"] is None:
+            report.update(code="result_not_json", message=str(error), traceback="")
+        return report
 
 
 def _refuse_input(prompt: object = "") -> str:
@@ -181,6 +162,6 @@ def _refuse_input(prompt: object = "") -> str:
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object
 ) -> None:
-    """Print a warning without files of ours, and without advice that nobody can follow here."""
+    """Print a warning, without names of internal files and without advice that does not apply here."""
     place = f"{FILENAME}:{lineno}: " if filename == FILENAME else ""
     sys.stderr.write(f"{place}{category.__name__}: {message}\n")

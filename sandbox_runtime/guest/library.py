@@ -1,4 +1,4 @@
-"""The names through which a script reaches upstream functions: `git`, `tools.git`, and their imports."""
+"""The namespaces of a script: `git`, `tools.git`, and their imports."""
 
 import builtins
 import difflib
@@ -12,19 +12,18 @@ from typing import Any
 
 from sandbox_runtime.guest.calls import Call, Calls
 from sandbox_runtime.guest.tracebacks import look_up
-from sandbox_runtime.guest.values import Uncrossable
+from sandbox_runtime.guest.values import NotSerializable
 
 _DUNDER = "__"
 _HEAD = re.compile(r"async def [\w.]+(?=\()")
 
 
 class Library:
-    """All namespaces of a run.
+    """All namespaces of a run, which are builtins and importable. A script's own variables can shadow them.
 
-    They are found like builtins, so that a script's own variable of that name hides one, and are importable.
-    A table, where the host sent one, is text: a line break, then for each function "name signature" and a
-    line break; a function that is not to be shown has no signature. It is searched as text, because most runs
-    ask for one function of hundreds.
+    The host may send a table for a namespace, as text: a line break, then "name signature" and a line break for each
+    function. Hidden functions have no signature. It is searched as text, because most runs need one function of
+    hundreds.
     """
 
     def __init__(self, calls: Calls) -> None:
@@ -37,8 +36,8 @@ class Library:
         sys.modules["tools"] = self._tools
         builtins.tools = self._tools  # type: ignore[attr-defined]
 
-    def offer(self, namespaces: frozenset[str]) -> None:
-        """Set which namespaces there are."""
+    def set_namespaces(self, namespaces: frozenset[str]) -> None:
+        """Set the available namespaces."""
         if namespaces == self.namespaces:
             return
         for name in self.namespaces - namespaces:
@@ -52,9 +51,9 @@ class Library:
         self.namespaces = namespaces
 
     def show(self, names: Iterable[str], tables: Mapping[str, str]) -> None:
-        """Make the namespaces a script mentions visible to it, with what is known of their functions.
+        """Make the namespaces that a script mentions visible, with their tables.
 
-        Those that scripts before it in its session mentioned stay: it may call functions that were defined there.
+        Namespaces of earlier scripts of the session stay visible: the script may call functions defined there.
         """
         for name in {*names, *tables} & self.namespaces:
             namespace = self.namespace(name)
@@ -67,7 +66,7 @@ class Library:
             self._shown.add(name)
 
     def is_itself(self, name: str, own: Mapping[str, object]) -> bool:
-        """Whether the name means the namespace: scripts before may have bound it among their `own`."""
+        """Whether the name still means the namespace: earlier scripts may have bound it among their `own`."""
         return name not in own or own[name] is self._open.get(name)
 
     def namespace(self, name: str) -> "Namespace":
@@ -88,16 +87,16 @@ class Library:
         return self.namespace(spec.name.removeprefix("tools."))
 
     def exec_module(self, module: types.ModuleType) -> None:
-        # `import tools.git` names the module so; its functions are called git.git_log in every message.
+        # `import tools.git` sets that name, but messages call its functions `git.git_log`.
         module.__name__ = module.__name__.removeprefix("tools.")
 
 
 _CALLS, _TABLE = " calls", " table"
-"""Where a namespace keeps its own: any identifier may be the name of a tool."""
+"""Keys of a namespace's own attributes. They are not identifiers, because any identifier may be a tool."""
 
 
 class Namespace(types.ModuleType):
-    """One upstream's functions, as a module. It has no attributes of its own that could hide a tool."""
+    """One upstream's functions, as a module without attributes that could hide a tool."""
 
     def __init__(self, name: str, calls: Calls) -> None:
         super().__init__(
@@ -114,14 +113,14 @@ class Namespace(types.ModuleType):
         if not is_shown:
             if name == "__all__" and table is not None:
                 return _names(table)
-            # Python itself asks for such names. No function has one: `__init__` became `__init___`.
+            # Python itself looks up such names. No function has one: `__init__` became `__init___`.
             if (name.startswith(_DUNDER) and name.endswith(_DUNDER)) or not name.isidentifier():
                 raise AttributeError(f"{self.__name__} has no attribute {name!r}")
             if table is not None:
                 own, names = self.__name__, _names(table)
                 near = _nearest(name, names, f"{own}.")
-                told = f"{own} has no function {name!r}{near} ({own} has {len(names)} functions)"
-                raise AttributeError(told)
+                message = f"{own} has no function {name!r}{near} ({own} has {len(names)} functions)"
+                raise AttributeError(message)
         signature = _signature(table, name)
         function = self.__dict__[name] = LibraryFunction(
             self.__dict__[_CALLS], self.__name__, name, signature
@@ -135,10 +134,10 @@ class Namespace(types.ModuleType):
         return f"<namespace {self.__name__}>"
 
 
-class LibraryFunction(Uncrossable):
-    """Makes calls that start when they are awaited.
+class LibraryFunction(NotSerializable):
+    """Creates calls, which start when they are awaited.
 
-    Its signature is the host's, in one line: `async def git.git_log(*, count: int = 10) -> list[dict]`, or nothing.
+    Its signature comes from the host, in one line: `async def git.git_log(*, count: int = 10) -> list[dict]`, or "".
     """
 
     def __init__(self, calls: Calls, namespace: str, name: str, signature: str) -> None:
@@ -156,7 +155,7 @@ class LibraryFunction(Uncrossable):
             inspect.markcoroutinefunction(self)
 
     def __call__(self, *positional: object, **arguments: object) -> Call:
-        """A call. Arguments by position go to the host as `*0`, `*1`: it knows their names."""
+        """Create a call. Positional arguments are sent as `*0`, `*1`, because only the host knows their names."""
         given = {f"*{index}": value for index, value in enumerate(positional)}
         return self._calls.create(self.__qualname__, given | arguments)
 
@@ -170,7 +169,7 @@ class LibraryFunction(Uncrossable):
 
 
 class _Tools(types.ModuleType):
-    """The package `tools`, which holds every namespace."""
+    """The package `tools`, which contains all namespaces."""
 
     def __init__(self, library: Library) -> None:
         super().__init__("tools", "All namespaces; `from tools import NAMESPACE`.")
@@ -192,7 +191,7 @@ class _Tools(types.ModuleType):
 
 
 def _names(table: str) -> list[str]:
-    """The functions that the host shows. One without a signature may be called, and is refused by the host."""
+    """The visible functions. A function without a signature can be called, but the host refuses it."""
     rows = (line.partition(" ") for line in table.split("\n"))
     return [name for name, _, signature in rows if signature]
 
@@ -205,7 +204,7 @@ def _signature(table: str | None, name: str) -> str:
 
 
 def _nearest(name: str, names: Collection[str], prefix: str = "") -> str:
-    """The names like one that is not there, or, if none is, how to look for it."""
+    """The names similar to a missing one, or how to search for it."""
     near = difflib.get_close_matches(name, names, 3)
     return (
         f"; nearest: {', '.join(prefix + each for each in near)}"

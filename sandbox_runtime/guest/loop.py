@@ -1,4 +1,4 @@
-"""An event loop that waits in the host: timers, calls, and nothing else can wake a script."""
+"""An event loop that waits in the host: only timers and calls can wake a script."""
 
 import _thread
 import asyncio
@@ -20,14 +20,12 @@ from typing import Any, NoReturn
 from sandbox_runtime.guest.calls import Calls, DeadlockError
 from sandbox_runtime.guest.tracebacks import describe
 
-_POLLS_PER_CROSSING = 16
-_DEADLOCK = (
-    "the script waits for something that can never happen: no call, timer or other task is left to wake it"
-)
+_POLLS_PER_EXCHANGE = 16
+_DEADLOCK = "the script is deadlocked: no call, timer or other task is left to wake it"
 
 
 class HostLoop(asyncio.base_events.BaseEventLoop):
-    """The standard loop over one blocking host function instead of a selector."""
+    """The standard event loop on one blocking host function instead of a selector."""
 
     def __init__(self, calls: Calls) -> None:
         super().__init__()
@@ -36,13 +34,13 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         self._polls = 0
         self._main: asyncio.Future[Any] | None = None
         self._is_deadlocked = False
-        # A timer is due when its time has come, and no whole step of the clock before.
+        # A timer must not fire a clock step early.
         self._clock_resolution = 1e-9
         self._is_time_idle = False
 
     def drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine to its end, then end what it left behind, as `asyncio.run` does."""
-        self._polls = 0  # so that a run crosses at the same steps whatever ran before it
+        """Run a coroutine to its end, then cancel its remaining tasks, as `asyncio.run` does."""
+        self._polls = 0  # so that a run exchanges at the same steps, whatever ran before it
         try:
             return self.run_until_complete(self.create_task(coroutine))
         finally:
@@ -61,43 +59,43 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
             self._main = outer
 
     def time(self) -> float:
-        """The monotonic clock; not looked at when the loop asks by habit, right after it polled, without a timer."""
+        """The monotonic clock. Right after a poll without timers it returns 0, because the loop does not use it."""
         if self._is_time_idle:
             self._is_time_idle = False
             return 0.0
         return super().time()
 
     def select(self, timeout: float | None) -> tuple[()]:
-        """What the loop asks for events; answers are delivered meanwhile."""
+        """Wait for events and deliver answers."""
         if timeout is None:
             if self._calls.is_waiting:
-                self._calls.cross(-1)
+                self._calls.exchange(-1)
             else:
                 self._end_deadlock()
         elif timeout > 0:
-            self._calls.cross(_milliseconds(timeout))
+            self._calls.exchange(_milliseconds(timeout))
         else:
-            # A busy script must not starve answers, nor pay for a crossing at every step.
+            # A busy script must neither starve answers nor pay for an exchange at every step.
             self._polls += 1
-            if self._polls % _POLLS_PER_CROSSING == 0 and self._calls.is_waiting:
-                self._calls.cross(0)
-        # The next that asks for the time is the loop itself: it wants to know which timers are due.
+            if self._polls % _POLLS_PER_EXCHANGE == 0 and self._calls.is_waiting:
+                self._calls.exchange(0)
+        # The next caller of `time` is the loop itself, to find due timers.
         self._is_time_idle = not self._scheduled  # type: ignore[attr-defined]
         return ()
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
-        """There are no threads in here: it runs at once."""
+        """Run it at once: there are no threads."""
         return asyncio.wrap_future(InlineExecutor().submit(func, *args), loop=self)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tell in one line what a task failed with that nobody awaits; one that ends with the script did not fail."""
+        """Print the failure of an unawaited task in one line. Cancellation at the script's end is no failure."""
         error = context.get("exception")
         if error is None:
             super().default_exception_handler(context)
         elif not isinstance(error, asyncio.CancelledError):
-            told = describe(error, ())
-            place = f"script.py:{told['line']}: " if told["line"] else ""
-            sys.stderr.write(f"{place}{context['message']}: {told['message']}\n")
+            report = describe(error, ())
+            place = f"script.py:{report['line']}: " if report["line"] else ""
+            sys.stderr.write(f"{place}{context['message']}: {report['message']}\n")
 
     def _end_leftovers(self) -> None:
         self._calls.end()
@@ -108,20 +106,20 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
                 self.run_until_complete(asyncio.gather(*leftovers, return_exceptions=True))
 
     def _end_deadlock(self) -> None:
-        """Wake the main task with a cancellation, so that the error shows the line where it waits."""
+        """Cancel the main task, so that the error shows the line where it waits."""
         self._is_deadlocked = True
         if self._main is None or not self._main.cancel():
             self.stop()
 
     def _process_events(self, event_list: object) -> None:
-        """Answers were delivered by `select`."""
+        """Do nothing: `select` delivers the answers."""
 
     def _write_to_self(self) -> None:
-        """No other thread could have to wake this loop."""
+        """Do nothing: no other thread can wake this loop."""
 
 
 class HostLoopPolicy:
-    """Gives `asyncio.run` and friends a loop of ours."""
+    """Makes `asyncio.run` and others use a HostLoop."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -140,11 +138,11 @@ class HostLoopPolicy:
 
 
 def install(calls: Calls) -> HostLoop:
-    """Make all that waits do it in the host. Returns the loop that scripts with top-level await use."""
+    """Make every wait happen in the host. Returns the loop for scripts with top-level await."""
     policy = HostLoopPolicy(calls)
     asyncio.events._event_loop_policy = policy  # type: ignore[attr-defined]
     asyncio.run = _nesting(asyncio.run)
-    # A script may name the class; the usual one needs sockets.
+    # A script may use the class by name; the original needs sockets.
     initial = {"__init__": lambda loop, selector=None: HostLoop.__init__(loop, calls)}
     vars(asyncio).update(
         dict.fromkeys(("EventLoop", "SelectorEventLoop"), type("EventLoop", (HostLoop,), initial))
@@ -152,7 +150,7 @@ def install(calls: Calls) -> HostLoop:
     time.sleep = _sleep_of(calls)  # type: ignore[assignment]  # whole numbers are floats enough
     _install_futures()
     _install_locks()
-    # WASI's own wait ends the run.
+    # WASI's own wait would end the run.
     select.select = _select_of(select.select)
     del select.poll
     selectors.DefaultSelector = selectors.SelectSelector  # type: ignore[misc,assignment]
@@ -163,7 +161,7 @@ def install(calls: Calls) -> HostLoop:
 
 
 def _nesting(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `asyncio.run(main())` work in a script that also has a top-level await; the outer loop pauses."""
+    """Let `asyncio.run(main())` work within a top-level await; the outer loop pauses."""
 
     def nested_run(main: Any, *, debug: bool | None = None, loop_factory: Any = None) -> Any:
         outer = asyncio._get_running_loop()
@@ -185,7 +183,7 @@ def _nesting(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def _sleep_of(calls: Calls) -> Callable[[float], None]:
     def sleep(seconds: float, /) -> None:
-        """Wait in the host, where a limit can end it; WASI's own sleep cannot be interrupted."""
+        """Wait in the host, where limits apply. WASI's own sleep cannot be interrupted."""
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
         end = time.monotonic() + seconds
@@ -193,23 +191,23 @@ def _sleep_of(calls: Calls) -> Callable[[float], None]:
             left = end - time.monotonic()
             if left <= 0:
                 return
-            calls.cross(_milliseconds(min(left, 86400)))
+            calls.exchange(_milliseconds(min(left, 86400)))
 
     return sleep
 
 
 def _milliseconds(seconds: float) -> int:
-    """Rounded up, but for what is only the inaccuracy of a difference of two times."""
+    """Round up, except for the rounding error of a difference of two times."""
     return math.ceil(seconds * 1000 - 1e-6)
 
 
 _ONE_THREAD = (
-    "the script waits for a lock, an event or a queue that only another thread could free, and there is none"
+    "the script is deadlocked: only another thread could free this lock, event or queue, and there is none"
 )
 
 
 class InlineExecutor(concurrent.futures.Executor):
-    """Stands in for `ThreadPoolExecutor`: the work is done at once, where it is handed in."""
+    """Replaces `ThreadPoolExecutor`: runs the work at once, in `submit`."""
 
     def __init__(self, max_workers: int | None = None, *_: object, **__: object) -> None:
         self._max_workers = max_workers
@@ -220,7 +218,7 @@ class InlineExecutor(concurrent.futures.Executor):
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001  # the script's own error, handed back through its future
+        except Exception as error:  # noqa: BLE001  # the script's own error, returned through its future
             future.set_exception(error)
         return future
 
@@ -233,9 +231,9 @@ _Task.__module__, _Task.__name__, _Task.__qualname__ = asyncio.Task.__module__, 
 
 
 def _install_futures() -> None:
-    """Let tasks, and what `asyncio.gather` gives, say that they were not awaited.
+    """Make iterating a task or an `asyncio.gather(...)` an error that says to await it.
 
-    Python's give nothing when they are done and iterated: a script that forgot an `await` would go on with no rows.
+    In Python iterating a finished one yields nothing, so a script with a missing `await` would continue without rows.
     """
     names: dict[str, Any] = vars(asyncio.tasks)
     names["Task"] = asyncio.Task = _Task  # type: ignore[misc]
@@ -251,7 +249,7 @@ def _refuse_uses(future: Any, message: str) -> None:
 
     for name in ("__iter__", "__getitem__", "__len__", "__contains__"):
         setattr(future, name, refuse)
-    future.__bool__ = lambda _: True  # or its length would be asked for
+    future.__bool__ = lambda _: True  # otherwise Python uses its length
 
 
 class _Lock:
@@ -291,13 +289,13 @@ _Lock.__module__, _Lock.__name__, _Lock.__qualname__ = "_thread", "lock", "lock"
 
 
 def _install_locks() -> None:
-    """Let events, conditions, semaphores and queues wait with `time.sleep`: all stand on this lock.
+    """Make events, conditions, semaphores and queues, which all use this lock, wait with `time.sleep`.
 
-    Whoever waits is the only thread there is, so nobody lets go of a lock meanwhile: a wait has its full time.
+    There is only one thread, so nothing releases a lock meanwhile, and a timed wait always takes its full time.
     """
     names: dict[str, Any] = vars(threading)
     names["Lock"] = names["_allocate_lock"] = _Lock
-    # The native one has a lock of its own inside.
+    # The native one has its own internal lock.
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined,misc]
 
 
@@ -305,7 +303,7 @@ def _select_of(original: Callable[..., Any]) -> Callable[..., Any]:
     def select_in_host(
         rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait, as scripts do that call `select` without files. What files there are, are always ready."""
+        """Wait in the host if there are no files. Files are always ready."""
         if rlist or wlist:
             return original(rlist, wlist, ())  # type: ignore[no-any-return]
         time.sleep(math.inf if timeout is None else timeout)

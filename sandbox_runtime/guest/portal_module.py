@@ -1,4 +1,4 @@
-"""The module `portal` that scripts import, and what its `fetch` answers."""
+"""The module `portal` for scripts, and the responses of its `fetch`."""
 
 import base64
 import json as json_codec
@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from sandbox_runtime.guest.calls import Call, Calls, Host, ToolError
 from sandbox_runtime.guest.library import LibraryFunction
-from sandbox_runtime.guest.values import Uncrossable, encode_value
+from sandbox_runtime.guest.values import NotSerializable, encode_value
 
 _MAX_NOTICES = 10
 _NAMES = "Response ToolError describe emit fetch get_prompt prompts read_resource resources search"
@@ -23,10 +23,10 @@ class ResultLimitError(Exception):
 
 
 class PortalModule(types.ModuleType):
-    """`emit`, `fetch`, `search`, `describe`, what upstreams offer besides functions, and the exception calls raise."""
+    """`emit`, `fetch`, `search`, `describe`, resources and prompts of upstreams, and the exception of calls."""
 
     def __init__(self, host: Host, calls: Calls) -> None:
-        super().__init__("portal", "What a script can do besides calling upstream functions.")
+        super().__init__("portal", "Functions of the portal itself.")
         self.ToolError = ToolError
         self.Response = Response
         self.__all__ = _NAMES.split()
@@ -43,22 +43,18 @@ class PortalModule(types.ModuleType):
         self.__dict__["__notices"] = []
 
     def charge(self, size: int) -> None:
-        """Count bytes of the answer.
-
-        Raises:
-            ResultLimitError: There are too many; the host would refuse them.
-        """
+        """Count bytes of the result. Raises ResultLimitError: the host would refuse them."""
         hidden = self.__dict__
         if hidden["__used"] + size > hidden["__left"]:
-            raise ResultLimitError("more bytes than this run may return", hidden["__used"] + size)
+            raise ResultLimitError("the result is too large", hidden["__used"] + size)
         hidden["__used"] += size
 
     def notices(self) -> list[str]:
-        """What a reader of the emitted blocks should know."""
+        """Notices about the emitted blocks."""
         return list(dict.fromkeys(self.__dict__["__notices"]))[:_MAX_NOTICES]
 
     def emit(self, blocks: Mapping[str, object] | Sequence[Mapping[str, object]]) -> None:
-        """Put MCP content blocks, dicts with a "type", into the answer beside the script's value."""
+        """Add MCP content blocks, dicts with a "type", to the answer."""
         for block in blocks if isinstance(blocks, (list, tuple)) else [blocks]:
             if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
                 raise TypeError(_no_block(block))
@@ -79,14 +75,14 @@ class PortalModule(types.ModuleType):
         timeout: float | None = None,
         follow_redirects: bool = True,
     ) -> Call:
-        """Fetch a URL through the portal, from a host that the manifest allows; answers a Response.
+        """Fetch a URL from a host that the manifest allows. Returns a Response.
 
-        `params` are added to the URL's query; `json` is sent as JSON, `body` as it is.
+        `params` are added to the URL's query. `json` is sent as JSON, `body` unchanged.
         """
         sent = [[name, value] for name, value in (headers or {}).items()]
         if json is not None:
             if body is not None:
-                raise TypeError("portal.fetch takes json or body, not both")
+                raise TypeError("portal.fetch accepts json or body, not both")
             body = json_codec.dumps(json)
             if not any(name.lower() == "content-type" for name, _ in sent):
                 sent.append(["Content-Type", "application/json"])
@@ -112,36 +108,36 @@ class PortalModule(types.ModuleType):
         return self._call("search", {"query": query, "detail": detail, "limit": limit}, upstream)
 
     def describe(self, function: object) -> Call:
-        """All that is known of one function, given itself or its name: as a row of `search`, with its `stub`."""
+        """Describe one function, given itself or its name: a row of `search` with its `stub`."""
         name = function.__qualname__ if isinstance(function, LibraryFunction) else function
         if not isinstance(name, str):
             raise TypeError(
-                f'portal.describe takes a function or its name, "tickets.get", not {type(function).__name__}'
+                f'portal.describe expects a function or its name, "tickets.get", not {type(function).__name__}'
             )
         return self._call("describe", {"function": name})
 
     def resources(self, upstream: Any = None) -> Call:
-        """What can be read: {"resources": [{"uri", "name", "upstream", ...}], "templates", "notices"}."""
+        """List resources: {"resources": [{"uri", "name", "upstream", ...}], "templates", "notices"}."""
         return self._call("resources", {}, upstream)
 
     def read_resource(self, resource: Any, upstream: Any = None) -> Call:
-        """The contents of a resource, given its URI or a row of `resources`: [{"uri", "text" or "blob", ...}]."""
+        """Read a resource, given its URI or a row of `resources`: [{"uri", "text" or "blob", ...}]."""
         uri, upstream = _named(resource, "uri", upstream)
         return self._call("read_resource", {"uri": uri}, upstream)
 
     def prompts(self, upstream: Any = None) -> Call:
-        """The prompts of upstreams: {"prompts": [{"name", "arguments", "upstream", ...}], "notices"}."""
+        """List prompts: {"prompts": [{"name", "arguments", "upstream", ...}], "notices"}."""
         return self._call("prompts", {}, upstream)
 
     def get_prompt(
         self, prompt: Any, arguments: Mapping[str, str] | None = None, upstream: Any = None
     ) -> Call:
-        """A prompt, given its name or a row of `prompts`, filled in: {"description", "messages"}."""
+        """Get a filled-in prompt, given its name or a row of `prompts`: {"description", "messages"}."""
         name, upstream = _named(prompt, "name", upstream)
         return self._call("get_prompt", {"name": name, "arguments": dict(arguments or {})}, upstream)
 
     def _call(self, function: str, arguments: dict[str, object], upstream: Any = None) -> Call:
-        """An upstream is meant by its name, or by the namespace itself."""
+        """Create a call; `upstream` is its name or the namespace itself."""
         if upstream is not None:
             arguments["upstream"] = getattr(upstream, "__name__", upstream)
         call: Call = self.__dict__["__calls"].create(f"portal.{function}", arguments)
@@ -149,7 +145,7 @@ class PortalModule(types.ModuleType):
 
 
 def _named(given: Any, key: str, upstream: Any) -> tuple[Any, Any]:
-    """What a row names, and the upstream that it is of unless another is given."""
+    """The identifier and the upstream of a row or of an identifier; an explicit upstream wins."""
     if isinstance(given, Mapping):
         return given.get(key), given.get("upstream") if upstream is None else upstream
     return given, upstream
@@ -157,10 +153,12 @@ def _named(given: Any, key: str, upstream: Any) -> tuple[Any, Any]:
 
 def _no_block(value: object) -> str:
     fault = (
-        'a dict without a text as "type"' if isinstance(value, Mapping) else f"of type {type(value).__name__}"
+        'a dict without a string as "type"'
+        if isinstance(value, Mapping)
+        else f"of type {type(value).__name__}"
     )
     return (
-        f'portal.emit takes content blocks such as {{"type": "text", "text": "..."}} or {{"type": "image", '
+        f'portal.emit expects content blocks such as {{"type": "text", "text": "..."}} or {{"type": "image", '
         f'"data": base64_text, "mimeType": "image/png"}}; this is {fault}'
     )
 
@@ -169,7 +167,7 @@ _CHARSET = re.compile(r';\s*charset="?([\w.:-]+)', re.IGNORECASE)
 
 
 class Headers(Mapping[str, str]):
-    """The headers of an answer, in any case; several of one name are joined by commas."""
+    """The headers of a response, case-insensitive. Repeated headers are joined by commas."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self.pairs = pairs
@@ -191,16 +189,16 @@ class Headers(Mapping[str, str]):
         return repr(self._values)
 
 
-class Response(Uncrossable):
-    """What a host answered, whatever its status."""
+class Response(NotSerializable):
+    """The response of a host, whatever its status."""
 
     __module__ = "portal"
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.status: int = told["status"]
-        self.url: str = told["url"]
-        self.headers = Headers([(name, value) for name, value in told["headers"]])
-        self.bytes: bytes = base64.b64decode(told["body"])
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.status: int = data["status"]
+        self.url: str = data["url"]
+        self.headers = Headers([(name, value) for name, value in data["headers"]])
+        self.bytes: bytes = base64.b64decode(data["body"])
 
     @property
     def ok(self) -> bool:
@@ -212,19 +210,19 @@ class Response(Uncrossable):
         found = _CHARSET.search(self.headers.get("content-type", ""))
         try:
             return self.bytes.decode(found[1] if found else "utf-8", "replace")
-        except (LookupError, UnicodeError):  # nobody knows it, or it is no way to write text
+        except (LookupError, UnicodeError):  # an unknown charset, or no text encoding
             return self.bytes.decode("utf-8", "replace")
 
     def json(self) -> Any:
         return json_codec.loads(self.bytes)
 
     def raise_for_status(self) -> Self:
-        """Itself, unless the status is 400 or above."""
+        """Return itself. Raises ToolError: the status is 400 or above."""
         if not self.ok:
             raise ToolError(f"HTTP {self.status} from {self.url}: {self.text[:200]}", "http_error")
         return self
 
-    # As other clients name the same.
+    # Aliases that other clients use.
     status_code = property(lambda self: self.status)
     content = property(lambda self: self.bytes)
 

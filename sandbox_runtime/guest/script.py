@@ -1,4 +1,4 @@
-"""One script: read as it was meant, mended where an `await` was forgotten, compiled, and run for its value."""
+"""One script: lenient parsing, insertion of missing awaits, compilation and execution."""
 
 import ast
 import inspect
@@ -8,7 +8,8 @@ import textwrap
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType
+from itertools import islice
+from types import CodeType, CoroutineType
 from typing import Any
 
 from sandbox_runtime.guest.analysis.awaits import await_notices, forgotten_calls, with_awaits
@@ -19,16 +20,17 @@ FILENAME = "script.py"
 _NEW_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _BLOCK_FIELDS = ("body", "orelse", "finalbody")
 _FENCE = re.compile(r"\s*(?:```|~~~)[\w ]*")
+_MAX_SEARCHED = 100  # values of each container in the script's variables
 _DYNAMIC = frozenset({LIBRARY, "importlib", "__import__", "eval", "exec", "globals", "locals", "vars"})
-"""Names with which a script may find a namespace that it spells in a string."""
+"""Names with which a script can access a namespace by a string."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """A script that can run.
+    """A compiled script.
 
-    `source` is its text after the insertion of awaits; lines are as they were given. `names` are the library's
-    namespaces it mentions. `usage` is what the check is told; None if the script calls nothing.
+    `source` is its text with inserted awaits and the original line numbers. `names` are the namespaces that it
+    mentions. `usage` has the facts for the check (shapes: `analysis.usage.Usage`); None if the script calls nothing.
     """
 
     source: str
@@ -39,39 +41,39 @@ class Script:
 
     @classmethod
     def parse(cls, text: str, namespaces: frozenset[str], known: Iterable[str] = ()) -> "Script":
-        """Read a script that may use the library's `namespaces`, and names `known` from runs before it.
+        """Parse a script with the library's `namespaces` and the names `known` from earlier runs.
 
         Raises:
-            SyntaxError: At the line and column of the text as it was given.
-            ValueError, RecursionError, MemoryError: The text is more than Python itself can take.
+            SyntaxError: With the line and column in the original text.
+            ValueError, RecursionError, MemoryError: Python itself cannot parse the text.
         """
         text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a "\d" in a script is the script's own affair
-            text, tree, notices = _read(text)
+            warnings.simplefilter("ignore")  # such as for a "\d" in the script
+            text, tree, notices = _parse_leniently(text)
             mentioned = namespaces.intersection(re.findall(r"\w+", text))
             if not mentioned and LIBRARY not in text and "(" not in text:
                 return cls(text, mentioned, notices, None, _compiled(tree))
             names = Names(tree, namespaces, known)
             forgotten = forgotten_calls(names)
             usage = Usage(names, forgotten)
-            inserted = [call for call in forgotten if not call.barrier]
+            inserted = [call for call in forgotten if not call.sync_scope]
             if inserted:
                 source = with_awaits(text, names, [call.node for call in inserted])
                 try:
                     pieces = _compiled(ast.parse(source, FILENAME))
                 except SyntaxError:
-                    pass  # either the script's own mistake, which is told at its own place, or ours, which nobody sees
+                    pass  # the script's own error is raised below, at its own place
                 else:
                     return cls(source, _named(names), [*notices, *await_notices(inserted)], usage, pieces)
             named = _named(names)
             return cls(text, named, notices, usage, _compiled(tree))
 
     def run(self, globals: dict[str, Any], drive: Callable[[Coroutine[Any, Any, Any]], Any]) -> Any:
-        """Run the script in `globals` and return its value: its last expression, or what it returns.
+        """Run the script in `globals`. Returns its value: its last expression, or its return value.
 
-        `drive` runs a coroutine to its end; a script that never awaits at its top level does without it, so
-        that its own `asyncio.run` works.
+        `drive` runs a coroutine to its end. A script without a top-level await does not use it, so that its own
+        `asyncio.run` works.
         """
         lines = [line + "\n" for line in self.source.split("\n")]
         linecache.cache[FILENAME] = (len(self.source), None, lines, FILENAME)
@@ -91,12 +93,28 @@ class Script:
         return value
 
 
-def _read(text: str) -> tuple[str, ast.Module, list[str]]:
-    """The text as it was meant, its syntax tree, and what to tell about it."""
+def unawaited_notices(variables: dict[str, Any]) -> list[str]:
+    """Notices about the script's own unawaited coroutines in its variables. Python itself warns about dropped ones."""
+    functions: dict[str, None] = {}
+    for value in variables.values():
+        held = value.values() if type(value) is dict else value
+        values = islice(held, _MAX_SEARCHED) if type(value) in (list, tuple, set, dict) else (value,)
+        for one in values:
+            is_own = type(one) is CoroutineType and one.cr_code.co_filename == FILENAME
+            if is_own and inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
+                functions[one.__qualname__] = None
+    return [
+        f"`{function}(...)` has not been awaited, so it has not run: it needs `await {function}(...)`"
+        for function in islice(functions, 10)
+    ]
+
+
+def _parse_leniently(text: str) -> tuple[str, ast.Module, list[str]]:
+    """The repaired text, its syntax tree, and notices about the repair."""
     try:
         return text, ast.parse(text, FILENAME), []
     except SyntaxError:
-        for meant, notice in _readings(text):
+        for meant, notice in _candidate_sources(text):
             try:
                 return meant, ast.parse(meant, FILENAME), [notice]
             except SyntaxError:
@@ -104,20 +122,20 @@ def _read(text: str) -> tuple[str, ast.Module, list[str]]:
         raise
 
 
-def _readings(text: str) -> Iterator[tuple[str, str]]:
-    """What a text that is no Python may mean, line for line."""
+def _candidate_sources(text: str) -> Iterator[tuple[str, str]]:
+    """Repaired texts with the same line numbers, each with a notice."""
     if text[:1].isspace():
-        yield textwrap.dedent(text), "the script was indented as a whole: the indentation was removed"
+        yield textwrap.dedent(text), "the whole script was indented; the indentation was removed"
     lines = text.split("\n")
     fences = [index for index, line in enumerate(lines) if _FENCE.fullmatch(line)]
     if len(fences) == 2:
         first, last = fences
         inside = [line if first < index < last else "" for index, line in enumerate(lines)]
-        yield textwrap.dedent("\n".join(inside)), "only what stands in the Markdown fence was run"
+        yield textwrap.dedent("\n".join(inside)), "only the code in the Markdown fence was run"
 
 
 def _named(names: Names) -> frozenset[str]:
-    """The namespaces that the code names, also in strings if it may find them so; rather one too many."""
+    """The namespaces that the code may use, including in strings if it can access them so."""
     found = {node.id for node in names.all_of(ast.Name)} | {node.attr for node in names.all_of(ast.Attribute)}
     found.update(part for node in names.all_of(ast.alias) for part in node.name.split("."))
     found.update(part for node in names.all_of(ast.ImportFrom) for part in (node.module or "").split("."))
@@ -129,10 +147,10 @@ def _named(names: Names) -> frozenset[str]:
 
 
 def _compiled(tree: ast.Module) -> tuple[CodeType, ...]:
-    """Code that runs piece by piece in the same globals; the last one's result is the value. Changes `tree`.
+    """Code objects to run in order in the same globals; the last one's result is the value. Modifies `tree`.
 
     Raises:
-        SyntaxError: What Python itself says, at the place it says.
+        SyntaxError: As Python raises it.
     """
     if any(isinstance(statement, ast.Return) for block in _blocks(tree) for statement in block):
         return (_function_code(tree),)
@@ -154,7 +172,7 @@ def _code(tree: ast.Module | ast.Expression, mode: str) -> CodeType:
 
 
 def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
-    """Every list of statements that runs in the script's own scope."""
+    """Every list of statements in the script's own scope."""
     blocks = [tree.body]
     while blocks:
         block = blocks.pop()
@@ -167,10 +185,10 @@ def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
 
 
 def _function_code(tree: ast.Module) -> CodeType:
-    """The script as the body of a function, the one place where Python lets a `return` stand.
+    """The script as the body of a function, where Python allows a `return`.
 
-    Every name the script binds is declared global there, and the function is then told to keep no locals of
-    its own: `globals()`, `locals()`, `exec` and later runs of a session see what a module's would.
+    Every name that the script binds is declared global, and the function keeps no locals. So `globals()`, `locals()`,
+    `exec` and later runs of a session behave as in a module.
     """
     futures = [statement for statement in tree.body if _is_future(statement)]
     for block in list(_blocks(tree)):
@@ -190,14 +208,14 @@ def _function(futures: list[ast.stmt], body: list[ast.stmt]) -> CodeType:
     nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
 
     def compiled(kind: Any) -> CodeType:
-        # Tracebacks print this name: the frame is to look like the module it stands for.
+        # The name in tracebacks: the frame should look like a module.
         function = kind(name="<module>", args=nothing, body=body, decorator_list=[], lineno=1, col_offset=0)
         function.type_params = []
         return _code(ast.fix_missing_locations(ast.Module([*futures, function], [])), "exec")
 
     try:
         module = compiled(ast.FunctionDef)
-    except SyntaxError:  # it awaits, or no Python is like this
+    except SyntaxError:  # it awaits, or is invalid
         module = compiled(ast.AsyncFunctionDef)
     return next(constant for constant in module.co_consts if isinstance(constant, CodeType))
 
@@ -207,7 +225,7 @@ def _is_future(statement: ast.stmt) -> bool:
 
 
 def _inside_function(statement: ast.stmt) -> ast.stmt:
-    """What stands for a module's statement in a function that declares all of its names global."""
+    """A module's statement adapted to a function that declares all names global."""
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
         if statement.value is None:
             return ast.copy_location(ast.Pass(), statement)

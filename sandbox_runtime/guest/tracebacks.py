@@ -1,4 +1,4 @@
-"""An uncaught exception, told with the script's own lines and nothing of ours, and what to do next about it."""
+"""Describes an uncaught exception with the script's own frames only, and a hint what to do."""
 
 import asyncio
 import difflib
@@ -25,30 +25,28 @@ _JAVASCRIPT = re.compile(
 )
 _PYTHON = "This is JavaScript. Scripts are Python: `issue = await tickets.get_issue(id=3)`, `print(issue)`."
 _NO_FILES = (
-    "Scripts have no files, processes or network of their own: call upstream functions instead. "
+    "Scripts have no files, processes or network. Call upstream functions instead. "
     "An operator can grant a folder with capabilities.files."
 )
-_FILES = (
-    "Scripts have the files in /workspace, their working directory, and no others; no processes, no sockets."
-)
+_FILES = "Scripts can only access files in /workspace, their working directory. They have no processes and no sockets."
 _NO_SOCKETS = (
-    "Scripts have no sockets: call upstream functions, or portal.fetch where an operator grants network."
+    "Scripts have no sockets. Call upstream functions, or portal.fetch if the operator grants network access."
 )
 _FILE_NUMBERS = {errno.ENOENT, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP}
 _RUNTIME = {
-    "can't start new thread": "There are no threads here: use asyncio.gather for calls in parallel.",
-    "no running event loop": "A task runs only while the script awaits: write `await` before the call, or `await` the "
+    "can't start new thread": "There are no threads here. Use asyncio.gather for parallel calls.",
+    "no running event loop": "A task runs only while the script awaits. Write `await` before the call, or `await` the "
     "task later in the script.",
 }
-_NOT_HERE = "This module of the standard library needs what the sandbox does not have."
+_NOT_HERE = "The sandbox does not support this module of the standard library."
 _HTTP_CLIENTS = {"aiohttp", "httpx", "requests", "urllib3"}
 _GATHER = asyncio.gather.__code__
 _GATHERED = (
-    "asyncio.gather takes calls that are not awaited: `await asyncio.gather(a(), b())`, of a list "
+    "asyncio.gather expects calls that are not awaited: `await asyncio.gather(a(), b())`, or for a list "
     "`await asyncio.gather(*calls)`."
 )
 _MAX_QUERY_CHARS = 60
-_VERY_NEAR = 0.75  # a package that is not there is more often meant than a namespace
+_VERY_NEAR = 0.75  # strict, because a missing module is more often a package than a namespace
 
 
 def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any]:
@@ -69,7 +67,7 @@ def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any
 
 
 def describe_syntax(error: Exception, script: str) -> dict[str, Any]:
-    """The same for a script that does not parse."""
+    """Message, line, hint and traceback of a script that does not parse."""
     report = traceback.TracebackException(type(error), error, None)
     line = error.lineno if isinstance(error, SyntaxError) else None
     text = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -126,7 +124,7 @@ def _shorten(text: str, most: int) -> str:
 
 
 def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
-    """One for a model to read, or nothing. `line` is the script's own, on which the error came up."""
+    """A hint for the model, or "". `line` is the script's line that raised the error."""
     match error:
         case ToolError():
             return str(error.hint)
@@ -137,7 +135,7 @@ def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
         case ModuleNotFoundError():
             return _missing_module(error.name or "", namespaces)
         case ImportError() if error.name == "tools":
-            return f"There are these namespaces: {', '.join(sorted(namespaces)) or 'none'}"
+            return f"Namespaces: {', '.join(sorted(namespaces)) or 'none'}"
         case TypeError() if any(
             frame.f_code is _GATHER for frame, _ in traceback.walk_tb(error.__traceback__)
         ):
@@ -145,33 +143,33 @@ def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
         case RuntimeError():
             return _RUNTIME.get(str(error), "")
         case OSError() if isinstance(error, socket.gaierror) or hasattr(error, "reason"):
-            return _NO_SOCKETS  # what has a reason is urllib's
+            return _NO_SOCKETS  # errors of urllib have a `reason`
         case OSError() if error.errno in _FILE_NUMBERS:
-            # A workspace that is mounted puts another function there.
+            # A mounted workspace replaces this function.
             return _NO_FILES if os.getcwd is posix.getcwd else _FILES
     return ""
 
 
 def look_up(*names: str) -> str:
-    """How to find what a script meant by these names."""
+    """The docs_search call that finds what a script meant by these names."""
     words = " ".join(" ".join(names).replace("_", " ").split())
     return f'docs_search(query="{words[:_MAX_QUERY_CHARS]}")'
 
 
 def _undefined_name(name: str, namespaces: Collection[str], line: str) -> str:
-    """A name that is like a namespace's, or is used like one: `name.something(...)`."""
+    """A hint for a name that is similar to a namespace, or is used like one: `name.something(...)`."""
     if name == "docs_search":
-        return 'In a script it is `await portal.search("create issue")`.'
+        return 'In a script, use `await portal.search("create issue")`.'
     near = difflib.get_close_matches(name, namespaces, 1)
     used = re.search(rf"(?<![\w.]){re.escape(name)}\.(\w+)\(", line) if name else None
     if near:
         rest = f" Look it up: {look_up(name, used[1])}" if used else ""
         return f"Did you mean the namespace {near[0]}?{rest}"
-    return f"If a namespace is meant by {name}, find its functions: {look_up(name, used[1])}" if used else ""
+    return f"If {name} should be a namespace, find its functions: {look_up(name, used[1])}" if used else ""
 
 
 def _hidden_namespace(error: AttributeError, namespaces: Collection[str]) -> str:
-    """The namespace that had to be renamed, because a module of Python is called like its upstream."""
+    """A hint for a namespace that was renamed, because a Python module has the upstream's name."""
     module = error.obj.__name__ if isinstance(error.obj, types.ModuleType) else ""
     namespace = f"{module}_"
     if not module or namespace not in namespaces:
@@ -187,6 +185,6 @@ def _missing_module(name: str, namespaces: Collection[str]) -> str:
         return _NOT_HERE
     near = difflib.get_close_matches(name, namespaces, 1, _VERY_NEAR)
     if near:
-        return f"Did you mean the namespace {near[0]}? It is there without import."
+        return f"Did you mean the namespace {near[0]}? It needs no import."
     packages = ", ".join(sorted(package.name for package in importlib.metadata.distributions()))
-    return f"There are Python's standard library, {packages}, and the namespaces that docs_search shows."
+    return f"Available are Python's standard library, {packages}, and the namespaces that docs_search shows."

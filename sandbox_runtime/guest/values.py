@@ -1,4 +1,4 @@
-"""Python values as JSON text. What has one certain form in JSON is converted, with a notice."""
+"""Converts Python values to JSON text. Values with an unambiguous JSON form are converted with a notice."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ from sys import get_int_max_str_digits, set_int_max_str_digits
 from typing import Any
 
 MAX_DIGITS = 4_300
-"""Of an integer in JSON: Python's own readers of JSON, those of MCP clients and servers among them, refuse more."""
+"""Limit of an integer in JSON: Python's JSON parsers, including those of MCP clients and servers, refuse more."""
 
 _TOO_LONG = 10**MAX_DIGITS
 _MAX_DEPTH = 200
@@ -35,13 +35,13 @@ _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 class NotJsonError(TypeError):
-    """A value cannot be written as JSON; the message says where it sits and what to do."""
+    """A value cannot be serialized as JSON; the message says where it is and what to do."""
 
     __module__ = "builtins"
 
 
-class Uncrossable:
-    """A mixin for our own objects that a script may hold and that are no values; `advice` ends the message."""
+class NotSerializable:
+    """A mixin for our objects that are not JSON; `advice` says what to do instead."""
 
     __slots__ = ()
 
@@ -49,17 +49,17 @@ class Uncrossable:
         raise NotImplementedError
 
 
-def mend_json() -> None:
-    """Let `json.dumps` in a script say what is missing, and `json.loads` take what a call has parsed already."""
+def patch_json() -> None:
+    """Patch `json`: `dumps` explains how to fix our objects, and `loads` accepts already parsed results of calls."""
     default, loads = json.JSONEncoder.default, json.loads
 
     def explaining(self: json.JSONEncoder, o: Any) -> Any:
-        if isinstance(o, Uncrossable):
+        if isinstance(o, NotSerializable):
             raise NotJsonError(o.advice())
         return default(self, o)
 
     def load(s: Any, **options: Any) -> Any:
-        if isinstance(s, Uncrossable):
+        if isinstance(s, NotSerializable):
             raise NotJsonError(s.advice())
         return s if isinstance(s, (dict, list, int, float)) else loads(s, **options)
 
@@ -68,7 +68,7 @@ def mend_json() -> None:
 
 
 def clean(text: str) -> str:
-    """Replace lone surrogates, which no encoding of text can carry, by U+FFFD."""
+    """Replace lone surrogates, which cannot be encoded, by U+FFFD."""
     if text.isascii():
         return text
     try:
@@ -79,18 +79,18 @@ def clean(text: str) -> str:
 
 
 def replacement(place: str) -> str:
-    """The notice that `clean` changed what stands in a place."""
+    """The notice that `clean` changed a text at `place`."""
     return f"{place}: {_REPLACED}"
 
 
 def encode_value(value: object, place: str = "result") -> tuple[str, list[str]]:
-    """JSON text of a script's value, and notices that say where in `place` something changed.
+    """The JSON text of a script's value, and notices about changes in it.
 
-    NaN and infinities become null, integers of more than 4,300 digits text. Keys follow `json.dumps`: numbers,
-    booleans and None become strings.
+    NaN and infinities become null; integers of more than 4,300 digits become strings. As in `json.dumps`, number,
+    boolean and None keys become strings.
 
     Raises:
-        NotJsonError: Something in it is not JSON.
+        NotJsonError: It contains a value that is not JSON.
     """
     notices: list[str] = []
     try:
@@ -106,7 +106,7 @@ def encode_value(value: object, place: str = "result") -> tuple[str, list[str]]:
 
 
 def encode_arguments(function: str, arguments: dict[str, object]) -> tuple[str, list[str]]:
-    """JSON text of a call's arguments, which may hold lone surrogates, and notices of what was converted.
+    """The JSON text of a call's arguments, which may contain lone surrogates, and notices about conversions.
 
     Raises:
         NotJsonError: An argument is not JSON, not a finite number, or an integer of more than 4,300 digits.
@@ -141,7 +141,7 @@ def _encode(value: object) -> str:
 
 @contextmanager
 def _digits_limited_to(digits: int) -> Iterator[None]:
-    """Let Python write integers of so many digits, whatever a script allowed itself; 0 is without end."""
+    """Set the limit of integer digits, whatever a script has set; 0 means no limit."""
     chosen = get_int_max_str_digits()
     set_int_max_str_digits(digits)
     try:
@@ -151,20 +151,20 @@ def _digits_limited_to(digits: int) -> Iterator[None]:
 
 
 def _digits(value: int) -> str:
-    """All digits, however many: the run's CPU limit bounds the work."""
+    """All digits of an integer. The run's CPU limit bounds the work."""
     with _digits_limited_to(0):
         return int.__repr__(value)
 
 
 class _Plain:
-    """Walks a value that the fast encoder refused, and converts it. If it `is_strict`, numbers have to be JSON."""
+    """Converts a value that the fast encoder refused. With `is_strict`, numbers have to be valid JSON."""
 
     def __init__(self, *, is_strict: bool = False) -> None:
         self._is_strict = is_strict
         self._changes: dict[str, list[str]] = {}
 
     def notices(self) -> list[str]:
-        """One for each kind of change, with the first places."""
+        """One notice per kind of change, with the first places."""
         return [
             f"{', '.join(places[:_MAX_PLACES])}{' and more' * (len(places) > _MAX_PLACES)} {change}"
             for change, places in list(self._changes.items())[:_MAX_NOTICES]
@@ -195,7 +195,7 @@ class _Plain:
 
     def _number(self, replaced: str | None, path: str, fault: str) -> str | None:
         if self._is_strict:
-            raise NotJsonError(f"{path} is {fault}: use text, if the function takes it")
+            raise NotJsonError(f"{path} is {fault}: pass a string, if the function accepts it")
         self._note(path, f"was {fault} and became {'null' if replaced is None else 'text'}")
         return replaced
 
@@ -206,7 +206,7 @@ class _Plain:
 
 
 def _form(value: Any) -> tuple[Any, str]:
-    """What a value that is not JSON is in JSON, and how to call that; "" if it is not certain."""
+    """The JSON form of a value and its name for notices; "" if there is no unambiguous form."""
     if isinstance(value, _NO_VALUES):
         return None, ""
     for kinds, convert in _FORMS:
@@ -258,7 +258,7 @@ def _article(name: str) -> str:
 
 def _advice(value: Any) -> str:
     match value:
-        case Uncrossable():
+        case NotSerializable():
             return value.advice()
         case types.CoroutineType():
             return f"write `await {value.__name__}(...)`"
@@ -269,7 +269,7 @@ def _advice(value: Any) -> str:
     return "return strings, numbers, booleans, None, lists and dicts"
 
 
-_NO_VALUES = (Uncrossable, type, asyncio.Future, types.CoroutineType, io.IOBase)
+_NO_VALUES = (NotSerializable, type, asyncio.Future, types.CoroutineType, io.IOBase)
 _FORMS: tuple[tuple[Any, Callable[[Any], tuple[Any, str]]], ...] = (
     (enum.Enum, lambda value: (value.value, "its value")),
     ((datetime.date, datetime.time), lambda value: (value.isoformat(), "ISO 8601 text")),

@@ -1,1 +1,1 @@
-"""What runs in a worker process: the wasm engine around one guest, and the lock-down."""
+"""The code of worker processes: the wasm engine with one guest, and the lock-down."""

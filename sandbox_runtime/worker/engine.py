@@ -1,8 +1,7 @@
-"""The wasm engine: its fixed configuration, what it links into the guest, one live instance, and its memory.
+"""The wasm engine: its fixed configuration, the host functions, the live instance, and its memory.
 
-Values and calls cross its border through wasmtime's C bindings. The Python wrapper looks up the types of every call
-anew (20 us each) and passes exceptions through a variable of the whole process; here a host function lets nothing out
-but an error pointer, and text stays bytes.
+Values and calls use wasmtime's C bindings. The Python wrapper looks up the types of every call again (20 us) and passes
+exceptions through a process-wide variable. Here a host function returns only an error pointer, and text stays bytes.
 """
 
 import ctypes
@@ -27,30 +26,30 @@ if TYPE_CHECKING:
     from sandbox_runtime.worker.run_host import RunHost
 
 HostFunction: TypeAlias = Callable[[Any, Any], None]
-"""Takes the array of argument values and the array of result values."""
+"""Called with the array of argument values and the array of result values."""
 
 _MAX_WASM_STACK = 1 << 20
-# What the component needs to exist at all: 366 pages, 30 core instances, 1 memory, 8 tables.
+# The component itself needs 366 pages, 30 core instances, 1 memory and 8 tables.
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
 _START_MEMORY_BYTES = 64 << 20
 _EXPORTS = ("wake", "prepare", "execute")
 
 NEEDED_FEATURES = ("wasm_bulk_memory", "wasm_component_model", "wasm_reference_types")
-"""What CPython needs of WebAssembly. All else that the engine could do is off: most advisories are about that."""
+"""The WebAssembly features that CPython needs. All others are off, because most advisories are about them."""
 
 CONFIGURATION = f"cranelift epoch stack={_MAX_WASM_STACK} {' '.join(NEEDED_FEATURES)}"
-"""Names the configuration: code compiled under another one is not loaded."""
+"""Identifies the configuration. Code that was compiled with another one is not loaded."""
 
 _MAX_RANDOM_BYTES = 1 << 16
 _NS_PER_MS = 1_000_000
 _NS_PER_SECOND = 1_000_000_000
 
 NOT_WRITTEN: Final = 74
-"""The status that says it compiled, but the disk did not take it; EX_IOERR of sysexits.h."""
+"""Exit status for a component that compiled but could not be written; EX_IOERR of sysexits.h."""
 
 
 def new_engine() -> Engine:
-    """An engine with the one configuration. Its values are fixed: some, like a larger stack, abort the process."""
+    """An engine with the fixed configuration. Other values, like a larger stack, may abort the process."""
     config = Config()
     config.strategy = "cranelift"
     config.epoch_interruption = True
@@ -63,13 +62,13 @@ def new_engine() -> Engine:
 
 
 def bound(store: Store, memory_bytes: int) -> None:
-    """Let what runs in a store have no more than this, and end with the next tick of the engine's epoch."""
+    """Limit a store's memory and other resources, and end its code at the next tick of the engine's epoch."""
     store.set_limits(memory_size=memory_bytes, **_BOUNDS)
     store.set_epoch_deadline(1)
 
 
 def compile_file(component: str, target: str, parent: str) -> None:
-    """Compile a component as a process of its own; `target` is complete on disk at the end. Takes 5 s and 350 MB."""
+    """Compile a component, as the main function of a process. Takes 5 s and 350 MB. `target` is flushed to disk."""
     end_with_parent(int(parent))
     with open(component, "rb") as source:
         compiled = bytes(Component(new_engine(), source.read()).serialize())
@@ -86,7 +85,7 @@ class GuestEngine:
     """The engine with the guest component loaded and linked."""
 
     def __init__(self, compiled: str, host: "RunHost") -> None:
-        """Load a file that `compile_file` made: native code, so it comes from a private place. Raises WasmtimeError."""
+        """Load a file from `compile_file`. It is native code, so its folder must be private. Raises WasmtimeError."""
         self.engine = new_engine()
         self.component = Component.deserialize_file(self.engine, compiled)
         self.linker = Linker(self.engine)
@@ -97,7 +96,7 @@ class GuestEngine:
         self.memory = GuestMemory(compiled)
 
     def instantiate(self) -> "GuestInstance":
-        """A new instance, ready for a script. The one before must be closed: there is one at a time."""
+        """Create an instance that is ready for a script. Close the previous one first."""
         instance = GuestInstance(self)
         self.memory.touch_hot_pages()
         instance.call("wake")
@@ -105,12 +104,12 @@ class GuestEngine:
 
 
 class GuestInstance:
-    """One live guest: some 0.8 ms to make, 4 MB of its own (benchmarks/sandbox), dead after any trap."""
+    """One live guest. It takes 0.8 ms to create and 4 MB of its own (benchmarks/sandbox), and is dead after a trap."""
 
     def __init__(self, engine: GuestEngine) -> None:
-        """One that has not woken yet."""
+        """Create an instance that has not run `wake` yet."""
         self._store = Store(engine.engine)
-        # No arguments, environment, directories or sockets: WasiConfig grants nothing that is not asked for.
+        # No arguments, environment, directories or sockets: WasiConfig grants nothing by default.
         self._store.set_wasi(WasiConfig())
         self.limit(_START_MEMORY_BYTES)
         instance = engine.linker.instantiate(self._store, engine.component)
@@ -124,11 +123,11 @@ class GuestInstance:
                 raise WasmtimeError(f"the component does not export {name}")
 
     def limit(self, memory_bytes: int) -> None:
-        """Bound the memory from here on, and let the next tick of the engine's epoch end what runs."""
+        """Limit the memory, and end running code at the next tick of the engine's epoch."""
         bound(self._store, memory_bytes)
 
     def call(self, name: str, *texts: bytes, most: int | None = None) -> bytes:
-        """Call an export of wit/sandbox.wit; of an answer longer than `most` bytes, one byte more comes back.
+        """Call an export of wit/sandbox.wit. An answer longer than `most` bytes is cut to one byte more.
 
         Raises WasmtimeError: the guest trapped, or was stopped.
         """
@@ -152,7 +151,7 @@ class GuestInstance:
 
 
 class Text:
-    """A string of the guest, not copied yet: its size is looked at first. It lives as long as the call."""
+    """A string of the guest, copied only by `read`, so that its size can be checked first. Valid during the call."""
 
     __slots__ = ("_vector", "size")
 
@@ -167,19 +166,19 @@ class Text:
 
 
 def _interfaces(host: "RunHost") -> dict[str, dict[str, HostFunction]]:
-    """What guests can call. The clocks and the randomness belong to a run, not to the machine (docs/decisions/0006).
+    """The host functions by interface. Clocks and randomness belong to the run (docs/decisions/0006).
 
-    Whole interfaces: what is linked under a name takes the place of all that the engine has under it.
+    Linking an interface replaces all functions that the engine has under its name.
     """
 
     def wait(_: Any, __: Any) -> None:
-        # The engine's own timers know another time, and nothing ends them. The guest's Python waits in `exchange`.
+        # The engine's own timers use the real time and cannot be interrupted. The guest's Python waits in `exchange`.
         host.refuse_to_wait()
 
     def random_bytes(given: Any, out: Any) -> None:
         size = given[0].of.u64
         if size > _MAX_RANDOM_BYTES:
-            raise WasmtimeError(f"{size} random bytes at once")
+            raise WasmtimeError(f"too many random bytes: {size}")
         _set_bytes(out[0], host.random_bytes(size))
 
     return {
@@ -206,7 +205,7 @@ def _interfaces(host: "RunHost") -> dict[str, dict[str, HostFunction]]:
 
 
 def _link(linker: Linker, instance: str, functions: dict[str, HostFunction]) -> list[Any]:
-    """Offer functions to guests as an instance. What is returned must live as long as the linker."""
+    """Link functions as an instance. The returned callbacks must live as long as the linker."""
     kept = []
     with linker.root() as root, root.add_instance(instance) as target:
         for name, function in functions.items():
@@ -254,7 +253,7 @@ def _set_u64(value: Any, number: int) -> None:
 
 
 def _set_bytes(value: Any, content: bytes) -> None:
-    """Set a `list<u8>`: each byte is a value of its own, 32 bytes wide, so keep it short."""
+    """Set a `list<u8>`. Each byte becomes a value of 32 bytes, so keep it short."""
     ffi.wasmtime_component_vallist_new_uninit(byref(value.of.list), len(content))
     layout = bytearray(len(content) * _VALUE_BYTES)
     layout[::_VALUE_BYTES] = bytes([ffi.WASMTIME_COMPONENT_U8.value]) * len(content)
@@ -283,11 +282,11 @@ _POPULATE_WRITE = 23  # since Linux 5.14; an older one refuses, and pages fault 
 
 
 class GuestMemory:
-    """The memory of the one live instance, looked for in what the kernel tells of this process (Linux).
+    """The memory of the live instance, found in /proc/self (Linux).
 
-    It is a private mapping of the compiled component. The first write to each page is a fault that copies it: some
-    600 of them in a script with a few calls, at 2.6 us each. Which pages these are hardly depends on the script. They
-    are learned once, and then asked for in one go: at half the price, and before a script waits
+    It is a private mapping of the compiled component. The first write to a page is a fault that copies it: about 600
+    in a script with a few calls, at 2.6 us each. These pages hardly depend on the script. So they are learned once and
+    then populated with one system call per range, at half the cost and before a script waits
     (`python -m benchmarks.sandbox`).
     """
 
@@ -295,20 +294,20 @@ class GuestMemory:
         self._inode = str(os.stat(compiled).st_ino).encode()
         self._maps: BinaryIO | None = None
         self._hot_ranges: Sequence[tuple[int, int]] = ()
-        """Offset and size of each, in bytes from the start of the memory."""
+        """Offset and size of each range, in bytes from the start of the memory."""
         self._start = 0
         self._madvise = ctypes.CDLL(None).madvise
         self._madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 
     def open(self) -> None:
-        """Open what tells where the memory lies. Comes after a fork, and before files are given up."""
-        with suppress(OSError):  # other systems have no such file
+        """Open /proc/self/maps: after the fork, and before the process gives up files."""
+        with suppress(OSError):  # only on Linux
             self._maps = open("/proc/self/maps", "rb", buffering=0)  # noqa: SIM115  # stays open
 
     def size_bytes(self) -> int:
-        """How much the instance has by now, from its image on; 0 where that cannot be seen.
+        """The current size of the instance's memory; 0 if unknown.
 
-        What it may still grow into lies behind that and is not writable, so nothing else lies side by side with it.
+        The reserved range behind it is not writable, so adjacent writable mappings all belong to it.
         """
         mappings = self._writable()
         first, last = self._image(mappings)
@@ -318,7 +317,7 @@ class GuestMemory:
         return last - first
 
     def learn_hot_pages(self) -> None:
-        """Take the pages that were written to in the one instance that is alive: those no longer the file's."""
+        """Learn the pages that the live instance has written: those that no longer belong to the file."""
         self.open()
         start, end = self._image(self._writable())
         with suppress(OSError), open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
@@ -333,19 +332,19 @@ class GuestMemory:
             self._hot_ranges = ranges
 
     def touch_hot_pages(self) -> None:
-        """Have them copied in the one instance that is alive, and new. Where they cannot be, only time is lost."""
+        """Copy the hot pages of a new instance in advance. If that fails, only time is lost."""
         if not self._touch():
-            # The memory of this instance lies elsewhere than that of the one before.
+            # The memory of this instance is at another address than that of the previous one.
             self._start, _ = self._image(self._writable())
             if not self._touch():
-                self._hot_ranges = ()  # a kernel that does not know how
+                self._hot_ranges = ()  # the kernel does not support it
 
     def _touch(self) -> bool:
         madvise, start = self._madvise, self._start
         return all(madvise(start + offset, size, _POPULATE_WRITE) == 0 for offset, size in self._hot_ranges)
 
     def _writable(self) -> list[tuple[int, int, bytes]]:
-        """Where each writable mapping starts and ends, and the inode of its file; by address."""
+        """Start, end and inode of each writable mapping, by address."""
         if self._maps is None:
             return []
         text = b""
@@ -360,6 +359,6 @@ class GuestMemory:
         return found
 
     def _image(self, mappings: Sequence[tuple[int, int, bytes]]) -> tuple[int, int]:
-        """Where the part lies that the compiled component is the image of: its largest writable mapping."""
+        """Start and end of the memory's image: the largest writable mapping of the compiled component."""
         images = ((start, end) for start, end, inode in mappings if inode == self._inode)
         return max(images, key=lambda place: place[1] - place[0], default=(0, 0))

@@ -1,7 +1,7 @@
-"""What a worker gives up, on Linux, before it runs a script: files, network, new processes, most system calls.
+"""Locks a worker down on Linux before it runs a script: no files, network, new processes, or most system calls.
 
-A guest that broke out of the engine would find itself here. Everything the worker needs is loaded and open
-by then. Each measure that this kernel lacks is left out, and missing from what is reported.
+It limits a guest that escaped the engine. Everything that the worker needs is loaded and open before. Measures that the
+kernel does not support are skipped, and not reported.
 """
 
 import contextlib
@@ -18,29 +18,29 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the system kill this process when its parent ends, where it can (Linux).
+    """Have the kernel kill this process when its parent ends (Linux only).
 
-    The signal comes when the parent's thread that started this process ends, so that must be a lasting one.
+    The signal comes when the thread that started this process ends, so that thread must live as long as the parent.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        os._exit(0)  # it ended before the line above
+        os._exit(0)  # the parent ended before `prctl`
 
 
 MEASURES = ("no_new_privs", "landlock", "rlimits", "seccomp")
-"""What a worker can be locked down with; of Landlock its version is told, too."""
+"""The possible measures. Landlock is reported with its version."""
 
 _PR_SET_NO_NEW_PRIVS = 38
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446
 _LANDLOCK_VERSION = 1
-# Access rights that each version of Landlock added; a ruleset that names one and allows none denies it.
+# Access rights by the version of Landlock that added them. A ruleset that handles one and allows nothing denies it.
 _LANDLOCK_FILES = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
 _LANDLOCK_TCP = {4: 0b11}
 _LANDLOCK_SCOPES = {6: 0b11}  # abstract sockets and signals
 
 _MOST_DATA_BYTES = 2 << 30
-"""Twice the most that a manifest can let a script fill: the engine's own growth ends here, whatever drives it."""
+"""Limit of the whole process: twice the largest memory_mib."""
 
 _SECCOMP = 317
 _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
@@ -50,7 +50,7 @@ _ALLOW, _KILL, _REFUSE = 0x7FFF0000, 0x80000000, 0x00050001  # the last one is E
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _CALL_OFFSET, _ARCH_OFFSET, _THIRD_ARGUMENT_OFFSET = 0, 4, 32
 _PROT_EXEC = 4
-# Numbers of x86_64. getrandom is needed only after some hundred instances: a filter wants a soak, not a try.
+# Numbers of x86_64. getrandom is needed only after some hundred instances, so test a filter with a long soak.
 _ALLOWED_CALLS = {
     "read": 0,
     "write": 1,
@@ -71,7 +71,7 @@ _ALLOWED_CALLS = {
     "pselect6": 270,
     "getrandom": 318,
 }
-# What a thread does as it starts; one may still be at it, and libc takes a refusal for the end of the world.
+# Calls of a starting thread. One may still be starting, and libc aborts if they are refused.
 _ALLOWED_AT_THREAD_START = {
     "rt_sigprocmask": 14,
     "sigaltstack": 131,
@@ -81,12 +81,12 @@ _ALLOWED_AT_THREAD_START = {
     "rseq": 334,
 }
 _ALLOWED_WITHOUT_EXEC = {"mmap": 9, "mprotect": 10}
-# What libc ends the process with, and the engine's handler of signals makes way with. Refused, both try for ever.
+# Calls with which libc, and the engine's signal handler, end the process. If they are refused, both retry forever.
 _FATAL_CALLS = {"rt_sigaction": 13, "kill": 62, "tkill": 200, "tgkill": 234}
 
 
 def harden() -> list[str]:
-    """Give up privileges and files. Comes before any thread: Landlock binds the calling one and those it starts."""
+    """Give up privileges and files. Call it before any thread starts: Landlock binds the calling thread and its own."""
     if sys.platform != "linux":
         return []
     libc = ctypes.CDLL(None, use_errno=True)
@@ -100,18 +100,18 @@ def harden() -> list[str]:
 
 
 def seal() -> list[str]:
-    """Give up new descriptors, processes, and every system call that a worker does not make.
+    """Give up new descriptors and processes, and all system calls that a worker does not need.
 
-    Comes when everything is open and all threads run.
+    Call it when everything is open and all threads run.
     """
     if sys.platform != "linux":
         return []
-    # Of address space a guest reserves gigabytes that nobody uses; what a worker fills, this bounds.
+    # RLIMIT_DATA, because a guest reserves gigabytes of unused address space.
     most = {"DATA": _MOST_DATA_BYTES}
     for name in ("NOFILE", "NPROC", "CORE", "FSIZE", "MEMLOCK", "MSGQUEUE", "DATA"):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most.get(name, 0),) * 2)
-    # Its numbers are those of one machine type; on others the measures above have to do.
+    # The filter is for x86_64 only; other machines have the measures above.
     if platform.machine() != "x86_64" or not _seccomp(ctypes.CDLL(None, use_errno=True)):
         return ["rlimits"]
     return ["rlimits", "seccomp"]
@@ -145,7 +145,7 @@ def _seccomp(libc: Any) -> bool:
 
 
 def _filter() -> bytes:
-    """The BPF program: a list of calls to allow, two of them unless they ask for executable memory."""
+    """The BPF program: an allow-list of calls, two of them only without executable memory."""
     steps = [
         (_LOAD, 0, 0, _ARCH_OFFSET),
         (_JUMP_EQUAL, 1, 0, _AUDIT_ARCH_X86_64),

@@ -1,15 +1,15 @@
-"""The worker's side of a run: the host functions, which count, cut, and pass text on without reading it; and what the
-run learns from outside, the time, its answers, and chance.
+"""The worker's side of a run: host functions, which count, cut and pass text on without parsing it, and the run's
+inputs: time, answers and randomness.
 
-Live these are the world's; while a run is repeated they are a record's, and nothing is waited for. Either way each is
-noted in the run's trace, a line of tokens, so that a record is a run's own account of what it was told:
+A live run gets real inputs; a replayed run gets those of a record, without waiting. All inputs are noted in the run's
+trace, a line of tokens, from which the record is made:
 
     7       seven reads of a clock that showed the same time as the read before
     +12     a read of a clock, 12 ms later
-    =2      an exchange that returned two frames of answers; =0 is one that returned nothing
-    @1700   from here on the wall clock shows 1700 ms since 1970 and what passes: the run was taken up again
+    =2      an exchange that returned two frames of answers; =0 returned nothing
+    @1700   the run was resumed: from here on the wall clock starts at 1700 ms since 1970
 
-A worker that repeats a run gets the same line, with *LENGTH for =COUNT: the answers follow the line.
+A replay log has the same line, with *LENGTH instead of =COUNT. The answers follow the line.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from sandbox_runtime.frames import (
     COUNT,
     MAX_BLOCKS,
     MAX_LINES_BYTES,
-    PAST_HEADER,
+    REPLAY_LOG_HEADER,
     Channel,
     FrameError,
     RunStart,
@@ -35,23 +35,23 @@ from sandbox_runtime.frames import (
 )
 from sandbox_runtime.worker.engine import Text
 
-READS, LATER, ANSWERED, RESUMED, REPEATED = "", "+", "=", "@", "*"
+READS, LATER, ANSWERED, RESUMED, REPLAYED = "", "+", "=", "@", "*"
 
 MAX_TRACE_TOKENS = 1024
 MAX_TRACE_BYTES = 16 * (MAX_TRACE_TOKENS + 1)
-"""Of one frame. To read a token costs a microsecond, and others wait."""
+"""Limit of one frame: parsing a token takes a microsecond, which blocks the portal."""
 
 _TOKEN = re.compile(rb"([+=@*]?)(0|[1-9][0-9]{0,12})(?: |$)")
 
 _NS_PER_MS = 1_000_000
 
 
-class RecordedPast:
-    """What a run learned before, for the run that repeats it; then `goes_on` says whether it becomes live."""
+class ReplayLog:
+    """The recorded inputs for a replayed run. `goes_on` says whether the run becomes live after them."""
 
     def __init__(self, payload: bytes) -> None:
-        self.goes_on, length = PAST_HEADER.unpack_from(payload)
-        start = PAST_HEADER.size
+        self.goes_on, length = REPLAY_LOG_HEADER.unpack_from(payload)
+        start = REPLAY_LOG_HEADER.size
         self.tokens: Iterator[tuple[str, int]] = tokens(payload[start : start + length])
         self._payload = payload
         self._at = start + length
@@ -62,22 +62,22 @@ class RecordedPast:
 
 
 class Timeline:
-    """The clocks of a run. They move when they are looked at, at most once in a millisecond, to the real time.
+    """The clocks of a run. A read advances them to the real time, at most once per millisecond.
 
-    So a record needs one entry for each new value, and a script that waits for a clock to move still sees it move.
-    Each new value is a whole millisecond and, within it, one nanosecond more than the last: then a script that slept
-    for 20 ms finds that no less than 0.02 s have passed, although 0.02 is no sum of binary fractions.
+    So a record needs one entry per new value, and a script that waits for a clock still sees it advance. Each new value
+    is a whole millisecond plus one nanosecond more than the last. Then a script that slept for 20 ms sees at least
+    0.02 s pass, although binary fractions cannot represent 0.02 exactly.
     """
 
-    def __init__(self, stop: Callable[[TrapCause], Exception], tell: Callable[[bytes], None]) -> None:
-        """`stop` makes the error that ends a run which is no repetition; `tell` sends a part of the trace early."""
+    def __init__(self, stop: Callable[[TrapCause], Exception], send: Callable[[bytes], None]) -> None:
+        """`stop` creates the error that ends a diverging replay; `send` sends a part of the trace early."""
         self._stop = stop
-        self._tell = tell
+        self._send = send
         self._trace: list[str] = []
         self.begin(RunStart(), None)
 
-    def begin(self, start: RunStart, past: RecordedPast | None) -> None:
-        self._past = past
+    def begin(self, start: RunStart, replay_log: ReplayLog | None) -> None:
+        self._replay_log = replay_log
         self._is_traced = start.is_traced
         self._now_ms = start.monotonic_ms
         self._moves = 0
@@ -87,8 +87,8 @@ class Timeline:
         self._reads = self._reads_left = 0
 
     def monotonic_ns(self) -> int:
-        """Look at the monotonic clock."""
-        later_ms = self._repeated_read() if self._past is not None else None
+        """Read the monotonic clock."""
+        later_ms = self._replayed_read() if self._replay_log is not None else None
         if later_ms is None:
             later_ms = (time.monotonic_ns() - self._zero_ns) // _NS_PER_MS - self._now_ms
         if later_ms > 0:
@@ -100,22 +100,22 @@ class Timeline:
         return self._now_ms * _NS_PER_MS + self._moves
 
     def wall_ns(self) -> int:
-        """Look at the wall clock."""
+        """Read the wall clock."""
         return self.monotonic_ns() + self._wall_offset_ms * _NS_PER_MS
 
-    def repeated_answers(self) -> bytes | None:
-        """What an exchange returned before; None in a live run."""
-        past = self._past
-        if past is None or (token := self._next_of(past, REPEATED)) is None:
+    def replayed_answers(self) -> bytes | None:
+        """The recorded result of an exchange; None in a live run."""
+        replay_log = self._replay_log
+        if replay_log is None or (token := self._next_of(replay_log, REPLAYED)) is None:
             return None
         self.note_answers(1 if token[1] else 0)
-        return past.answers(token[1])
+        return replay_log.answers(token[1])
 
     def note_answers(self, frames: int) -> None:
         self._note(ANSWERED, frames)
 
     def take_trace(self) -> bytes:
-        """What was not told yet; goes out before anything else that the run makes known."""
+        """The unsent part of the trace. It must be sent before any other frame of the run."""
         if not self._is_traced or not (self._trace or self._reads):
             return b""
         self._settle_reads()
@@ -123,31 +123,31 @@ class Timeline:
         self._trace.clear()
         return trace
 
-    def _repeated_read(self) -> int | None:
-        assert self._past is not None
+    def _replayed_read(self) -> int | None:
+        assert self._replay_log is not None
         if self._reads_left:
             self._reads_left -= 1
             return 0
-        token = self._next_of(self._past, READS, LATER)
+        token = self._next_of(self._replay_log, READS, LATER)
         if token is None or token[0] == LATER:
             return token and token[1]
         self._reads_left = token[1] - 1
         return 0
 
-    def _next_of(self, past: RecordedPast, *expected: str) -> tuple[str, int] | None:
-        """The next thing that was learned; None where the past ends and the present goes on."""
-        for sign, number in past.tokens if not self._reads_left else ():
+    def _next_of(self, replay_log: ReplayLog, *expected: str) -> tuple[str, int] | None:
+        """The next recorded input; None where the log ends and the run becomes live."""
+        for sign, number in replay_log.tokens if not self._reads_left else ():
             if sign in expected:
                 return sign, number
             if sign != RESUMED:
                 raise self._stop(TrapCause.UNRECORDED)
             self._set_wall(number)
-        if self._reads_left or not past.goes_on:
+        if self._reads_left or not replay_log.goes_on:
             raise self._stop(TrapCause.UNRECORDED)
-        self._past = None
+        self._replay_log = None
         self._zero_ns = time.monotonic_ns() - self._now_ms * _NS_PER_MS
         self._set_wall(time.time_ns() // _NS_PER_MS)
-        self._tell(self.take_trace())
+        self._send(self.take_trace())
         return None
 
     def _set_wall(self, wall_ms: int) -> None:
@@ -160,7 +160,7 @@ class Timeline:
         self._settle_reads()
         self._trace.append(f"{sign}{number}")
         if len(self._trace) >= MAX_TRACE_TOKENS:
-            self._tell(self.take_trace())
+            self._send(self.take_trace())
 
     def _settle_reads(self) -> None:
         if self._reads:
@@ -169,7 +169,7 @@ class Timeline:
 
 
 class Randomness:
-    """SHAKE-256 of the seed and a counter: who does not know the seed can guess none of it."""
+    """SHAKE-256 of the seed and a counter: unpredictable without the seed."""
 
     def __init__(self, seed: bytes) -> None:
         self._state = hashlib.shake_256(seed)
@@ -183,27 +183,27 @@ class Randomness:
 
 
 def seed_of_module(seed: bytes) -> str:
-    """What the module `random` is seeded with; it tells nothing about the stream."""
+    """The seed of the module `random`. It reveals nothing about the stream."""
     return hashlib.sha256(b"the module random\n" + seed).hexdigest()
 
 
 def tokens(trace: bytes) -> Iterator[tuple[str, int]]:
-    """The tokens, each as its sign and its number. Raises FrameError at the first thing that is none."""
+    """The tokens of a trace, as sign and number. Raises FrameError at the first malformed one."""
     at = 0
     while at < len(trace):
         token = _TOKEN.match(trace, at)
         if token is None:
-            raise FrameError("a trace that no worker of ours would write")
+            raise FrameError("a malformed trace")
         yield token[1].decode(), int(token[2])
         at = token.end()
 
 
 _BATCH_BYTES = 1 << 20
-_TELL_DROPPED_EVERY_BYTES = 1 << 18
+_REPORT_DROPPED_EVERY_BYTES = 1 << 18
 
 
 class RunHost:
-    """Serves the guest of the current run. `channel` is set before the first one."""
+    """The host functions for the guest of the current run. Set `channel` before the first run."""
 
     channel: Channel
 
@@ -211,32 +211,32 @@ class RunHost:
         self.stopped: TrapCause | None = None
         self.dropped_bytes = 0
         self._start = RunStart()
-        self._printed_bytes = self._told_bytes = 0
+        self._printed_bytes = self._reported_bytes = 0
         self._emitted_bytes = self._blocks = 0
-        self._timeline = Timeline(self.stop, self._tell_trace)
+        self._timeline = Timeline(self.stop, self._send_trace)
         self._randomness = Randomness(self._start.seed)
-        # Called at every step of an event loop: two calls less.
+        # Bound directly, because they are called at every step of an event loop.
         self.monotonic_ns = self._timeline.monotonic_ns
         self.wall_ns = self._timeline.wall_ns
 
-    def begin(self, start: RunStart, past: RecordedPast | None) -> None:
-        self._timeline.begin(start, past)
+    def begin(self, start: RunStart, replay_log: ReplayLog | None) -> None:
+        self._timeline.begin(start, replay_log)
         self._randomness = Randomness(start.seed)
         self._start = start
         self.stopped = None
-        self.dropped_bytes = self._printed_bytes = self._told_bytes = 0
+        self.dropped_bytes = self._printed_bytes = self._reported_bytes = 0
         self._emitted_bytes = self._blocks = 0
 
     def end(self) -> None:
-        """No run is going on. A new instance asks for randomness once: all get the same, and a seed with their run."""
+        """End the run. A new instance draws randomness once: all get the same, and a seed with their run."""
         self._randomness = Randomness(RunStart().seed)
 
     def exchange(self, outbox: Text, timeout_ms: int) -> bytes:
         if outbox.size > self._start.outbox_bytes:
             raise self.stop(TrapCause.OUTBOX)
-        for lines in cut_lines(outbox.read(outbox.size)):
-            self.tell(ToPortal.CALLS, lines)
-        repeated = self._timeline.repeated_answers()
+        for lines in split_lines(outbox.read(outbox.size)):
+            self.send(ToPortal.CALLS, lines)
+        repeated = self._timeline.replayed_answers()
         if repeated is not None:
             return repeated
         if not self.channel.wait(timeout_ms):
@@ -254,7 +254,7 @@ class RunHost:
         return b"[%b]" % b",".join(parts)
 
     def print(self, text: Text) -> None:
-        # Once something is dropped, all that follows is: output has an end, not holes.
+        # After the first drop everything is dropped, so that the output has no gaps.
         left = 0 if self.dropped_bytes else self._start.stdout_bytes - self._printed_bytes
         kept = text.read(left)
         if text.size > left:
@@ -262,9 +262,9 @@ class RunHost:
             self.dropped_bytes += text.size - len(kept)
         self._printed_bytes += len(kept)
         if kept:
-            self.tell(ToPortal.OUTPUT, kept)
-        if self.dropped_bytes - self._told_bytes >= _TELL_DROPPED_EVERY_BYTES:
-            self._told_bytes = self.dropped_bytes
+            self.send(ToPortal.OUTPUT, kept)
+        if self.dropped_bytes - self._reported_bytes >= _REPORT_DROPPED_EVERY_BYTES:
+            self._reported_bytes = self.dropped_bytes
             self.channel.send(ToPortal.DROPPED, COUNT.pack(self.dropped_bytes))
 
     def emit(self, block: Text) -> None:
@@ -273,7 +273,7 @@ class RunHost:
             raise self.stop(TrapCause.RESULT)
         self._blocks += 1
         if self._blocks <= MAX_BLOCKS + 1:
-            self.tell(ToPortal.BLOCK, block.read(block.size))
+            self.send(ToPortal.BLOCK, block.read(block.size))
 
     def random_bytes(self, size: int) -> bytes:
         return self._randomness.draw(size)
@@ -281,23 +281,23 @@ class RunHost:
     def refuse_to_wait(self) -> NoReturn:
         raise self.stop(TrapCause.WAIT)
 
-    def tell(self, kind: ToPortal, *parts: bytes) -> None:
-        """Send a frame, and before it what the run learned since the last one."""
+    def send(self, kind: ToPortal, *parts: bytes) -> None:
+        """Send a frame, preceded by the trace since the last one."""
         trace = self._timeline.take_trace()
         before = frame(ToPortal.TRACE, trace) if trace else b""
         self.channel.send(kind, *parts, before=before)
 
     def stop(self, cause: TrapCause) -> WasmtimeError:
-        """Note why the guest is about to be stopped; the caller raises what this returns."""
+        """Record why the guest is stopped. The caller raises the returned error."""
         self.stopped = cause
         return WasmtimeError(f"stopped: {cause.name.lower()}")
 
-    def _tell_trace(self, trace: bytes) -> None:
+    def _send_trace(self, trace: bytes) -> None:
         self.channel.send(ToPortal.TRACE, trace)
 
 
-def cut_lines(outbox: bytes) -> Iterator[bytes]:
-    """The lines in frames that keep nobody waiting for long: a longer one is a single line."""
+def split_lines(outbox: bytes) -> Iterator[bytes]:
+    """Split lines into chunks of at most MAX_LINES_BYTES. A longer chunk is a single line."""
     start = 0
     while len(outbox) - start > MAX_LINES_BYTES:
         end = outbox.rfind(b"\n", start, start + MAX_LINES_BYTES)

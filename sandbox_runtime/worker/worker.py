@@ -1,12 +1,9 @@
-"""The worker process: one channel, one live instance, one run at a time; and the server that forks it (Linux).
+"""The worker process: one channel, one live instance, one run at a time.
 
-It imports the engine and the standard library, holds no secret, and never reads what guest and portal tell
-each other.
+It imports the engine and the standard library, holds no secret, and never parses what guest and portal exchange.
 """
 
-import gc
 import os
-import signal
 import socket
 import threading
 import time
@@ -24,11 +21,11 @@ from sandbox_runtime.frames import (
     ToPortal,
     ToWorker,
     TrapCause,
-    passed_on,
+    inherited_socket,
 )
 from sandbox_runtime.worker.engine import GuestEngine
 from sandbox_runtime.worker.lockdown import end_with_parent, harden, seal
-from sandbox_runtime.worker.run_host import RecordedPast, RunHost
+from sandbox_runtime.worker.run_host import ReplayLog, RunHost
 
 _REST_MS = 2
 _LITTLE_MEMORY = 0.4
@@ -36,55 +33,11 @@ _ARENA_BYTES = 5 << 18  # 1 MiB, and what malloc adds
 
 
 def work(compiled: str, descriptor: str, parent: str) -> None:
-    """Start as a process of its own: compiled component, descriptor of the channel, process id of the portal."""
+    """The main function of a spawned worker: compiled component, channel's descriptor, portal's process id."""
     end_with_parent(int(parent))
     host = RunHost()
     engine = GuestEngine(compiled, host)
-    Worker(passed_on(descriptor), engine, host, int(parent)).serve()
-
-
-_ORDER_BYTES = 64
-
-
-def fork_server(compiled: str, descriptor: str, parent: str) -> None:
-    """Load the engine once, and fork a worker in a few milliseconds: a process without threads, or they would be lost.
-
-    The control socket takes one order per packet: `+NUMBER` with a socket starts a worker under a number, `-NUMBER`
-    kills and buries it, dead or alive: until then nobody else has its process id.
-    """
-    end_with_parent(int(parent))
-    control = passed_on(descriptor)
-    host = RunHost()
-    engine = GuestEngine(compiled, host)
-    learn_hot_pages(engine, host)
-    gc.collect()
-    gc.freeze()
-    server = os.getpid()
-    children: dict[bytes, int] = {}
-    control.send(b"!")  # it is ready
-    while True:
-        order, descriptors, _, _ = socket.recv_fds(control, _ORDER_BYTES, 1)
-        number = order[1:]
-        if not order:
-            os._exit(0)  # the portal is gone; the children get their signal
-        if order[:1] == b"-":
-            if (child := children.pop(number, 0)) > 0:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-            continue
-        try:
-            child = os.fork()
-        except OSError:
-            child = -1  # too many processes, or too little memory: the closed descriptor tells the portal
-        if child == 0:
-            end_with_parent(server)
-            control.close()
-            try:
-                Worker(socket.socket(fileno=descriptors[0]), engine, host, server).serve()
-            finally:
-                os._exit(1)
-        os.close(descriptors[0])
-        children[number] = child
+    Worker(inherited_socket(descriptor), engine, host, int(parent)).serve()
 
 
 class Worker:
@@ -97,7 +50,7 @@ class Worker:
         self._start = RunStart()
         self._clock = CpuClock(engine, parent)
         self._least_memory_bytes = 0
-        self._past: RecordedPast | None = None
+        self._replay_log: ReplayLog | None = None
         host.channel = self._channel
 
     def serve(self) -> None:
@@ -118,27 +71,27 @@ class Worker:
                 self._execute(payload)
             elif kind == ToWorker.RENEW:
                 self._renew()
-            elif kind == ToWorker.PAST:
-                self._past = RecordedPast(payload)
+            elif kind == ToWorker.REPLAY_LOG:
+                self._replay_log = ReplayLog(payload)
             elif kind != ToWorker.ANSWERS:  # an answer may come too late
                 os._exit(1)
 
     def _start_engine_threads(self) -> None:
-        """Make the engine start its own I/O thread: once sealed it could not, and a script's `select` would hang.
+        """Make the engine start its I/O thread now: a sealed process cannot, and a script's `select` would hang.
 
-        It would start one per core; the variable is its only switch.
+        By default it starts one thread per core; only the variable changes that.
         """
         os.environ["TOKIO_WORKER_THREADS"] = "1"
         self._instance.call("prepare", b"__import__('select').select([0], [], [])", b"", most=1000)
         self._instance.call(
             "execute", b'{"library": {}, "argument_bytes": 0, "result_bytes": 100}', most=1000
         )
-        self._renew()  # no run finds an instance with a past
+        self._renew()  # every run gets a fresh instance
 
     def _prepare(self, payload: bytes) -> None:
         self._start = RunStart(*RUN_START.unpack_from(payload))
-        past, self._past = self._past, None
-        self._host.begin(self._start, past)
+        replay_log, self._replay_log = self._replay_log, None
+        self._host.begin(self._start, replay_log)
         (length,) = COUNT.unpack_from(payload, RUN_START.size)
         names = RUN_START.size + COUNT.size
         namespaces, script = payload[names : names + length], payload[names + length :]
@@ -149,10 +102,10 @@ class Worker:
             if len(answer) > MAX_PREPARED_BYTES:
                 raise self._host.stop(TrapCause.GUEST)
         except WasmtimeError as error:
-            self._tell_trap(error)
+            self._report_trap(error)
         else:
             self._clock.pause()
-            self._host.tell(ToPortal.PREPARED, answer)
+            self._host.send(ToPortal.PREPARED, answer)
 
     def _execute(self, settings: bytes) -> None:
         self._clock.resume()
@@ -162,21 +115,21 @@ class Worker:
             if len(answer) > most:
                 raise self._host.stop(TrapCause.RESULT)
         except WasmtimeError as error:
-            self._tell_trap(error)
+            self._report_trap(error)
             return
         self._clock.pause()
-        self._host.tell(ToPortal.FINISHED, self._end(), answer)
+        self._host.send(ToPortal.FINISHED, self._end(), answer)
         if not self._start.is_session:
-            # Let the portal and its client, often woken on this very CPU, have the result before the work that nobody
-            # waits for; unless the next script is there already.
+            # Let the portal and its client, often on this CPU, process the result before this renews the instance,
+            # unless the next script has already arrived.
             self._channel.wait(_REST_MS)
             self._renew()
 
-    def _tell_trap(self, error: WasmtimeError) -> None:
+    def _report_trap(self, error: WasmtimeError) -> None:
         self._clock.pause()
         message = str(error)
         cause = TRAP_HEADER.pack(self._cause(error, message))
-        self._host.tell(ToPortal.TRAPPED, self._end(), cause, message[-500:].encode())
+        self._host.send(ToPortal.TRAPPED, self._end(), cause, message[-500:].encode())
         self._renew()
 
     def _cause(self, error: WasmtimeError, message: str) -> TrapCause:
@@ -188,8 +141,8 @@ class Worker:
             return TrapCause.CLEAN_EXIT if error.code == 0 else TrapCause.EXIT
         if "call stack exhausted" in message:
             return TrapCause.STACK
-        # CPython aborts where it cannot even raise MemoryError, and what takes an answer in where there is no room.
-        # Then the next arena of CPython, or the answer, is more than what is left of the memory.
+        # CPython aborts if it cannot even raise MemoryError, and so does the code that receives an answer. In both
+        # cases the next arena of CPython, or the answer, does not fit into the remaining memory.
         has, least, most = (
             self._engine.memory.size_bytes(),
             self._least_memory_bytes,
@@ -208,10 +161,10 @@ class Worker:
 
 
 class CpuClock:
-    """Ends a run that used its CPU time; waiting for calls costs none.
+    """Ends a run that has used up its CPU time. Waiting for calls does not count.
 
-    The engine's epoch moves only when a limit is exceeded, so a run that keeps its limit is never interrupted.
-    The thread sleeps for good after a second without runs.
+    The engine's epoch advances only when the limit is exceeded, so other runs are never interrupted. After a second
+    without runs the thread sleeps until the next one.
     """
 
     TICK_SECONDS = 0.01
@@ -260,49 +213,3 @@ class CpuClock:
                 if self._deadline is not None and time.process_time() > self._deadline:
                     self.is_exceeded = True
                     self._engine.engine.increment_epoch()
-
-
-_REHEARSAL = b"""\
-rows = [await rehearsal.one(i=i) for i in range(2)]
-rows += await asyncio.gather(*[rehearsal.one(i=i) for i in range(2)])
-print(len(rows))
-[row["content"] for row in rows]
-"""
-_SETTINGS = b"""\
-{"library": {"rehearsal": "\\none async def one(*, i: int) -> dict\\n"},
-"argument_bytes": 65536, "result_bytes": 65536, "seed": "any"}
-"""
-
-
-def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
-    """Rehearse in an instance that is dropped afterwards; that also leaves every lazy part of the engine ready."""
-    host.channel = _Answers()
-    host.begin(RunStart(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16), None)
-    instance = engine.instantiate()
-    instance.call("prepare", _REHEARSAL, b"rehearsal", most=1 << 16)
-    instance.call("execute", _SETTINGS, most=1 << 16)
-    engine.memory.learn_hot_pages()
-    instance.close()
-    host.end()
-
-
-class _Answers(Channel):
-    """The channel of a portal that answers every call at once."""
-
-    has_frame = False
-
-    def __init__(self) -> None:
-        self._calls: list[bytes] = []
-
-    def send(self, kind: int, *parts: bytes, before: bytes = b"") -> None:
-        if kind == ToPortal.CALLS:
-            self._calls += b"".join(parts).split(b"\n")
-
-    def receive(self) -> tuple[int, bytes]:
-        identities = [line.partition(b" ")[0] for line in self._calls]
-        self._calls.clear()
-        answers = [b'[%b,1,{"content": [1, 2.5, "text", null, true]}]' % identity for identity in identities]
-        return ToWorker.ANSWERS, b",".join(answers)
-
-    def wait(self, timeout_ms: int) -> bool:
-        return bool(self._calls) or timeout_ms < 0

@@ -61,7 +61,7 @@ def rules(allow: list[str], deny: list[str], *upstreams: str) -> Manifest:
         ("files", "drop-table", False, "capabilities.tools.deny: drop-*", "portal.yaml:12:9"),
         ("files", "drop_table", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
         ("time", "get_time", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
-        ("time", "set_time", False, "upstreams.time.tools.allow has no pattern for it", "portal.yaml:6:30"),
+        ("time", "set_time", False, "upstreams.time.tools.allow has no matching pattern", "portal.yaml:6:30"),
         ("mail", "send", False, "the manifest has no upstream 'mail'", "portal.yaml:1:1"),
     ],
 )

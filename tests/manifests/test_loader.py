@@ -128,7 +128,7 @@ def test_sparse_and_unusual_manifests_are_fine(problems: Problems, text: str) ->
             "capabilities.files",
             1,
             23,
-            ["nothing to read", "write"],
+            ["start empty", "write"],
         ),
         ("capabilities: {network: {}}\n", "capabilities.network", 1, 25, ["no host", "allow"]),
         (

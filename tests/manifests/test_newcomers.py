@@ -66,7 +66,7 @@ def test_no_restriction_falls_with_a_name(tool: str, pattern: str, newcomer: str
 @pytest.mark.parametrize(("tool", "pattern", "newcomer"), CASES)
 def test_grant_of_a_name_goes_to_who_has_it(tool: str, pattern: str, newcomer: str) -> None:
     for asked, listing in ((tool, []), (tool, [newcomer]), (newcomer, [tool])):
-        has_it = any(fnmatchcase(name, pattern) for name in names_of(asked, listing).now)
+        has_it = any(fnmatchcase(name, pattern) for name in names_of(asked, listing).current)
         assert ask(manifest_of(allow=[pattern]), asked, listing).granted is has_it
         is_named = ask(manifest_of(allow=["*", pattern]), asked, listing, DESTRUCTIVE).granted
         assert is_named is (has_it and any(map(str.isalnum, pattern)))

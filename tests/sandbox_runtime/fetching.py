@@ -128,7 +128,7 @@ class FetchRunner:
                 text = await fetcher.fetch(call.arguments, lambda: None)
             except FetchError as error:
                 self.states.append(error.state)
-                return Outcome(error=error.told)
+                return Outcome(error=error.call_error)
             self.states.append("done")
             return Outcome(text=text)
 

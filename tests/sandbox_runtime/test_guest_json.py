@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from manifests.json_value import Json
 from sandbox_runtime.frames import MAX_LINES_BYTES
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
-from sandbox_runtime.worker.run_host import cut_lines
+from sandbox_runtime.worker.run_host import split_lines
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from('\\"[]{},:\ud800\udfff'), max_size=9)
 VALUES = st.recursive(
@@ -93,6 +93,6 @@ def test_what_cannot_be_carried_is_an_error(text: bytes) -> None:
 def test_lines_are_cut_between_lines_only(lines: list[bytes], longer: int) -> None:
     lines += [b"y" * (MAX_LINES_BYTES + longer), *lines] * longer
     outbox = b"\n".join(lines * 50)
-    frames = [*cut_lines(outbox)]
+    frames = [*split_lines(outbox)]
     assert b"\n".join(frames) == outbox
     assert all(len(frame) <= MAX_LINES_BYTES or b"\n" not in frame for frame in frames)

@@ -71,4 +71,4 @@ async def test_gather_that_is_given_no_calls_says_what_it_takes(run: Runner, arg
 
 @pytest.mark.parametrize("task", ["asyncio.create_task(github.create_issue())", "asyncio.current_task()"])
 async def test_task_of_a_script_that_awaits_nothing_is_told_why_it_cannot_run(run: Runner, task: str) -> None:
-    assert "write `await`" in (await error(run, f"t = {task}\n1")).hint
+    assert "Write `await`" in (await error(run, f"t = {task}\n1")).hint

@@ -3,8 +3,8 @@
 import resource
 
 from sandbox_runtime.worker.engine import GuestEngine
+from sandbox_runtime.worker.fork_server import learn_hot_pages
 from sandbox_runtime.worker.run_host import RunHost
-from sandbox_runtime.worker.worker import learn_hot_pages
 
 SCRIPT = b"rows = [{'a': i} for i in range(10)]\nsum(row['a'] for row in rows)"
 SETTINGS = b'{"library": {}, "argument_bytes": 100, "result_bytes": 100}'

@@ -81,7 +81,7 @@ def test_names_of_earlier_runs_are_no_uses() -> None:
     ],
 )
 def test_certain_lines_stand_outside_of_try_where_they_are_reached(text: str, certain: list[int]) -> None:
-    assert usage(text).certain == certain
+    assert usage(text).unguarded_lines == certain
 
 
 @pytest.mark.parametrize(

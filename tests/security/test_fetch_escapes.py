@@ -11,7 +11,7 @@ from ipaddress import ip_address
 import httpx2
 import pytest
 
-from manifests.constraints import Reach, reach_of
+from manifests.constraints import AddressClass, classify_address
 from manifests.json_value import Json
 from tests.sandbox_runtime.fetching import FetchRunner, Names, Server, granting, redirect, response, served
 from tests.sandbox_runtime.running import Runner
@@ -168,7 +168,7 @@ async def test_name_that_stands_for_an_address_that_is_not_public_goes_nowhere(
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_address_beside_the_special_ones_is_public(address: str) -> None:
-    assert reach_of(ip_address(address)) is Reach.PUBLIC
+    assert classify_address(ip_address(address)) is AddressClass.PUBLIC
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ async def test_argument_that_a_child_repeats_on_its_way_down(
     async with opened(tmp_path, {"up": entry}, environ=ENVIRON, audit={"to": "audit.jsonl"}) as portal:
         searched = await portal.search()
         error = await portal.error_of("await up.echo()")
-        state, said = portal.portal.fleet["up"].state.detail, portal.portal.fleet["up"].last_words()
+        state, said = portal.portal.fleet["up"].state.detail, portal.portal.fleet["up"].stderr_tail()
     for text in (json.dumps(searched), json.dumps(error), state, capsys.readouterr().out):
         assert "exited with status 3" in text
         assert not any(part in text for part in PARTS)

@@ -16,7 +16,7 @@ import pytest
 from manifests.grants import FileGrant
 from sandbox_runtime.grants.files import FileService
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.grants.workspace import MAX_LISTED, OURS, Workspace
+from sandbox_runtime.grants.workspace import MAX_LISTED, RESERVED_PREFIX, Workspace
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.running import Runner, where
 from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched
@@ -176,7 +176,7 @@ async def test_flood_of_refused_operations_ends_the_run(run: Runner, tmp_path: P
 async def test_what_a_killed_portal_was_writing_is_removed_and_nothing_that_is_being_written(
     files: FileRunner,
 ) -> None:
-    old, new = files.folder / f"{OURS}old.partial", files.folder / f"{OURS}new.partial"
+    old, new = files.folder / f"{RESERVED_PREFIX}old.partial", files.folder / f"{RESERVED_PREFIX}new.partial"
     old.write_text("x")
     new.write_text("x")
     os.utime(old, (time.time() - 10_000,) * 2)

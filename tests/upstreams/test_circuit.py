@@ -26,7 +26,7 @@ class Clock:
 def call(circuit: CircuitBreaker, error: Exception | None = None) -> type[Exception] | None:
     """One call that fails like this; the class of what its caller sees."""
     try:
-        with circuit.watching():
+        with circuit.guard():
             if error is not None:
                 raise error
     except (UpstreamError, anyio.EndOfStream) as told:
@@ -38,7 +38,7 @@ def lose(
     circuit: CircuitBreaker, count: int, errors: Sequence[UpstreamError] = (UpstreamLostError("exited"),)
 ) -> None:
     """So many calls that are under way together get no answer any more, each hearing the next of these."""
-    with pytest.raises(UpstreamError), circuit.watching():
+    with pytest.raises(UpstreamError), circuit.guard():
         if count > 1:
             lose(circuit, count - 1, errors)
         raise errors[count % len(errors)]
@@ -60,7 +60,7 @@ def opened(clock: Clock) -> CircuitBreaker:
 
 def test_it_opens_after_so_many_failures_in_a_row_and_says_why(opened: CircuitBreaker) -> None:
     assert opened.is_open
-    with pytest.raises(UpstreamCircuitOpenError, match=r"late.*next try in 5 s") as caught, opened.watching():
+    with pytest.raises(UpstreamCircuitOpenError, match=r"late.*next try in 5 s") as caught, opened.guard():
         pass
     assert (caught.value.code, caught.value.outcome) == ("circuit_open", "not_started")
 
@@ -87,7 +87,7 @@ def test_one_crash_is_one_failure_however_many_calls_it_cuts_off(
 
 def test_one_call_alone_finds_out_whether_it_works_again(clock: Clock, opened: CircuitBreaker) -> None:
     clock.seconds = FIRST_OPEN_SECONDS
-    with opened.watching():
+    with opened.guard():
         assert call(opened) is UpstreamCircuitOpenError
     assert call(opened) is None
     assert not opened.is_open

@@ -71,8 +71,8 @@ async def test_line_that_is_no_message_is_skipped(line: bytes) -> None:
     ("body", "told"),
     [
         (b'{"jsonrpc":"2.0","id":8,"result":{}}', "another request"),
-        (b'{"jsonrpc":"2.0","method":"notifications/message"}', "no JSON-RPC response"),
-        (b'{"result":{}}', "no JSON-RPC response"),
+        (b'{"jsonrpc":"2.0","method":"notifications/message"}', "not a JSON-RPC response"),
+        (b'{"result":{}}', "not a JSON-RPC response"),
         (b"{oops", "unreadable"),
     ],
 )

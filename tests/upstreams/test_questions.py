@@ -9,8 +9,8 @@ from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, SamplingRules
-from upstreams.errors import UpstreamHalfwayError
-from upstreams.questions import SAMPLE, QuestionDesk, QuestionError
+from upstreams.errors import UpstreamIncompleteError
+from upstreams.questions import SAMPLE, QuestionError, ServerRequestRouter
 
 pytestmark = pytest.mark.anyio
 
@@ -19,8 +19,8 @@ PARAMS = CreateMessageRequestParams(
 )
 
 
-def sampling_desk() -> QuestionDesk:
-    return QuestionDesk(HttpUpstream(url="http://x", sampling=SamplingRules()))
+def sampling_router() -> ServerRequestRouter:
+    return ServerRequestRouter(HttpUpstream(url="http://x", sampling=SamplingRules()))
 
 
 class Person:
@@ -56,12 +56,12 @@ def asking(method: str) -> dict[str, Json]:
 async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
     ended: tuple[int, ...],
 ) -> None:
-    desk = sampling_desk()
-    ask = desk.callbacks()["sampling_callback"]
+    router = sampling_router()
+    ask = router.callbacks()["sampling_callback"]
     person, answers = Person(), list[Any]()
     calls = [ExitStack(), ExitStack()]
     for call in calls:
-        call.enter_context(desk.serving(person))
+        call.enter_context(router.track(person))
 
     async def question() -> None:
         answers.append(await ask(None, PARAMS))
@@ -82,11 +82,11 @@ async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
 @pytest.mark.parametrize("answer", [{"text": "\ud83d"}, {"\ud83d": "text"}], ids=["text", "name"])
 async def test_answer_that_cannot_be_sent_is_none(answer: dict[str, Json]) -> None:
     """Below this point it would end the connection, with all calls on it."""
-    desk, person = sampling_desk(), Answering(answer)
-    with desk.serving(person) as call:
-        assert isinstance(await desk.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
-        with pytest.raises(UpstreamHalfwayError):
-            await desk.rounds(never_answered, call)
+    router, person = sampling_router(), Answering(answer)
+    with router.track(person) as call:
+        assert isinstance(await router.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
+        with pytest.raises(UpstreamIncompleteError):
+            await router.rounds(never_answered, call)
     assert person.heard == [("question_unanswered", True)] * 2
 
 

@@ -105,8 +105,8 @@ NAMES = ToolNames("my-bank", "my_bank", "get-it", "get_it")
         ({"deny": ("*",)}, {"readOnlyHint": True}, False),
         ({"allow": ("*",), "deny": ("get_i?",)}, {}, False),
         ({"attempts": 1}, {"readOnlyHint": True}, False),
-        *(({"deny": (name,)}, {"readOnlyHint": True}, False) for name in NAMES.now),
-        *(({"allow": (name,)}, {}, True) for name in NAMES.now),
+        *(({"deny": (name,)}, {"readOnlyHint": True}, False) for name in NAMES.current),
+        *(({"allow": (name,)}, {}, True) for name in NAMES.current),
         ({"allow": ("bank.get_it", "my_bank.get-it")}, {}, False),
     ],
 )

@@ -22,7 +22,7 @@ FOREVER_SECONDS = 3600.0
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls wait for no attempt that follows a failed one."""
-    monkeypatch.setattr(supervisor, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor, "RECONNECT_WAIT_SECONDS", 0.0)
 
 
 class HangingServer:
@@ -63,7 +63,7 @@ async def test_calls_do_not_wait_for_an_attempt_that_hangs() -> None:
     with anyio.fail_after(DEADLINE_SECONDS):
         async with hanging_fleet(HangingServer()) as fleet:
             for _ in range(5):
-                with pytest.raises(UpstreamDownError, match=r"503.*an attempt has been under way") as caught:
+                with pytest.raises(UpstreamDownError, match=r"503.*an attempt has been running") as caught:
                     await fleet["one"].call("echo", {}, seconds=FOREVER_SECONDS)
                 assert (caught.value.code, caught.value.outcome) == ("upstream_unavailable", "not_started")
             assert fleet["one"].state.status == "down", "nobody waits for it as for one that starts"

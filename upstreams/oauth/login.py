@@ -1,4 +1,4 @@
-"""Signs a person in to an upstream: authorization code with PKCE, through a browser that comes back to this machine.
+"""Signs a person in to an upstream: authorization code with PKCE and a loopback redirect.
 
 Source: RFC 6749, RFC 7636 (PKCE), RFC 7591 (registration), RFC 8252 (native apps), 7.3 and 8.3, RFC 9207 (issuer);
 MCP 2026-07-28, basic/authorization.
@@ -33,25 +33,25 @@ from upstreams.oauth.authorization_server import (
     discover,
     error_code,
     form_request,
+    oauth_error,
     open_guarded_http,
-    refusal,
     request_token,
 )
 from upstreams.oauth.tokens import Login
 
 LOGIN_SECONDS: Final = 600.0
-"""How long a person may take."""
+"""Time limit for the person."""
 _PATH: Final = "/callback"
 _MAX_HEAD_BYTES: Final = 32 * 1024
 _HEAD_SECONDS: Final = 5.0
 _PAGE: Final = "<!doctype html><title>mcp-code-portal</title><p>{}</p><p>You can close this window.</p>"
 
 Show: TypeAlias = Callable[[str, str], None]
-"""Gets the name of the authorization server, and the URL that a person has to open in a browser on this machine."""
+"""Called with the authorization server's issuer and the URL to open in a browser on this machine."""
 
 
 async def log_in(spec: HttpUpstream, show: Show) -> Login:
-    """Sign in. Whom `show` names is what the upstream says, unless the manifest names an issuer. Raises OAuthError."""
+    """Sign in. The upstream names the issuer for `show`, unless the manifest does. Raises OAuthError."""
     settings = spec.oauth or OAuthSettings()
     async with (
         open_redirection(settings.redirect_port or 0) as redirection,
@@ -61,7 +61,7 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
         server = found.server
         if "S256" not in (server.code_challenge_methods_supported or ()):
             raise OAuthRefusedError(
-                "the authorization server does not offer PKCE with S256, without which no login is safe"
+                "the authorization server does not support PKCE with S256, which a safe login requires"
             )
         client = await _client(settings, found, redirection.uri, http)
         proof = PKCEParameters.generate()
@@ -93,7 +93,7 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
 
 
 async def revoke(login: Login, http: GuardedHttp) -> bool:
-    """Have the tokens forgotten where they came from (RFC 7009); False if the server cannot. Raises OAuthError."""
+    """Revoke the tokens (RFC 7009). Returns False if the server does not support it. Raises OAuthError."""
     endpoint, client = login.revocation_endpoint, login.client
     if endpoint is None:
         return False
@@ -103,23 +103,23 @@ async def revoke(login: Login, http: GuardedHttp) -> bool:
         form = {"token": token, "token_type_hint": kind}
         answer = await http.ask(form_request(endpoint, client, form))
         if error_code(answer) == "invalid_request":
-            # Servers on the Python SDK (2.3) want the field of clients, too, that have no secret or send it elsewhere.
+            # Servers on the Python SDK (2.3) require the field even of clients without a secret.
             answer = await http.ask(form_request(endpoint, client, {"client_secret": "", **form}))
         if not answer.is_success:
-            raise refusal(answer)
+            raise oauth_error(answer)
     return True
 
 
 async def _client(settings: OAuthSettings, found: Discovered, redirect_uri: str, http: GuardedHttp) -> Client:
-    """The client of the manifest, or one for this login alone: few servers take another port for the same client."""
+    """The manifest's client, or a new one for this login: few servers accept another port for the same client."""
     if settings.client_id is not None:
         return configured_client(settings, found.server)
     if settings.client_metadata_url and found.server.client_id_metadata_document_supported:
         return Client(client_id=settings.client_metadata_url)
     if found.server.registration_endpoint is None:
         raise OAuthRefusedError(
-            "the authorization server registers no clients by itself: register one there, with the redirect URI "
-            f"{redirect_uri}, and write its client_id and redirect_port into the manifest"
+            "the authorization server does not register clients automatically; register one there with the redirect "
+            f"URI {redirect_uri}, and set its client_id and redirect_port in the manifest"
         )
     wish = OAuthClientMetadata(
         redirect_uris=[AnyUrl(redirect_uri)],
@@ -129,19 +129,19 @@ async def _client(settings: OAuthSettings, found: Discovered, redirect_uri: str,
     )
     answer = await http.ask(create_client_registration_request(found.server, wish, ""))
     if not answer.is_success:
-        raise refusal(answer)
+        raise oauth_error(answer)
     try:
-        said = await handle_registration_response(answer)
-        method = said.token_endpoint_auth_method or ("client_secret_basic" if said.client_secret else "none")
-        return Client.model_validate({**said.model_dump(), "auth_method": method})
+        client = await handle_registration_response(answer)
+        method = client.token_endpoint_auth_method or (
+            "client_secret_basic" if client.client_secret else "none"
+        )
+        return Client.model_validate({**client.model_dump(), "auth_method": method})
     except (OAuthFlowError, ValidationError):
-        raise OAuthUnreachableError(
-            "the authorization server registered no client that can be used"
-        ) from None
+        raise OAuthUnreachableError("the authorization server registered an unusable client") from None
 
 
 class Redirection:
-    """What came back for one login. Whatever has not its `state` is turned away, and the login goes on waiting."""
+    """The redirect of one login. Requests with another `state` are refused, and the login keeps waiting."""
 
     def __init__(self) -> None:
         self.state = secrets.token_urlsafe(32)
@@ -153,34 +153,32 @@ class Redirection:
         return f"http://127.0.0.1:{self.port}{_PATH}"
 
     async def code(self, server: OAuthMetadata) -> str:
-        """The code that a token is given for. Raises OAuthError: the answer is no, or another server's, or none."""
+        """Wait for the authorization code. Raises OAuthError: refused, from another server, or timed out."""
         try:
             async with asyncio.timeout(LOGIN_SECONDS):
                 query = await self._came
         except TimeoutError:
-            raise OAuthUnreachableError(f"nobody signed in within {LOGIN_SECONDS / 60:g} minutes") from None
+            raise OAuthUnreachableError(f"no sign-in within {LOGIN_SECONDS / 60:g} minutes") from None
         error = query.get("error", "")
         if error or "code" not in query:
-            said = error if CODE.fullmatch(error) else "no"
-            raise OAuthRefusedError(f"the authorization server says {said}", code=said)
+            reason = error if CODE.fullmatch(error) else "no"
+            raise OAuthRefusedError(f"the authorization server says {reason}", code=reason)
         try:
             validate_authorization_response_iss(query.get("iss"), server)
         except OAuthFlowError:
-            raise OAuthRefusedError(
-                "the answer came from another authorization server than was asked"
-            ) from None
+            raise OAuthRefusedError("the answer came from a different authorization server") from None
         return query["code"]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request of a browser, or of whoever found the port."""
+        """Answer one HTTP request, from the browser or from anyone else."""
         with suppress(TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 try:
-                    status, told = self._taken(head.decode("latin-1"))
-                except ValueError:  # a URL that is none, or with too many fields
-                    status, told = "400 Bad Request", "This makes no sense."
-                body = _PAGE.format(told)
+                    status, text = self._handle(head.decode("latin-1"))
+                except ValueError:  # an invalid URL, or too many parameters
+                    status, text = "400 Bad Request", "The request is invalid."
+                body = _PAGE.format(text)
                 writer.write(
                     f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
                     "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nConnection: close\r\n"
@@ -189,21 +187,21 @@ class Redirection:
                 await writer.drain()
         writer.close()
 
-    def _taken(self, head: str) -> tuple[str, str]:
-        """The status and the text for a request. Raises ValueError: it makes no sense."""
+    def _handle(self, head: str) -> tuple[str, str]:
+        """The status and the text for a request. Raises ValueError: it is malformed."""
         line, *fields = head.split("\r\n")
         method, target, _ = line.split(" ")
         host = next((field[5:].strip() for field in fields if field.lower().startswith("host:")), "")
         if method != "GET" or host not in (f"127.0.0.1:{self.port}", f"localhost:{self.port}"):
-            return "400 Bad Request", "This is not for you."
+            return "400 Bad Request", "The request is not a redirect of a login."
         parts = urlsplit(target)
         if parts.path != _PATH:
-            return "404 Not Found", "Nothing is here."
+            return "404 Not Found", "Not found."
         pairs = parse_qsl(parts.query, max_num_fields=50)
         query = dict(pairs)
         is_ours = secrets.compare_digest(query.get("state", "").encode(), self.state.encode())
         if not is_ours or len(query) < len(pairs):
-            return "400 Bad Request", "This is not the login that was begun."
+            return "400 Bad Request", "This is not the current login."
         if not self._came.done():
             self._came.set_result(query)
         return "200 OK", "Not signed in." if "error" in query else "Signed in."
@@ -211,7 +209,7 @@ class Redirection:
 
 @asynccontextmanager
 async def open_redirection(port: int) -> AsyncIterator[Redirection]:
-    """Listen on 127.0.0.1 until the login is over; port 0 takes a free one. Raises OAuthError: the port is taken."""
+    """Listen on 127.0.0.1 during the login; port 0 takes a free one. Raises OAuthError: the port is in use."""
     redirection = Redirection()
     try:
         server = await asyncio.start_server(redirection.serve, "127.0.0.1", port, limit=_MAX_HEAD_BYTES)

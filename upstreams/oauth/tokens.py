@@ -1,4 +1,4 @@
-"""The login of one upstream: kept for all portals of the same user, renewed once for all calls that need its token."""
+"""The login of one upstream: stored for all portals of a user, and renewed once for all waiting calls."""
 
 import asyncio
 import fcntl
@@ -39,13 +39,13 @@ from upstreams.oauth.authorization_server import (
     request_token,
 )
 from upstreams.redaction import Redaction
-from upstreams.system_keyring import drop_from_keyring, keep_in_keyring, keyring_password
+from upstreams.system_keyring import delete_from_keyring, keyring_password, store_in_keyring
 from upstreams.transports.http_credentials import HttpCredentials
 
 log = structlog.get_logger()
 
 LEEWAY_SECONDS: Final = 30.0
-"""A token is renewed so long before it expires, or in the last tenth of its life if that is shorter."""
+"""A token is renewed this long before it expires, or in the last tenth of its lifetime if that is shorter."""
 
 MAX_LOGIN_BYTES: Final = 1024 * 1024
 LOCK_SECONDS: Final = 15.0
@@ -54,23 +54,23 @@ _SERVICE: Final = "mcp-code-portal"
 _MOST_SECONDS: Final = 10 * 365 * 86_400
 
 RENEWAL_SECONDS: Final = 25.0
-"""All of a renewal: waiting for another portal's, finding the server, and asking it."""
+"""Time limit of a renewal: waiting for another portal, discovery, and the request."""
 
 REFRESH_SECONDS: Final = 12.0
-"""Its last part, which a portal that stops waits for: the server may have forgotten the old refresh token by then."""
+"""Time limit of the refresh request. A stopping portal waits for it, because the old refresh token may be invalid."""
 
-_SPENT: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
-"""What is said of a refresh token that will never be good again: by OAuth, GitHub and Slack."""
+_REJECTED_CODES: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
+"""Error codes for a refresh token that is permanently invalid: of OAuth, GitHub and Slack."""
 
 
 class Login(BaseModel):
-    """Tokens for one upstream, and how to get new ones. Times are seconds since 1970."""
+    """Tokens for one upstream, and what a refresh needs. Times are seconds since 1970."""
 
     model_config = ConfigDict(frozen=True)
 
     format: Literal[1] = 1
     url: str = Field(repr=False)
-    """The upstream that the tokens are for, and the only one that they are sent to."""
+    """The upstream of the tokens. They are sent nowhere else."""
     issuer: str
     token_endpoint: str
     revocation_endpoint: str | None = None
@@ -84,7 +84,7 @@ class Login(BaseModel):
 
     @classmethod
     def first(cls, url: str, found: Discovered, client: Client, token: OAuthToken) -> "Login":
-        """The login that begins with a token. Raises OAuthUnreachableError: HTTP cannot carry it."""
+        """A login from its first token. Raises OAuthUnreachableError: the token is not valid in a header."""
         server = found.server.model_dump(mode="json")
         kept = {key: server[key] for key in ("issuer", "token_endpoint", "revocation_endpoint")}
         return cls.of(
@@ -93,7 +93,7 @@ class Login(BaseModel):
 
     @classmethod
     def of(cls, token: OAuthToken, kept: Mapping[str, object]) -> "Login":
-        """The login that a token makes of what was `kept` before. Raises OAuthUnreachableError: as `first`."""
+        """A login from a token and `kept` fields of the former login. Raises OAuthUnreachableError: as `first`."""
         now = time.time()
         life = None if token.expires_in is None else min(max(token.expires_in, 0), _MOST_SECONDS)
         new = {
@@ -106,10 +106,12 @@ class Login(BaseModel):
         try:
             return cls.model_validate({**kept, **new})
         except ValidationError:
-            raise OAuthUnreachableError("the authorization server gave a token that cannot be sent") from None
+            raise OAuthUnreachableError(
+                "the authorization server's token cannot be sent in a header"
+            ) from None
 
     def as_configured(self, settings: OAuthSettings) -> "Login | None":
-        """The same with the client secret of today; None if the manifest names another authorization server by now."""
+        """The login with the current client secret; None if the manifest now names another authorization server."""
         if settings.issuer is not None and settings.issuer.rstrip("/") != self.issuer.rstrip("/"):
             return None
         secret, client = settings.client_secret, self.client
@@ -120,7 +122,7 @@ class Login(BaseModel):
         return self.model_copy(update={"client": renewed})
 
     def wants_renewal(self) -> bool:
-        """Whether it is about to expire; without a refresh token, whether it has."""
+        """Whether it is about to expire; without a refresh token, whether it has expired."""
         if self.expires_at is None:
             return False
         leeway = min(LEEWAY_SECONDS, (self.expires_at - self.obtained_at) / 10)
@@ -128,14 +130,14 @@ class Login(BaseModel):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        told = (self.access_token, self.refresh_token, self.client.client_secret)
-        return tuple(secret for secret in told if secret)
+        values = (self.access_token, self.refresh_token, self.client.client_secret)
+        return tuple(secret for secret in values if secret)
 
 
 class LoginStore:
-    """One login: a file that only its owner can read (mode 0600), or an entry of the system keyring.
+    """Stores one login: in a file of mode 0600, or in the system keyring.
 
-    It belongs to an upstream's name and URL together: under another URL there is none.
+    The key is the upstream's name and URL together.
     """
 
     def __init__(self, folder: Path, name: str, url: str, keep_in: Literal["file", "keyring"]) -> None:
@@ -146,8 +148,8 @@ class LoginStore:
         self._is_file = keep_in == "file"
 
     async def load(self) -> Login | None:
-        """The login; None if there is none that is of use. Raises OAuthError: others can read it, or we cannot."""
-        # A keyring that is locked waits for its owner: nobody else has to.
+        """The login; None if there is no usable one. Raises OAuthError: unreadable, or readable by other users."""
+        # A locked keyring may block for long: abandon the thread on cancellation.
         content = await anyio.to_thread.run_sync(self._content, abandon_on_cancel=True)
         try:
             login = Login.model_validate_json(content)
@@ -156,17 +158,17 @@ class LoginStore:
         return login if login.url == self._url else None
 
     async def save(self, login: Login) -> None:
-        """Keep it in place of the one before: whole, or not at all. Raises OAuthError: it cannot be kept."""
+        """Replace the login atomically. Raises OAuthError: it cannot be stored."""
         await anyio.to_thread.run_sync(self._save, login.model_dump_json())
 
     async def delete(self) -> None:
-        """Keep none any more. Raises OAuthError: it is still there."""
+        """Delete the login. Raises OAuthError: it cannot be deleted."""
         await anyio.to_thread.run_sync(self._delete, abandon_on_cancel=True)
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Alone among the user's portals: no two use one refresh token. Raises OAuthUnreachableError: another does."""
-        with _explained():
+        """A lock among the user's portals, so that no two use one refresh token. Raises OAuthUnreachableError."""
+        with _storage_errors():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(
                 self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -175,14 +177,14 @@ class LoginStore:
             deadline = anyio.current_time() + LOCK_SECONDS
             while not _has_locked(descriptor):
                 if anyio.current_time() >= deadline:
-                    raise OAuthUnreachableError("another portal is renewing its tokens and does not end")
+                    raise OAuthUnreachableError("another portal has been renewing the tokens for too long")
                 await anyio.sleep(_LOCK_PAUSE_SECONDS)
             yield
         finally:
             os.close(descriptor)
 
     def _content(self) -> str | bytes:
-        with _explained():
+        with _storage_errors():
             if not self._is_file:
                 return keyring_password(_SERVICE, self._key) or ""
             try:
@@ -192,21 +194,21 @@ class LoginStore:
             with os.fdopen(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-                    raise OAuthError("the file of its tokens is not its owner's alone; log out, and in again")
+                    raise OAuthError("other users can access the token file; log out and log in again")
                 return file.read(MAX_LOGIN_BYTES)
 
     def _save(self, text: str) -> None:
-        with _explained():
+        with _storage_errors():
             if self._is_file:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_whole(self._file, text.encode())
             else:
-                keep_in_keyring(_SERVICE, self._key, text)
+                store_in_keyring(_SERVICE, self._key, text)
 
     def _delete(self) -> None:
-        with _explained():
+        with _storage_errors():
             if not self._is_file:
-                drop_from_keyring(_SERVICE, self._key)
+                delete_from_keyring(_SERVICE, self._key)
             self._file.unlink(missing_ok=True)
 
 
@@ -219,20 +221,22 @@ def _has_locked(descriptor: int) -> bool:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _storage_errors() -> Iterator[None]:
     try:
         yield
     except SecretError as error:
         raise OAuthError(f"{error}. {error.hint}".rstrip()) from None
     except OSError as error:
-        raise OAuthError(f"its tokens cannot be kept or read: {error.strerror or 'unknown reason'}") from None
+        raise OAuthError(
+            f"the tokens cannot be read or stored: {error.strerror or 'unknown reason'}"
+        ) from None
 
 
 class OAuthTokens(HttpCredentials):
-    """The bearer tokens of one upstream. Its redaction learns them before anything is sent.
+    """The bearer tokens of one upstream. They are masked before they are sent.
 
-    A login that cannot be stored is used until it has to be renewed. `start` starts a task that lives as long as the
-    upstream, as the `start_soon` of a task group.
+    A login that cannot be stored is used until it expires. `start` is the `start_soon` of a task group that lives as
+    long as the upstream.
     """
 
     def __init__(
@@ -253,10 +257,10 @@ class OAuthTokens(HttpCredentials):
         self._store = store
         self._login: Login | None = None
         self._renewal: asyncio.Future[Login | UpstreamError] | None = None
-        self._unproven = ""
-        """A token that came of a renewal and was not accepted yet."""
-        self._spent = ""
-        """A refresh token that was refused: it is not tried twice."""
+        self._unaccepted = ""
+        """A renewed token that the upstream has not accepted yet."""
+        self._rejected_refresh_token = ""
+        """A refresh token that was refused. It is not used again."""
 
     async def headers(self) -> Mapping[str, str]:
         login = self._login
@@ -272,30 +276,30 @@ class OAuthTokens(HttpCredentials):
 
     def accepted(self, sent: Mapping[str, str]) -> None:
         if self._login is not None and _bearer(self._login) == sent:
-            self._unproven = ""
+            self._unaccepted = ""
 
     async def _fresh(self, stale: Login | None, *, is_refused: bool) -> Login:
-        """One that is not `stale`. Of many that ask at once the first one gets it, and the others what it got."""
+        """A login other than `stale`. Concurrent callers share one renewal."""
         if self._login is not None and self._login is not stale:
             return self._login
         if self._renewal is None:
             self._renewal = asyncio.get_running_loop().create_future()
-            # In a task of its own: a caller that gives up must not take a refresh with it that others wait for.
+            # In its own task: a cancelled caller must not cancel a refresh that others wait for.
             self._start(self._run, self._renewal, stale, is_refused)
         outcome = await asyncio.shield(self._renewal)
         if isinstance(outcome, Login):
             return outcome
-        raise type(outcome)(str(outcome))  # to each its own: whoever catches it writes into it
+        raise type(outcome)(str(outcome))  # a copy for each caller, which modifies it
 
     async def _run(
         self, renewal: "asyncio.Future[Login | UpstreamError]", stale: Login | None, is_refused: bool
     ) -> None:
         outcome: Login | UpstreamError = UpstreamUnavailableError("got no token")
-        renew = self._signed_in if self._is_own else self._kept_or_refreshed
+        renew = self._signed_in if self._is_own else self._stored_or_refreshed
         try:
             with anyio.fail_after(RENEWAL_SECONDS):
                 outcome = await renew(stale, is_refused)
-            self._learn(outcome.secrets)
+            self._mask_new(outcome.secrets)
             self._login = outcome
         except TimeoutError:
             outcome = UpstreamUnavailableError("got no token in time")
@@ -307,27 +311,27 @@ class OAuthTokens(HttpCredentials):
             else:
                 to_run = f"mcp-code-portal login {shlex.quote(self._name)}"
                 outcome = UpstreamNeedsLoginError(f"{error}; run: {to_run}")
-        # Whatever strangers made of it: it is this upstream's failure, and not the end of the others.
+        # Untrusted answers may raise anything. It is this upstream's failure, and must not end the others.
         except Exception as error:
             log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)
         finally:
             self._renewal = None
             renewal.set_result(outcome)
 
-    async def _kept_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
-        """What another portal or a person got meanwhile; else the token is refreshed. Raises OAuthError."""
+    async def _stored_or_refreshed(self, stale: Login | None, is_refused: bool) -> Login:
+        """The stored login if it is newer; else refresh it. Raises OAuthError."""
         async with self._store.locked():
             found = await self._store.load()
             if found is None:
-                raise OAuthError("nobody is signed in" if stale is None else "somebody logged out")
+                raise OAuthError("not signed in" if stale is None else "the login was deleted")
             kept = found.as_configured(self._settings)
             if kept is None:
-                raise OAuthError("the login is of another authorization server than the manifest names")
+                raise OAuthError("the login is from a different authorization server than the manifest's")
             self._redact.add(kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():
                 return kept
-            self._check_worth(kept, is_refused)
+            self._check_not_refused(kept, is_refused)
             with anyio.fail_after(REFRESH_SECONDS, shield=True):
                 login = await self._refreshed(kept)
                 try:
@@ -338,9 +342,9 @@ class OAuthTokens(HttpCredentials):
 
     async def _refreshed(self, login: Login) -> Login:
         if login.refresh_token is None:
-            raise OAuthError("its token has expired or is refused, and cannot be renewed")
-        if login.refresh_token == self._spent:
-            raise OAuthError("its tokens cannot be renewed any more")
+            raise OAuthError("the token has expired or was refused, and there is no refresh token")
+        if login.refresh_token == self._rejected_refresh_token:
+            raise OAuthError("the refresh token is no longer valid")
         form = {
             "grant_type": "refresh_token",
             "refresh_token": login.refresh_token,
@@ -350,27 +354,27 @@ class OAuthTokens(HttpCredentials):
             try:
                 token = await request_token(http, login.token_endpoint, login.client, form)
             except OAuthRefusedError as error:
-                if error.code in _SPENT:
-                    self._spent = login.refresh_token
-                raise OAuthError(f"its tokens cannot be renewed: {error}") from None
-        self._unproven = token.access_token
+                if error.code in _REJECTED_CODES:
+                    self._rejected_refresh_token = login.refresh_token
+                raise OAuthError(f"the token cannot be refreshed: {error}") from None
+        self._unaccepted = token.access_token
         return Login.of(token, login.model_dump())
 
     async def _signed_in(self, stale: Login | None, is_refused: bool) -> Login:
-        """By the client's own credentials; kept nowhere, because they can be used again. Raises OAuthError."""
-        self._check_worth(stale, is_refused)
+        """Sign in with client credentials. The tokens are not stored: new ones are free. Raises OAuthError."""
+        self._check_not_refused(stale, is_refused)
         async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
             found = await discover(self._spec, http)
             client = configured_client(self._settings, found.server)
             form = {"grant_type": "client_credentials", "scope": found.scope, "resource": found.resource}
             token = await request_token(http, str(found.server.token_endpoint), client, form)
-        self._unproven = token.access_token
+        self._unaccepted = token.access_token
         return Login.first(self._spec.url, found, client, token)
 
-    def _check_worth(self, login: Login | None, is_refused: bool) -> None:
-        """Raises OAuthError if the upstream refuses a token that nothing is newer than."""
-        if is_refused and login is not None and login.access_token == self._unproven:
-            raise OAuthError("even a token that is new is refused")
+    def _check_not_refused(self, login: Login | None, is_refused: bool) -> None:
+        """Raises OAuthError if the upstream refused a token that was just renewed."""
+        if is_refused and login is not None and login.access_token == self._unaccepted:
+            raise OAuthError("the upstream refuses even a new token")
 
 
 def _bearer(login: Login) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""How messages go to an upstream: stdio, and HTTP in both of its transports."""
+"""The transports to an upstream: stdio, Streamable HTTP, and HTTP+SSE."""

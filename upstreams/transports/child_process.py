@@ -1,4 +1,4 @@
-"""The process of a stdio upstream: how it is started, what it says on stderr, and that nothing of it is left."""
+"""The process of a stdio upstream: starting it, reading its stderr, and ending it with all its descendants."""
 
 import os
 import resource
@@ -21,25 +21,25 @@ from upstreams.errors import UpstreamUnavailableError
 from upstreams.redaction import Redaction
 
 INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")
-"""What every child gets of the portal's environment, when set; nothing else."""
+"""The variables that every child inherits from the portal, if set. It inherits no others."""
 
 EOF_GRACE_SECONDS: Final = 0.9
 
 SUPERVISOR_SECONDS: Final = 6.0
-"""A server that ignores both EOF and SIGTERM is gone after 1.6 s; where hundreds end at once it takes longer."""
+"""A server that ignores EOF and SIGTERM is gone after 1.6 s; with hundreds ending at once it takes longer."""
 
 KILLED_SECONDS: Final = 2.0
 
 OPEN_FILES: Final = 65_536
-"""A stdio server takes four of the portal's open files, and on many systems a process begins with 1,024."""
+"""A stdio server uses four of the portal's file descriptors, and many systems start a process with 1,024."""
 
 OPEN_FILES_AT_START: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-"""The servers get these: a program that waits with `select` can only wait for the first 1,024."""
+"""The limit for servers: a program that uses `select` fails with descriptors over 1,024."""
 
 STDERR_LINES: Final = 50
 _STDERR_LINE_BYTES: Final = 8192
 _STDERR_PAUSE_SECONDS: Final = 0.01
-"""After each piece of 64 KiB: a child that writes without end must not take all of the loop."""
+"""Pause after each chunk of 64 KiB, so that a child that floods stderr does not block the event loop."""
 
 _REST_OF_STDERR_SECONDS: Final = 0.3
 
@@ -51,13 +51,13 @@ _INSTALL_HINTS: Final = {
     "docker": "install Docker",
 }
 
-_SHORT_PATH: Final = "programs started from a desktop have a shorter PATH than those started from a shell"
+_SHORT_PATH: Final = "Programs started from a desktop have a shorter PATH than those started from a shell"
 
 log = structlog.get_logger()
 
 
 def allow_open_files() -> None:
-    """Let this process have `OPEN_FILES` open, or as many as the system lets it."""
+    """Raise this process's limit of open files to `OPEN_FILES`, or to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -74,7 +74,7 @@ class ChildCommand:
 
     @classmethod
     def of(cls, spec: StdioUpstream, folder: Path, environ: Mapping[str, str]) -> "ChildCommand":
-        """Find the command as a shell in the child's folder would. Raises UpstreamUnavailableError: it is not there."""
+        """Find the command as a shell in the child's folder would. Raises UpstreamUnavailableError: not found."""
         environment = {name: environ[name] for name in INHERITED if name in environ} | dict(spec.env)
         cwd = os.path.expanduser(spec.cwd or "")
         working_folder = folder / cwd
@@ -83,9 +83,9 @@ class ChildCommand:
             raise UpstreamUnavailableError(f"its working directory {spec.cwd!r} does not exist{where}")
         executable = _find(spec.command, environment, working_folder)
         supervisor = Path(__file__).with_name("child_supervisor.py")
-        # The names travel beside the values: the supervisor passes on exactly these.
-        leash = (sys.executable, "-I", "-S", str(supervisor), str(os.getpid()), str(OPEN_FILES_AT_START))
-        return cls((*leash, "=".join(environment), executable, *spec.args), environment, working_folder)
+        # The supervisor passes on exactly the named variables.
+        supervise = (sys.executable, "-I", "-S", str(supervisor), str(os.getpid()), str(OPEN_FILES_AT_START))
+        return cls((*supervise, "=".join(environment), executable, *spec.args), environment, working_folder)
 
 
 def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
@@ -96,20 +96,20 @@ def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
         if not os.access(path, os.X_OK) or path.is_dir():
             raise UpstreamUnavailableError(f"command {command!r} is not executable")
         return str(path)
-    # Relative entries of PATH are the child's, so they count from its folder.
+    # Relative entries of PATH are relative to the child's folder.
     search = os.pathsep.join(
         str(folder / entry) for entry in environment.get("PATH", os.defpath).split(os.pathsep)
     )
     found = shutil.which(command, path=search)
     if found is None:
         hint = f"{_INSTALL_HINTS.get(command, 'install it')}, or give its full path"
-        raise UpstreamUnavailableError(f"command {command!r} was not found on PATH; {hint}: {_SHORT_PATH}")
+        raise UpstreamUnavailableError(f"command {command!r} was not found on PATH; {hint}. {_SHORT_PATH}")
     return found
 
 
 @asynccontextmanager
 async def open_child(command: ChildCommand, redact: Redaction) -> AsyncIterator["Child"]:
-    """A child, which ends on leaving with all its descendants. Raises UpstreamUnavailableError: it does not start."""
+    """Start a child; on exit it ends with all its descendants. Raises UpstreamUnavailableError: it does not start."""
     try:
         process = await anyio.open_process(
             command.command, cwd=command.folder, env=command.environment, start_new_session=True
@@ -139,7 +139,7 @@ class Child:
         self._process = process
 
     async def exit_status(self, fault: str) -> str:
-        """How it ended, or its `fault` if it lives on; waits a moment for either, and for the rest of its stderr."""
+        """How it ended, or `fault` if it is still running. Waits briefly for its end and for the rest of its stderr."""
         if await self._has_ended(EOF_GRACE_SECONDS):
             status = self._process.returncode or 0
             # The supervisor reports a signal the way shells do.
@@ -149,7 +149,7 @@ class Child:
         return fault
 
     async def end(self) -> None:
-        """Close the server's stdin, then have its supervisor end it with all its descendants; takes 9 s at most."""
+        """Close the server's stdin, then have its supervisor end all its descendants. Takes at most 9 s."""
         process = self._process
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self.stdin.aclose()
@@ -164,20 +164,20 @@ class Child:
         await process.aclose()
 
     async def _has_ended(self, seconds: float) -> bool:
-        """Whether it has, after at most `seconds`."""
+        """Wait at most `seconds` for the process. Returns whether it ended."""
         with anyio.move_on_after(seconds):
             await self._process.wait()
         return self._process.returncode is not None
 
 
 def _send(pid: int, number: int) -> None:
-    # The process's own method may collect the exit status of a child before asyncio does, which then lacks it.
+    # The process's own method may reap the child before asyncio does, which then lacks the exit status.
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 class StderrTail:
-    """The last fifty lines that a child wrote to stderr, scrubbed; never passed on to ours."""
+    """The last 50 lines of a child's stderr, masked. They are not copied to the portal's stderr."""
 
     def __init__(self, redact: Redaction) -> None:
         self._redact = redact
@@ -190,18 +190,18 @@ class StderrTail:
             async for chunk in stderr:
                 *lines, rest = (self._partial + chunk).rsplit(b"\n", STDERR_LINES)
                 if lines:
-                    lines[0] = lines[0].rpartition(b"\n")[2]  # the first item is all that stands before
+                    lines[0] = lines[0].rpartition(b"\n")[2]  # the first item has all earlier lines
                 self._lines.extend(line[:_STDERR_LINE_BYTES] for line in lines if line.strip())
                 self._partial = rest[:_STDERR_LINE_BYTES]
                 await anyio.sleep(_STDERR_PAUSE_SECONDS)
         self.finished.set()
 
     def lines(self) -> tuple[str, ...]:
-        """Each without secrets, on one line, of at most 200 characters."""
+        """The lines, masked and cut to 200 characters."""
         return tuple(
             self._redact.excerpt(line, 200) for line in [*self._lines, self._partial] if line.strip()
         )
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """The last line."""
         return (self.lines() or ("",))[-1]

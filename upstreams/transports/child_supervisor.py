@@ -1,14 +1,14 @@
-"""Holds one stdio server and everything it spawns on a leash, so that no process outlives the portal.
+"""Supervises one stdio server and its descendants, so that no process outlives the portal.
 
     python -I -S child_supervisor.py PORTAL_PID OPEN_FILES NAME=NAME=... COMMAND ARGUMENTS...
 
-A process of its own between the portal and the server, standard library only. The server gets its streams, of its
-environment exactly the variables named, and OPEN_FILES open files (-1: any number). When the server ends, when SIGTERM
-arrives, or when the portal is gone, even by kill -9, every descendant gets SIGTERM, and SIGKILL 0.7 s later. The exit
-status is the server's, 128 + N for signal N.
+A process between the portal and the server, which uses the standard library only. The server inherits its streams, the
+named variables, and a limit of OPEN_FILES (-1: none). When the server ends, SIGTERM arrives, or the portal is gone,
+even by kill -9, every descendant gets SIGTERM, and SIGKILL 0.7 s later. The exit status is the server's, 128 + N for
+signal N.
 
-On Linux descendants that left the process group are found too (`PR_SET_CHILD_SUBREAPER`), and the portal's death is a
-signal (`PR_SET_PDEATHSIG`). Elsewhere the parent is polled, and only the server's process group is reached.
+On Linux it also finds descendants that left the process group (`PR_SET_CHILD_SUBREAPER`), and the portal's death sends
+a signal (`PR_SET_PDEATHSIG`). Elsewhere it polls its parent, and signals only the server's process group.
 """
 
 import contextlib
@@ -21,25 +21,25 @@ import time
 
 GRACE_SECONDS = 0.7
 KILL_SECONDS = 1.0
-LOOK_SECONDS = 0.02
+REAP_SECONDS = 0.02
 ON_LINUX: bool = sys.platform == "linux"
 POLL_SECONDS = 5.0 if ON_LINUX else 0.5
 CANNOT_EXECUTE = 126
 
-# The kernel sends it when the *thread* that started us ends, so it only means "look whether the portal lives". Of all
-# signals this one also wakes a process that was stopped: nobody else would then.
+# The kernel sends it when the *thread* that started us ends, so it only means "check whether the portal is alive".
+# SIGCONT, because it also wakes a stopped process.
 PARENT_SIGNAL = signal.SIGCONT
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Leash:
+class ProcessSupervisor:
     """The server, its descendants, and the portal they must not outlive."""
 
     def __init__(self, portal: int, open_files: int) -> None:
         self._portal = portal
         self._open_files = open_files
-        self._told_to_stop = False
+        self._stop_requested = False
         self._server = 0
         self._status: int | None = None
         self._wakeups = -1
@@ -51,8 +51,8 @@ class Leash:
         if self._is_portal_gone():
             return 128 + signal.SIGTERM
         self._server = _start(command, environment, self._open_files)
-        _let_go_of_streams()
-        while self._status is None and not self._told_to_stop and not self._is_portal_gone():
+        _detach_streams()
+        while self._status is None and not self._stop_requested and not self._is_portal_gone():
             self._wait(POLL_SECONDS)
             self._reap()
         self._end_descendants(signal.SIGTERM, GRACE_SECONDS)
@@ -66,26 +66,26 @@ class Leash:
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._stop)
         for number in (signal.SIGCHLD, PARENT_SIGNAL):
-            # Its arrival alone wakes the loop, through the wakeup pipe.
+            # The wakeup pipe wakes the loop; the handler does nothing.
             signal.signal(number, lambda *_: None)
-        # Ctrl-C and a closing terminal are for the portal, which then stops its servers in order.
+        # The portal handles Ctrl-C and a closing terminal, and then stops its servers.
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
     def _stop(self, _number: int, _frame: object) -> None:
-        self._told_to_stop = True
+        self._stop_requested = True
 
     def _is_portal_gone(self) -> bool:
         return os.getppid() != self._portal
 
     def _wait(self, seconds: float) -> None:
-        """Until a child died, a signal came, or `seconds` are over."""
+        """Wait at most `seconds` for the death of a child or a signal."""
         select.select([self._wakeups], [], [], seconds)
         with contextlib.suppress(BlockingIOError):
             os.read(self._wakeups, 4096)
 
     def _reap(self) -> bool:
-        """Collect all that have died; whether any child is left."""
+        """Reap dead children. Returns whether any child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -98,32 +98,32 @@ class Leash:
                 self._status = code if code >= 0 else 128 - code
 
     def _end_descendants(self, number: int, seconds: float) -> None:
-        """Signal each of them once, also those that come to be meanwhile, until none is left or it takes too long."""
+        """Signal each descendant once, including new ones, until none is left or the time is over."""
         signalled: set[int] = set()
-        deadline = None  # counted from the first signal on: finding them may take long by itself
+        deadline = None  # counted from the first signal, because finding them may take long
         while self._has_descendants() and (deadline is None or time.monotonic() < deadline):
             found = self._descendants()
             for pid in found - signalled:
                 _send(pid, number)
             signalled |= found
             deadline = deadline or time.monotonic() + seconds
-            self._wait(LOOK_SECONDS)
+            self._wait(REAP_SECONDS)
 
     def _has_descendants(self) -> bool:
         has_children = self._reap()
-        # Whoever loses its parent becomes a child of ours, so without children there are no descendants either.
+        # Orphans become our children, so without children there are no descendants.
         return has_children if ON_LINUX else _send(-self._server, 0)
 
     def _descendants(self) -> set[int]:
-        """Pids, or the negated server's group where there is no /proc to find the others."""
+        """The pids of all descendants; without /proc, the server's negated process group."""
         own = os.getpid()
-        # Most kernels list them (CONFIG_PROC_CHILDREN).
+        # Most kernels have this file (CONFIG_PROC_CHILDREN).
         is_listed = os.path.exists(f"/proc/{own}/task/{own}/children")
         return _descendants_of(own) if is_listed else {-self._server}
 
 
 def _send(pid: int, number: int) -> bool:
-    """Whether there is anybody to send it to."""
+    """Send a signal. Returns whether the process or group exists."""
     try:
         os.kill(pid, number)
     except OSError:
@@ -143,12 +143,12 @@ def _start(command: list[str], environment: dict[str, str], open_files: int) -> 
     pid = os.fork()
     if pid:
         return pid
-    # From here to exec nothing may return: this is a copy of the supervisor.
+    # This is a copy of the supervisor: it must not return before exec.
     try:
         os.setpgid(0, 0)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != supervisor:
-            return CANNOT_EXECUTE  # it was killed before the kernel knew that we are to follow
+            return CANNOT_EXECUTE  # the supervisor was killed before PR_SET_PDEATHSIG took effect
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         resource.setrlimit(
@@ -161,15 +161,15 @@ def _start(command: list[str], environment: dict[str, str], open_files: int) -> 
         os._exit(CANNOT_EXECUTE)
 
 
-def _let_go_of_streams() -> None:
-    """Only the server may hold its pipes: their closing is how either side learns that the other ended."""
+def _detach_streams() -> None:
+    """Close the server's pipes here: their end tells either side that the other is gone."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
 
 
 def _descendants_of(root: int) -> set[int]:
-    """All living descendants. A zombie counts: its other threads may be running; if not, it is reaped next."""
+    """All descendants. A zombie counts, because its other threads may be running; otherwise it is reaped next."""
     found: set[int] = set()
     reachable = [root]
     while reachable:
@@ -181,7 +181,7 @@ def _descendants_of(root: int) -> set[int]:
 
 def _children_of(pid: int) -> list[int]:
     found: list[int] = []
-    with contextlib.suppress(OSError):  # it ended while we looked; below: one of its threads did
+    with contextlib.suppress(OSError):  # the process ended meanwhile; below: one of its threads
         for thread in os.listdir(f"/proc/{pid}/task"):
             with (
                 contextlib.suppress(OSError),
@@ -194,7 +194,7 @@ def _children_of(pid: int) -> list[int]:
 def main() -> int:
     portal, open_files, names, *command = sys.argv[1:]
     environment = {name: os.environ[name] for name in names.split("=") if name in os.environ}
-    return Leash(int(portal), int(open_files)).run(command, environment)
+    return ProcessSupervisor(int(portal), int(open_files)).run(command, environment)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Reaches an upstream by URL: Streamable HTTP, and the HTTP+SSE transport it replaced.
+"""The HTTP transports: Streamable HTTP, and the older HTTP+SSE.
 
-The SDK's transports are not used: in them a failure of one request ends the connection and cancels callers, a status
-like 401 becomes "Server returned an error response", and a JSON answer has no limit. Here each request is posted in its
-caller's task, its failure is that call's, and what comes is capped and read by `MessageReader`.
+The SDK's transports are not used: there a failed request ends the connection and cancels callers, a status like 401
+becomes "Server returned an error response", and a JSON answer has no limit. Here each request is posted in its caller's
+task, a failure affects only that call, and `MessageReader` caps and parses what arrives.
 
 Source: MCP 2026-07-28, basic/transports/streamable-http; 2025-06-18, basic/transports; 2024-11-05, basic/transports.
 """
@@ -36,10 +36,10 @@ from upstreams.health import Diagnostics
 from upstreams.transports.http_credentials import HttpCredentials
 from upstreams.transports.http_errors import (
     SESSION_HEADER,
-    described,
+    describe,
     error_of,
     kind_of,
-    refusal,
+    status_error,
     status_line,
 )
 from upstreams.transports.messages import InboundLimits, MessageReader
@@ -49,20 +49,20 @@ _WRITE_SECONDS: Final = 60.0
 _KEPT_CONNECTIONS: Final = 32
 
 _CLOSE_SECONDS: Final = 1.0
-"""To end a session. Nobody waits for it but the connection itself, so a server that hangs must not hold it up."""
+"""Time limit to end a session, so that a hanging server does not delay closing the connection."""
 
 NOTICE_SECONDS: Final = 2.0
 _NOTICES_AT_ONCE: Final = 16
 _MAX_NOTICES: Final = 1_000
-"""Notifications and replies that wait to be sent, each for two seconds at most; one more is dropped."""
+"""Queued notifications and replies, each with a time limit of two seconds; further ones are dropped."""
 
 _LEAST_RETRY_SECONDS: Final = 1.0
-"""Streams that break off are asked for again no sooner, whatever the server says."""
+"""A broken stream is resumed no sooner, whatever the server's `retry` says."""
 
 _FRUITLESS_RETRIES: Final = 2
 
 _LINES_PER_UNIT: Final = 4
-"""Lines of a stream of events that count as one unsolicited message."""
+"""Lines of an event stream that count as one unsolicited message."""
 
 _ERROR_BYTES: Final = 64 * 1024
 _EVENTS: Final = "text/event-stream"
@@ -80,9 +80,9 @@ _NEVER_SENT: Final = (
 async def open_http_wire(
     spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
 ) -> AsyncIterator[Wire]:
-    """A wire over the transport that the manifest names. Of Streamable HTTP nothing is sent yet.
+    """Open a wire over the manifest's transport. Streamable HTTP sends nothing yet.
 
-    Raises UpstreamError: a server of HTTP+SSE is not reached within `connect_seconds`.
+    Raises UpstreamError: an HTTP+SSE server is not reached within `connect_seconds`.
     """
     kind = HttpWithSse if spec.transport == "sse" else StreamableHttp
     async with _client(spec) as client, anyio.create_task_group() as tasks:
@@ -98,9 +98,9 @@ async def open_http_wire(
 
 def _client(spec: HttpUpstream) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
-        # What is packed would have to be unpacked piece by piece: a little of it can be as much as it likes.
+        # No compression: a small compressed answer can decompress to any size.
         headers={"accept-encoding": "identity", **spec.headers},
-        # Deadlines are the calls' own, and a stream of events may be silent for as long as it likes.
+        # Calls have their own deadlines, and an event stream may be silent for any time.
         timeout=httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
         verify=trusted_authorities(),
@@ -109,12 +109,12 @@ def _client(spec: HttpUpstream) -> httpx2.AsyncClient:
 
 @cache
 def trusted_authorities() -> ssl.SSLContext:
-    """Who may vouch for a server on TLS. To load them anew for each client takes 30 to 70 ms."""
+    """The trusted certificate authorities. Cached: loading them takes 30 to 70 ms."""
     return httpx2.create_ssl_context()
 
 
 class HttpTransport(AsyncResource):
-    """The messages of one connection: what is sent is posted, what comes goes to its wire."""
+    """The messages of one connection: posts requests, and passes what arrives to its wire."""
 
     def __init__(
         self,
@@ -135,27 +135,27 @@ class HttpTransport(AsyncResource):
         self.wire = Wire(received, self, self._limits, closes_requests=spec.transport != "sse")
         self._session = ""
         self._version = ""
-        self._notice_turns = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
+        self._notice_limiter = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
 
     async def end_session(self) -> None:
-        """Tell the server that nothing more will be sent, if it has a session."""
+        """End the server's session, if there is one."""
         if not self._session:
             return
-        # It is closed because somebody ended it, who would end this, too.
+        # Shielded: the connection may be closing because of a cancellation.
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(UpstreamError):
             await (await self._request("DELETE", self._headers())).aclose()
 
     async def send(self, item: SessionMessage) -> None:
-        """Send a request until its answer was delivered, or else in the background. Raises UpstreamError: it failed."""
+        """Send a request and wait for its answer; send other messages in the background. Raises UpstreamError."""
         if not isinstance(item.message, JSONRPCRequest):
-            # Nothing waits for these: not the next message, and not a caller that was cancelled.
-            if self._notice_turns.statistics().tasks_waiting < _MAX_NOTICES:
-                self._tasks.start_soon(self._tell, item)
+            # In the background: neither the next message nor a cancelled caller must wait for them.
+            if self._notice_limiter.statistics().tasks_waiting < _MAX_NOTICES:
+                self._tasks.start_soon(self._notify, item)
             return
         await self._ask(item, item.message)
 
     async def aclose(self) -> None:
-        """Whoever opened the client closes it."""
+        """Do nothing: the owner of the client closes it."""
 
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         raise NotImplementedError
@@ -181,24 +181,24 @@ class HttpTransport(AsyncResource):
             return await self._credentials.send(request, self._client)
         except httpx2.RequestError as error:
             failure = UpstreamUnavailableError if isinstance(error, _NEVER_SENT) else UpstreamLostError
-            raise failure(described(error)) from error
+            raise failure(describe(error)) from error
 
-    async def _tell(self, item: SessionMessage) -> None:
-        """Send what has no answer: a notification or a reply."""
+    async def _notify(self, item: SessionMessage) -> None:
+        """Send a notification or a reply, which gets no answer."""
         problem = ""
         try:
-            async with self._notice_turns:
+            async with self._notice_limiter:
                 with anyio.move_on_after(NOTICE_SECONDS):
                     response = await self._post(item)
                     problem = status_line(response) if response.is_error else ""
-                    await _beginning(response)
+                    await _read_prefix(response)
         except UpstreamError as error:
             problem = str(error)
         if problem:
             self._diagnostics.note(f"a notification was not delivered: {problem}")
 
     async def _deliver(self, text: bytes, request_id: RequestId | None) -> bool:
-        """Hand over an event; whether it has the answer to this request. Raises UpstreamError: it cannot be read."""
+        """Deliver an event. Returns whether it answers this request. Raises UpstreamError: it is unreadable."""
         read = self._reader.read_leniently if request_id is None else self._reader.read
         try:
             messages = read(text)
@@ -213,12 +213,12 @@ class HttpTransport(AsyncResource):
         return is_answered
 
     async def _hand_over(self, message: SessionMessage) -> None:
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended first
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended
             await self._inbox.send(message)
 
     async def _events(self, response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent]:
-        """The events of a response, until it ends or breaks off. Raises UpstreamError: they are too long."""
-        # The encoding is UTF-8, perhaps with a byte order mark.
+        """The events of a response, until it ends or breaks off. Raises UpstreamError: one is too long."""
+        # UTF-8, optionally with a byte order mark.
         kind = {"content-type": f"{_EVENTS}; charset=utf-8-sig"}
         lines = httpx2.Response(200, headers=kind, content=self._lines(response), request=response.request)
         async with aclosing(response):
@@ -228,19 +228,19 @@ class HttpTransport(AsyncResource):
             except httpx2.SSEError as error:
                 raise UpstreamAnswerError(str(error)) from None
             except UpstreamLostError:
-                pass  # what broke off may go on
+                pass  # the stream may be resumed
 
     async def _lines(self, response: httpx2.Response) -> AsyncIterator[bytes]:
-        """The lines of a stream of events. They count as unsolicited messages: most of them say nothing."""
-        async for piece in _pieces(response):
-            self._limits.take_unsolicited(max(piece.count(b"\n"), piece.count(b"\r")) / _LINES_PER_UNIT)
-            yield piece
+        """The lines of an event stream. They count as unsolicited messages, because most carry no message."""
+        async for chunk in _chunks(response):
+            self._limits.take_unsolicited(max(chunk.count(b"\n"), chunk.count(b"\r")) / _LINES_PER_UNIT)
+            yield chunk
 
 
 class StreamableHttp(HttpTransport):
-    """Streamable HTTP: an answer comes to the POST of its request, as JSON or in a stream of events.
+    """Streamable HTTP: the answer to a POST is JSON or an event stream.
 
-    Before 2026-07-28 there are sessions, a stream of events that nobody asked for, and streams that can be resumed.
+    Before 2026-07-28 there are also sessions, a stream of unsolicited events, and resumable streams.
     """
 
     async def send(self, item: SessionMessage) -> None:
@@ -248,15 +248,15 @@ class StreamableHttp(HttpTransport):
         self._version = (stamped or {}).get(MCP_PROTOCOL_VERSION_HEADER, self._version)
         match item.message:
             case JSONRPCRequest(method="initialize"):
-                self._version = ""  # that of the probe before it does not count
+                self._version = ""  # the version of the earlier probe does not count
             case JSONRPCNotification(method="notifications/initialized"):
-                await self._tell(item)  # nothing may come before it
+                await self._notify(item)  # it must arrive before anything else
                 if self._session:
                     self._tasks.start_soon(self._listen)
                 return
             case JSONRPCNotification(method="notifications/cancelled"):
                 if self._version in MODERN_PROTOCOL_VERSIONS:
-                    return  # that its request was closed says so
+                    return  # closing the request cancels it
         await super().send(item)
 
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
@@ -265,7 +265,7 @@ class StreamableHttp(HttpTransport):
             if request.method == "initialize":
                 self._session = response.headers.get(SESSION_HEADER, "")
             if response.status_code == HTTPStatus.ACCEPTED:
-                raise UpstreamAnswerError("took the request with HTTP 202 but sends no answer")
+                raise UpstreamAnswerError("accepted the request with HTTP 202 without an answer")
             if response.is_success and kind_of(response) == _EVENTS:
                 await self._follow(response, request.id)
                 return
@@ -273,27 +273,27 @@ class StreamableHttp(HttpTransport):
             await self._hand_over(SessionMessage(self._reader.read_answer(body, request.id)))
 
     async def _body(self, response: httpx2.Response, request_id: RequestId) -> bytes:
-        """The JSON of an answer. Raises UpstreamError: it is none, or too long."""
+        """The JSON body of an answer. Raises UpstreamError: it is not JSON, or too long."""
         kind, body = kind_of(response), bytearray()
         if response.is_success and kind == "application/json":
             with self._limits.buffering() as add:
-                async for piece in _pieces(response):
-                    add(len(piece))
-                    body += piece
+                async for chunk in _chunks(response):
+                    add(len(chunk))
+                    body += chunk
             return bytes(body)
-        start, redact = self._credentials.masked(await _beginning(response)), self._diagnostics.redact
+        start, redact = self._credentials.masked(await _read_prefix(response)), self._diagnostics.redact
         if response.is_success:
             raise UpstreamAnswerError(
-                f"the answer is {kind or 'of no type'} instead of JSON: {redact.excerpt(start)!r}"
+                f"the answer is {kind or 'untyped'} instead of JSON: {redact.excerpt(start)!r}"
             )
         if error := error_of(response, start, redact):
             raise error
         return start
 
     async def _follow(self, response: httpx2.Response | None, request_id: RequestId | None) -> None:
-        """Deliver a stream of events: until it brings this answer, or what nobody asked for until it ends.
+        """Deliver an event stream until it answers `request_id`; without one, unsolicited events until it ends.
 
-        One that breaks off is resumed after the last event that has an id, until that brings nothing twice.
+        A broken stream is resumed after the last event with an id. Two consecutive failures to resume end it.
         Raises UpstreamError: the answer does not come.
         """
         last_id, pause_seconds, fruitless = "", _LEAST_RETRY_SECONDS, 0
@@ -315,14 +315,14 @@ class StreamableHttp(HttpTransport):
             response = None
             await anyio.sleep(pause_seconds)
         if request_id is not None:
-            raise UpstreamLostError("the stream of events ended without an answer")
+            raise UpstreamLostError("the event stream ended without an answer")
 
     async def _resumed(self, last_id: str) -> httpx2.Response | None:
         headers = {"accept": _EVENTS, **self._headers(), **({"last-event-id": last_id} if last_id else {})}
         try:
             response = await self._request("GET", headers)
         except UpstreamError as error:
-            self._diagnostics.note(f"events cannot be listened to: {error}")
+            self._diagnostics.note(f"the event stream cannot be opened: {error}")
             return None
         if response.is_success and kind_of(response) == _EVENTS:
             return response
@@ -337,24 +337,24 @@ class StreamableHttp(HttpTransport):
 
 
 class HttpWithSse(HttpTransport):
-    """HTTP+SSE: all answers come on one stream of events, whose first event says where to post requests."""
+    """HTTP+SSE: all answers come on one event stream, whose first event names the URL for requests."""
 
     async def connect(self, seconds: float) -> None:
-        """Wait for the endpoint. Raises UpstreamError: it does not come."""
+        """Wait for the endpoint event. Raises UpstreamError: it does not come."""
         with anyio.move_on_after(seconds) as connecting:
             await self._tasks.start(self._read)
         if connecting.cancelled_caught:
             raise UpstreamUnavailableError(f"sent no endpoint within {seconds:g} s")
 
     async def _read(self, *, task_status: TaskStatus[None]) -> None:
-        """Read the stream, whose end ends all; started at its endpoint. Raises UpstreamError: it has none."""
+        """Read the stream until the connection ends; started at the endpoint event. Raises UpstreamError."""
         is_started = False
         async with self._inbox:
             try:
                 response = await self._request("GET", {"accept": _EVENTS})
                 if not response.is_success or kind_of(response) != _EVENTS:
                     await response.aclose()
-                    raise refusal(response, b"", self._diagnostics.redact)
+                    raise status_error(response, b"", self._diagnostics.redact)
                 async for event in self._events(response):
                     if event.event == "endpoint" and not is_started:
                         self._url = urljoin(self._url, event.data)
@@ -363,40 +363,40 @@ class HttpWithSse(HttpTransport):
                     elif event.event == "message" and event.data:
                         await self._deliver(event.data.encode(), None)
                 if not is_started:
-                    raise UpstreamUnavailableError("ended its stream of events before it sent an endpoint")
+                    raise UpstreamUnavailableError("ended its event stream before it sent an endpoint")
             except UpstreamError as error:
                 if not is_started:
                     raise
                 self.wire.cut_off(UpstreamCutOffError(str(error)))
 
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
-        # Some servers answer it only when they have done what it asks for; the wire ends it when the answer came.
+        # Some servers respond to the POST only after the work; the wire cancels it once the answer has come.
         response = await self._post(item)
-        body = await _beginning(response)
+        body = await _read_prefix(response)
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise UpstreamUnavailableError("no longer knows this session")
         if not response.is_success:
-            raise refusal(response, self._credentials.masked(body), self._diagnostics.redact)
+            raise status_error(response, self._credentials.masked(body), self._diagnostics.redact)
 
 
-async def _pieces(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises UpstreamError: it breaks off, or is packed."""
+async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """The chunks of the body. Raises UpstreamError: it breaks off, or is compressed."""
     if response.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
-        raise UpstreamAnswerError("the answer is compressed, although it was asked for without")
+        raise UpstreamAnswerError("the answer is compressed, although the portal asked for identity encoding")
     try:
-        async for piece in response.aiter_raw():
-            yield piece
+        async for chunk in response.aiter_raw():
+            yield chunk
     except httpx2.RequestError as error:
-        raise UpstreamLostError(described(error)) from error
+        raise UpstreamLostError(describe(error)) from error
 
 
-async def _beginning(response: httpx2.Response) -> bytes:
-    """What a response says that is no answer, as far as anybody reads it; "" of one that is packed."""
+async def _read_prefix(response: httpx2.Response) -> bytes:
+    """The first `_ERROR_BYTES` of a body that is no answer; b"" if it is compressed."""
     body = bytearray()
     async with aclosing(response):
-        with suppress(UpstreamError):  # what counts has come
-            async for piece in _pieces(response):
-                body += piece
+        with suppress(UpstreamError):  # a partial body is enough
+            async for chunk in _chunks(response):
+                body += chunk
                 if len(body) >= _ERROR_BYTES:
                     break
     return bytes(body[:_ERROR_BYTES])

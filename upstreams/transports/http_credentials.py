@@ -1,4 +1,4 @@
-"""What a request to an upstream carries so that it is let in, and what can be done when it is not."""
+"""The credentials of requests to an upstream, and their renewal after a refusal."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -13,20 +13,20 @@ from upstreams.errors import UpstreamRefusedError
 from upstreams.redaction import Redaction
 
 HeaderRenewal: TypeAlias = Callable[[], Awaitable[tuple[Mapping[str, str], Collection[str]] | None]]
-"""Gets configured headers anew from where their secrets come from, and those secrets; None if that does not work."""
+"""Resolves the secrets of configured headers again: returns the headers and the secrets, None on failure."""
 
 RENEWAL_PAUSE_SECONDS: Final = 60.0
-"""An upstream that answers 401 has the operator's commands run again at most this often."""
+"""The shortest time between two renewals, since a 401 makes the operator's commands run again."""
 
 
 _MAX_REDIRECTS: Final = 5
 
 
 class HttpCredentials:
-    """The credentials of one upstream, for all of its connections: the manifest's `headers`.
+    """The credentials of one upstream, for all its connections: the manifest's `headers`.
 
-    They are sent to its own origin, and nowhere else. `renew` gets those anew that hold a secret of a command or the
-    keyring. `secrets` are what references in this upstream's entry stood for, in `headers` and elsewhere.
+    They are sent to the upstream's own origin only. `renew` resolves headers with a secret from a command or the
+    keyring again. `secrets` are the resolved references of this upstream's section, in `headers` and elsewhere.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class HttpCredentials:
         self._headers: Mapping[str, str] = spec.headers
         self._secrets = frozenset(secrets)
         self._sent = deque[Collection[str]](maxlen=2)
-        """What was learnt last, and before, which a slow answer may still repeat."""
+        """The last two sets of renewed secrets: a slow answer may still contain the older ones."""
         self._mask = Redaction(secrets)
         self._redact = redact
         self._renew_headers = renew
@@ -48,37 +48,37 @@ class HttpCredentials:
         self._lock = anyio.Lock()
 
     async def send(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
-        """Send a request, and follow redirects that keep its method; the body is not read yet.
+        """Send a request and follow redirects that keep its method. The body is not read.
 
-        After a 401, which says that nothing was done, it is sent once more if there are other credentials.
+        After a 401 it is sent once more if the credentials can be renewed.
 
         Raises:
-            UpstreamError: There are no credentials, or it leads to another server.
+            UpstreamError: There are no credentials, or it redirects to another server.
             httpx2.RequestError: It was not sent, or not answered.
         """
-        response = await self._admitted(request, client)
+        response = await self._send_authorized(request, client)
         for _ in range(_MAX_REDIRECTS):
             following = response.next_request
             if following is None or following.method != request.method:
                 break
             await response.aclose()
-            response = await self._admitted(following, client)
+            response = await self._send_authorized(following, client)
         return response
 
     def masked(self, text: bytes) -> bytes:
-        """JSON that the server sent, without the secrets that it was sent."""
+        """JSON from the server, with the upstream's own secrets masked."""
         return self._mask.in_json(text)
 
     async def headers(self) -> Mapping[str, str]:
-        """What to send now in place of configured headers of the same name. Raises UpstreamError: there is none."""
+        """The current headers, which replace configured ones. Raises UpstreamError: there are no credentials."""
         return self._headers
 
     async def renewed(self, refused: Mapping[str, str]) -> bool:
-        """After an HTTP 401 to `refused`: whether there are others by now. Raises UpstreamError: none any more."""
+        """Renew the headers after a 401 to `refused`. Returns whether there are new ones. Raises UpstreamError."""
         if self._renew_headers is None:
             return False
         async with self._lock:
-            if self._headers != refused:  # another call was first
+            if self._headers != refused:  # another call has renewed them
                 return True
             if anyio.current_time() - self._renewed_at < RENEWAL_PAUSE_SECONDS:
                 return False
@@ -86,23 +86,25 @@ class HttpCredentials:
             self._renewed_at = anyio.current_time()
             if headers.items() <= self._headers.items():
                 return False
-            self._learn(secrets)
+            self._mask_new(secrets)
             self._headers = {**self._headers, **headers}
             return True
 
     def accepted(self, sent: Mapping[str, str]) -> None:
-        """An answer came that was no 401."""
+        """Record that the server accepted these headers."""
 
-    def _learn(self, secrets: Collection[str]) -> None:
-        """Mask what will be sent from now on."""
+    def _mask_new(self, secrets: Collection[str]) -> None:
+        """Mask renewed secrets from now on."""
         self._redact.add(secrets)
         self._sent.append(secrets)
         self._mask = Redaction(self._secrets.union(*self._sent))
 
-    async def _admitted(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
+    async def _send_authorized(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
         own, url = self._url, request.url
         if (own.scheme, own.host, own.port) != (url.scheme, url.host, url.port):
-            raise UpstreamRefusedError("leads to another server, which gets neither requests nor credentials")
+            raise UpstreamRefusedError(
+                "redirects to another server, which gets neither requests nor credentials"
+            )
         for is_last in (False, True):
             sent = await self.headers()
             request.headers.update(sent)

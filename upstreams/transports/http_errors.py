@@ -1,4 +1,4 @@
-"""What an HTTP response or exception says that is an error."""
+"""Turns HTTP responses and exceptions into errors."""
 
 import re
 from http import HTTPStatus
@@ -29,27 +29,27 @@ _NO_SESSION: Final = re.compile(
 
 
 def kind_of(response: httpx2.Response) -> str:
-    """Its media type; empty when it has none."""
+    """The media type of a response, or ""."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def error_of(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError | None:
-    """What an error status means, with a body or the beginning of one; None if a JSON-RPC error in it says all."""
+    """The error of a status, with the beginning of the body; None if a JSON-RPC error in the body says more."""
     answer = _json_rpc_error(response, body)
     if _has_lost_session(response, answer, body):
         return UpstreamUnavailableError("no longer knows this session")
-    # Whether the server acted, and what to do, the status says better.
+    # For these statuses the status says more about whether the server acted, and what to do.
     says_more = response.is_server_error or response.status_code in (
         HTTPStatus.UNAUTHORIZED,
         HTTPStatus.TOO_MANY_REQUESTS,
     )
     if answer is None or says_more:
-        return refusal(response, str(answer["error"]["message"]).encode() if answer else body, redact)
+        return status_error(response, str(answer["error"]["message"]).encode() if answer else body, redact)
     return None
 
 
-def refusal(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError:
-    """The error that its status stands for, with what it says."""
+def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError:
+    """The error of a status, with an excerpt of the body."""
     message = status_line(response)
     if body and kind_of(response) in ("text/plain", "application/json"):
         message += f": {redact.excerpt(body)}"
@@ -58,21 +58,21 @@ def refusal(response: httpx2.Response, body: bytes, redact: Redaction) -> Upstre
     if after_seconds is not None:
         message += f"; it asks to wait {after_seconds:.0f} s"
     if response.next_request is not None:
-        # To a POST it may say that the request was carried out, and where to look now.
-        message += f": a redirect to {response.next_request.url}, where the call would be lost"
-        return UpstreamAnswerError(f"{message}; use that URL if the server is there")
+        # A redirect of a POST may mean that the request was carried out.
+        message += f": a redirect to {response.next_request.url}, which would drop the call"
+        return UpstreamAnswerError(f"{message}; use that URL if the server has moved there")
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         return UpstreamBusyError(message, after_seconds=after_seconds)
     if response.status_code == HTTPStatus.UNAUTHORIZED:
         return UpstreamUnauthorizedError(message)
-    # A gateway may say 502 or 504 after the server acted; a 4xx is the server's own no.
+    # A gateway may answer 502 or 504 after the server acted; a 4xx is the server's own refusal.
     if not response.is_client_error:
         return UpstreamFaultError(message, after_seconds=after_seconds)
     return UpstreamRefusedError(message)
 
 
 def status_line(response: httpx2.Response) -> str:
-    """The status, and what in the manifest may be the cause."""
+    """The status, and a possible cause in the manifest."""
     status, request = response.status_code, response.request
     hint = ""
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -80,14 +80,14 @@ def status_line(response: httpx2.Response) -> str:
     elif status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
         asked = request.method, request.url.path.rstrip("/")[-4:]
         if asked == ("POST", "/sse"):
-            hint = "; a server of the old HTTP+SSE transport needs `transport: sse` in the manifest"
+            hint = "; a server with the old HTTP+SSE transport needs `transport: sse` in the manifest"
         elif asked == ("GET", "/mcp"):
-            hint = "; a server of Streamable HTTP needs no `transport: sse` in the manifest"
+            hint = "; a server with Streamable HTTP needs no `transport: sse` in the manifest"
     return f"HTTP {status} {response.reason_phrase}".rstrip() + hint
 
 
 def _json_rpc_error(response: httpx2.Response, body: bytes) -> dict[str, Json] | None:
-    """The answer, if its `error` has the parts that it must have."""
+    """The JSON-RPC error in a body, if it is complete."""
     if kind_of(response) != "application/json":
         return None
     try:
@@ -100,9 +100,9 @@ def _json_rpc_error(response: httpx2.Response, body: bytes) -> dict[str, Json] |
 
 
 def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None, body: bytes) -> bool:
-    """The specification says 404; servers built on the TypeScript examples say 400 and what is wrong.
+    """Whether the server has lost the session: 404 by the specification, 400 and a text for the TypeScript examples.
 
-    The call is sent again then, so nothing that a tool says of sessions of its own may pass for it.
+    The call is then sent again, so a tool's own message about sessions must not match.
     """
     is_missing = response.status_code == HTTPStatus.NOT_FOUND
     is_bad = response.status_code == HTTPStatus.BAD_REQUEST
@@ -110,13 +110,13 @@ def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None,
         return False
     says_so = _NO_SESSION.search(body[:2000].lower()) is not None
     if answer is not None and answer.get("id") is not None:
-        # Whoever knows the request's id has read it. Some transports do before they look for the session.
+        # The id shows that the server parsed the request. Some transports do so before they check the session.
         return is_missing and says_so and answer["error"]["code"] == _SESSION_NOT_FOUND
     return is_missing or says_so
 
 
-def described(error: BaseException) -> str:
-    """What went wrong, in one line for a human, without the URL: that is the manifest's business and may hold a key."""
+def describe(error: BaseException) -> str:
+    """An error in one line for people, without the URL, which may contain a key."""
     if isinstance(error, UpstreamError):
         return str(error)
     kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
@@ -125,7 +125,7 @@ def described(error: BaseException) -> str:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The error that explains a group of them: one of ours if there is one."""
+    """The most useful error of a group: an UpstreamError if there is one."""
     if isinstance(error, BaseExceptionGroup):
         error = error.subgroup(UpstreamError) or error
     while isinstance(error, BaseExceptionGroup):

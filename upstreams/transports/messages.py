@@ -1,4 +1,4 @@
-"""Reads what upstreams send into JSON-RPC messages, leniently, and says when they send too much."""
+"""Parses JSON-RPC messages of upstreams leniently, and enforces limits on them."""
 
 import json
 from codecs import BOM_UTF8
@@ -29,30 +29,30 @@ from upstreams.health import Diagnostics
 UNSOLICITED_AT_ONCE: Final = 10_000.0
 UNSOLICITED_PER_SECOND: Final = 1_000.0
 BYTES_PER_UNIT: Final = 4096
-"""Messages that answer nothing, and lines that are none: a token bucket. A long one counts once more per 4 KiB."""
+"""A token bucket for unsolicited messages and noise. Each counts one unit, and one more per 4 KiB."""
 
 REQUEST_UNITS: Final = 20
-"""What a request of the upstream counts: the SDK takes about a millisecond for each."""
+"""Cost of a request from the upstream: the SDK takes about a millisecond for each."""
 
 STRAY_ANSWER_UNITS: Final = 1_000
-"""What an answer counts that nobody waits for: it may be as long as a message can be."""
+"""Cost of an answer that nobody waits for: it may have the full length of a message."""
 
 MAX_REQUEST_BYTES: Final = 500_000
-"""Of one request of the upstream: the SDK validates each value of it, and nobody is served meanwhile."""
+"""Limit of one request from the upstream: the SDK validates each value in it, which blocks the event loop."""
 
 MAX_BUFFERED_MESSAGES: Final = 4
-"""Messages of full length that may be in memory, not yet complete, over all requests of one connection."""
+"""Incomplete messages of full length in memory, over all requests of one connection."""
 
 MAX_CONTAINERS: Final = 2_000_000
-"""Lists and objects in one message. To build as many takes about 150 ms and 150 MB."""
+"""Lists and objects in one message. Building so many takes about 150 ms and 150 MB."""
 
 _MAX_ERROR_CHARACTERS: Final = 10_000
 
 
 class InboundLimits:
-    """What one connection may bring: bytes of a message, of unfinished messages together, and unsolicited messages.
+    """Limits of one connection: bytes per message, bytes of all incomplete messages, and unsolicited messages.
 
-    Past any of them the caller closes the connection (`UpstreamCutOffError`).
+    Beyond a limit the caller closes the connection (`UpstreamCutOffError`).
     """
 
     def __init__(self, message_bytes: int) -> None:
@@ -62,7 +62,7 @@ class InboundLimits:
         self._as_of = anyio.current_time()
 
     def take_unsolicited(self, units: float) -> None:
-        """Count messages or lines that nobody asked for. Raises UpstreamCutOffError: they are too many."""
+        """Count unsolicited messages or lines. Raises UpstreamCutOffError: too many."""
         now = anyio.current_time()
         regained = (now - self._as_of) * UNSOLICITED_PER_SECOND
         self._as_of = now
@@ -74,7 +74,7 @@ class InboundLimits:
             )
 
     def check_message(self, size_bytes: int) -> None:
-        """Raises UpstreamCutOffError if a message, or what has come of it, is too long."""
+        """Raises UpstreamCutOffError if a message, or its received part, is too long."""
         if size_bytes > self.message_bytes:
             raise UpstreamCutOffError(
                 f"sent a message of more than {self.message_bytes} bytes (message_bytes)"
@@ -82,9 +82,9 @@ class InboundLimits:
 
     @contextmanager
     def buffering(self) -> Iterator[Callable[[int], None]]:
-        """Around reading one message of several at once; yields what to call with the length of each piece of it.
+        """A context for reading one of several concurrent messages; yields a function to call with each chunk's length.
 
-        That raises UpstreamAnswerError if this message is too long, or all of them together.
+        The function raises UpstreamAnswerError if this message, or all of them together, are too long.
         """
         held_bytes = 0
 
@@ -98,7 +98,7 @@ class InboundLimits:
                 )
             if self._buffered_bytes > MAX_BUFFERED_MESSAGES * self.message_bytes:
                 raise UpstreamAnswerError(
-                    f"the answers that are being read have more than {MAX_BUFFERED_MESSAGES} times "
+                    f"the concurrent answers have more than {MAX_BUFFERED_MESSAGES} times "
                     f"{self.message_bytes} bytes (message_bytes): make fewer large calls at once"
                 )
 
@@ -110,10 +110,10 @@ class InboundLimits:
 
 @dataclass(frozen=True)
 class MessageReader:
-    """Turns text into messages. Texts that are no messages are noted; a broken answer becomes its call's error.
+    """Parses text into messages. Other text is noted in the diagnostics; a broken answer becomes its call's error.
 
-    Messages are built without the SDK's union adapter: 180 ms instead of 45 ms for 16 MiB of rows, which hold the loop
-    (`python -m benchmarks.large_answers`).
+    It does not use the SDK's union adapter, which takes 180 ms instead of 45 ms for 16 MiB of rows and blocks the event
+    loop (`python -m benchmarks.large_answers`).
     """
 
     limits: InboundLimits
@@ -121,18 +121,18 @@ class MessageReader:
     mask: Callable[[bytes], bytes]
 
     def read(self, text: bytes) -> list[SessionMessage]:
-        """The message that it is, or those of a batch.
+        """Parse one message or a batch.
 
         Raises:
-            ValueError: It is no JSON, or has more values than the portal reads.
-            UpstreamCutOffError: It is one too many that nobody asked for, or too long a request.
+            ValueError: It is not JSON, or has too many values.
+            UpstreamCutOffError: Too many unsolicited messages, or too long a request.
         """
         value = parsed(self.mask(text))
         members = value if isinstance(value, list) else [value]
         read = [message for each in members if (message := self._message(each)) is not None]
         size_units = len(text) // BYTES_PER_UNIT
         if len(read) < len(members):
-            self._note("no JSON-RPC message", text)
+            self._note("not a JSON-RPC message", text)
             self.limits.take_unsolicited(len(members) - len(read) + size_units)
         for message in read:
             if isinstance(message, JSONRPCRequest):
@@ -144,9 +144,9 @@ class MessageReader:
         return [SessionMessage(message) for message in read]
 
     def read_leniently(self, text: bytes) -> list[SessionMessage]:
-        """The same of a line or event of a stream for all; skips noise. Raises UpstreamCutOffError: it is too much."""
+        """Parse a line or event of a shared stream, skipping noise. Raises UpstreamCutOffError: too much."""
         start = text.find(b"{")
-        # Some print a banner or a spinner without an end of line in front of a message.
+        # Some servers print a banner or a spinner before a message, on the same line.
         for part in (text, text[start:]) if start > 0 else (text,):
             try:
                 return self.read(part)
@@ -154,26 +154,26 @@ class MessageReader:
                 problem = str(error)
         self.limits.take_unsolicited(1 + len(text) // BYTES_PER_UNIT)
         if b'"jsonrpc"' in text:
-            raise UpstreamCutOffError(f"sent a message that cannot be read: {problem}")
+            raise UpstreamCutOffError(f"sent an unreadable message: {problem}")
         if text.strip():
-            self._note("no JSON", text)
+            self._note("not JSON", text)
         return []
 
     def read_answer(self, text: bytes, request_id: RequestId) -> JSONRPCResponse | JSONRPCError:
-        """The answer in an HTTP body, which may name no request. Raises UpstreamAnswerError: it is none to this one."""
+        """The answer in an HTTP body; its id may be missing. Raises UpstreamAnswerError: it answers another request."""
         try:
             messages = self.read(text)
         except ValueError as error:
             raise UpstreamAnswerError(f"the answer is unreadable: {error}") from None
         answer = messages[0].message if messages else None
         if not isinstance(answer, JSONRPCResponse | JSONRPCError):
-            raise UpstreamAnswerError("the answer is no JSON-RPC response")
+            raise UpstreamAnswerError("the answer is not a JSON-RPC response")
         if answer.id is not None and str(answer.id) != str(request_id):
-            raise UpstreamAnswerError("the answer is that of another request")
+            raise UpstreamAnswerError("the answer belongs to another request")
         return answer.model_copy(update={"id": request_id})
 
     def _note(self, what: str, text: bytes) -> None:
-        self.diagnostics.note(f"wrote what is {what}: {self.diagnostics.redact.excerpt(text[:4096])!r}")
+        self.diagnostics.note(f"sent text that is {what}: {self.diagnostics.redact.excerpt(text[:4096])!r}")
 
     def _message(self, value: Json) -> JSONRPCMessage | None:
         if not isinstance(value, dict):
@@ -190,16 +190,16 @@ class MessageReader:
         if "result" not in value or (request_id is None and value.get("jsonrpc") != "2.0"):
             return None
         if not isinstance(value["result"], dict):
-            told = self.diagnostics.redact.excerpt(_text(value["result"]).encode())
-            return failed_answer(request_id, UpstreamAnswerError(f"the answer is no object: {told}"))
-        # The id of an answer in an HTTP body may be missing: `read_answer` fills it in.
+            excerpt = self.diagnostics.redact.excerpt(_text(value["result"]).encode())
+            return failed_answer(request_id, UpstreamAnswerError(f"the answer is not an object: {excerpt}"))
+        # An answer in an HTTP body may lack an id: `read_answer` fills it in.
         return JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=value["result"])
 
 
 def parsed(text: bytes) -> Json:
-    """JSON, although it may have half surrogate pairs, bytes that are no UTF-8 (both become U+FFFD) or a BOM.
+    """Parse JSON that may have a BOM, lone surrogates or invalid UTF-8 (both become U+FFFD).
 
-    Raises ValueError: it is no JSON, or has more lists and objects than `MAX_CONTAINERS`.
+    Raises ValueError: it is not JSON, or has more lists and objects than `MAX_CONTAINERS`.
     """
     if len(text) > MAX_CONTAINERS and text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
         raise ValueError(f"more than {MAX_CONTAINERS} lists and objects")
@@ -207,17 +207,17 @@ def parsed(text: bytes) -> Json:
         try:
             return from_json(text.removeprefix(BOM_UTF8))
         except ValueError as error:
-            if (mended := _mended(text)) is None:
+            if (repaired := _repaired(text)) is None:
                 raise
             problem = error
         try:
-            return from_json(mended)
+            return from_json(repaired)
         except ValueError:
             raise problem from None
 
 
-def _mended(text: bytes) -> bytes | None:
-    """The same JSON in UTF-8; None if nothing is to be mended. JavaScript that cuts text in an emoji leaves a half."""
+def _repaired(text: bytes) -> bytes | None:
+    """The same JSON in valid UTF-8; None if it cannot be repaired. JavaScript that cuts an emoji leaves a surrogate."""
     if text.isascii() and rb"\ud" not in text and rb"\uD" not in text:
         return None
     try:
@@ -229,7 +229,7 @@ def _mended(text: bytes) -> bytes | None:
 
 
 def unsendable(value: Json) -> str:
-    """Why it cannot be written as JSON, such as half a surrogate pair, which UTF-8 cannot carry; "" if it can."""
+    """Why a value cannot be serialized as JSON, such as a lone surrogate; "" if it can."""
     try:
         to_json(value)
     except (PydanticSerializationError, ValueError) as error:
@@ -238,13 +238,13 @@ def unsendable(value: Json) -> str:
 
 
 def failed_answer(request_id: RequestId | None, failure: UpstreamError) -> JSONRPCError:
-    """An answer that stands for a failure found below the SDK, which carries JSON-RPC errors only; see `failure_of`."""
+    """An answer that carries a failure through the SDK, which passes only JSON-RPC errors; see `failure_of`."""
     error = ErrorData.model_construct(code=INTERNAL_ERROR, message=str(failure), data=failure)
     return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
 
 
 def failure_of(error: ErrorData) -> UpstreamError | None:
-    """What `failed_answer` was made of. No upstream can forge it: what upstreams send is JSON."""
+    """The failure in a `failed_answer`. No upstream can forge one, because upstreams send JSON."""
     return error.data if isinstance(error.data, UpstreamError) else None
 
 

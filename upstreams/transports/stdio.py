@@ -1,7 +1,7 @@
-"""Carries the lines of a stdio server.
+"""The stdio transport: one JSON-RPC message per line.
 
-The SDK's stdio client is not used: it adds five variables to the environment, reads a line of any length with
-quadratic copying, dies on bytes that are no UTF-8, and takes four seconds to close.
+The SDK's stdio client is not used: it adds five variables to the environment, reads lines of any length with quadratic
+copying, fails on invalid UTF-8, and takes four seconds to close.
 """
 
 from collections import deque
@@ -31,9 +31,9 @@ _MESSAGES_PER_TURN: Final = 50
 async def open_stdio_wire(
     command: ChildCommand, diagnostics: Diagnostics, mask: Callable[[bytes], bytes], message_bytes: int
 ) -> AsyncIterator[Wire]:
-    """A running child and its wire; on leaving, the child and all its descendants are gone.
+    """Start a child and open its wire. On exit the child and all its descendants are gone.
 
-    What it sends is read without what `mask` takes out. Started from the event loop's thread: the kernel ties the
+    `mask` masks the child's messages before they are parsed. Call it from the event loop's thread: the kernel ties the
     supervisor's death signal to that thread. Raises UpstreamUnavailableError: it cannot be started.
     """
     async with open_child(command, diagnostics.redact) as child:
@@ -44,14 +44,14 @@ async def open_stdio_wire(
             ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits),
             stdin,
             limits,
-            last_words=child.stderr.last_words,
+            last_stderr_line=child.stderr.last_line,
             exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),
         )
 
 
 @dataclass(eq=False)
 class ChildOutput(ObjectReceiveStream[SessionMessage]):
-    """The child's stdout as the SDK's read stream; it runs in the dispatcher's task, without one of its own.
+    """The child's stdout as the SDK's read stream. It runs in the dispatcher's task.
 
     Iterating raises UpstreamCutOffError if the child sends more than `limits` allow.
     """
@@ -86,7 +86,7 @@ class ChildOutput(ObjectReceiveStream[SessionMessage]):
         self.limits.check_message(len(self._partial))
 
     async def aclose(self) -> None:
-        """The process owns the pipe."""
+        """Do nothing: the process owns the pipe."""
 
 
 class ChildInput(AsyncResource):
@@ -94,28 +94,27 @@ class ChildInput(AsyncResource):
 
     def __init__(self, stdin: ByteSendStream) -> None:
         self.fault = ""
-        """Why nothing that is sent from now on arrives."""
+        """Why further messages do not arrive; "" if they do."""
         self._stdin = stdin
         self._turn = anyio.Lock(fast_acquire=True)
         self._queued_lines = 0
         self._unread_bytes = 0
 
     async def send(self, item: SessionMessage) -> None:
-        """Queue a message, then wait until the child reads it; requests each behind the one before.
+        """Queue a message and wait until the child reads it. Requests are sent one after another.
 
-        A cancelled wait leaves the line whole in the queue. When 64 MiB lie there unread, the child counts
-        as gone.
+        A cancelled wait leaves the whole line in the queue. With 64 MiB unread, the child counts as gone.
 
         Raises:
-            UpstreamUnreadError: The child certainly did not get all of a request.
-            anyio.BrokenResourceError: It may have got it, and will get nothing else.
+            UpstreamUnreadError: The child certainly did not get the whole request.
+            anyio.BrokenResourceError: It may have got the request, and will get no more.
         """
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         if isinstance(item.message, JSONRPCRequest):
             async with self._turn:
                 await self._queue(line)
             return
-        # The courtesy notice that a call was cancelled must not hold its caller beyond the deadline.
+        # A cancellation notice must not delay its caller beyond the deadline.
         is_notice = isinstance(item.message, JSONRPCNotification)
         with anyio.move_on_after(_NOTIFICATION_SECONDS if is_notice else None):
             try:
@@ -125,7 +124,7 @@ class ChildInput(AsyncResource):
 
     async def _queue(self, line: bytes) -> None:
         if self._unread_bytes + len(line) > _MAX_UNREAD_BYTES:
-            self.fault = self.fault or "reads no more of its stdin"
+            self.fault = self.fault or "stopped reading its stdin"
         if self.fault:
             raise UpstreamUnreadError(self.fault)
         self._unread_bytes += len(line)
@@ -135,11 +134,11 @@ class ChildInput(AsyncResource):
             await self._stdin.send(line)
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             self.fault = self.fault or "closed its stdin"
-            # Of the last line in the queue the end was still there: else this would not have waited any more.
+            # The end of the last queued line was unread: otherwise this would no longer have waited.
             if number == self._queued_lines:
                 raise UpstreamUnreadError(self.fault) from error
             raise anyio.BrokenResourceError from error
         self._unread_bytes = 0
 
     async def aclose(self) -> None:
-        """The process owns the pipe."""
+        """Do nothing: the process owns the pipe."""

@@ -37,15 +37,15 @@ from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits
 
 _CLOSED: Final = object()
 
-ProgressHearer: TypeAlias = Callable[[float, float | None, str | None], None]
-"""Hears how far a call is, of how much in all if that is known, and in which words."""
+ProgressHandler: TypeAlias = Callable[[float, float | None, str | None], None]
+"""Called with the progress of a call, the total if known, and a message."""
 
 
 class Wire(JSONRPCDispatcher):
-    """The SDK's boundary between JSON-RPC and typed MCP: requests come back as raw JSON, on all transports.
+    """The SDK's JSON-RPC layer below typed MCP: answers are raw JSON, on all transports.
 
-    The typed layer above would refuse a whole listing for one malformed tool, drop what it does not know and fail
-    results that miss their outputSchema.
+    The typed layer refuses a whole listing for one malformed tool, drops unknown fields, and rejects results that
+    violate their outputSchema.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Wire(JSONRPCDispatcher):
         write_stream: Any,
         limits: InboundLimits,
         *,
-        last_words: Callable[[], str] = lambda: "",
+        last_stderr_line: Callable[[], str] = lambda: "",
         exit_status: Callable[[], Awaitable[str]] | None = None,
         closes_requests: bool = False,
     ) -> None:
@@ -62,20 +62,20 @@ class Wire(JSONRPCDispatcher):
         self._ids = count(1)
         self._requests = write_stream
         self._awaited: dict[RequestId, asyncio.Future[JSONRPCResponse | JSONRPCError]] = {}
-        """Requests under way."""
-        self._progress: dict[RequestId, ProgressHearer] = {}
+        """Requests in flight."""
+        self._progress: dict[RequestId, ProgressHandler] = {}
         self._limits = limits
         self._exit_status = exit_status
         self._reason = ""
         self.closes_requests = closes_requests
-        """Whether a request that is given up is closed, and with it all that may be said about it."""
+        """Whether an abandoned request is closed, and with it any further message about it."""
         self.on_notification: Callable[[str, Mapping[str, Json]], None] = lambda method, params: None
-        """Hears each notification that the SDK does not handle, before anything that comes after it."""
+        """Called with each notification that the SDK does not handle, before any later message."""
         self.on_answer: Callable[[RequestId | None], bool] = lambda request_id: False
-        """Hears the id of each request that is answered, also too late; whether it is its first answer."""
-        self.last_words = last_words
+        """Called with the id of each answer, also late ones. Returns whether it is the first answer to the request."""
+        self.last_stderr_line = last_stderr_line
         self.cut_off_reason = ""
-        """Why the portal closed the connection, if it was for what the upstream sent."""
+        """Why the portal cut the upstream off, or ""."""
         self.ended = anyio.Event()
 
     async def send_raw_request(
@@ -84,18 +84,18 @@ class Wire(JSONRPCDispatcher):
         params: Mapping[str, Any] | None,
         opts: CallOptions | None = None,
         *,
-        progress: ProgressHearer | None = None,
+        progress: ProgressHandler | None = None,
         **_: Any,
     ) -> dict[str, Any]:
-        """A request as one message, and its answer as it is read.
+        """Send a request and return its raw answer.
 
-        The SDK's own makes two streams, a scope and a span for each request, which a script that makes one call after
-        the other waits for each time (`five_calls` of `python -m benchmarks.portal`).
-        Raises MCPError: an error is the answer; or there is none, and `failure_of` or `is_closed` says why.
+        The SDK's method creates two streams, a scope and a span per request, which slows sequential calls (`five_calls`
+        of `python -m benchmarks.portal`).
+        Raises MCPError: the answer is an error; or there is none, and `failure_of` or `is_closed` says why.
         """
         options = opts or {}
         request_id = options.get("request_id", next(self._ids))
-        await anyio.lowlevel.checkpoint_if_cancelled()  # before it was sent there is nothing to take back
+        await anyio.lowlevel.checkpoint_if_cancelled()  # nothing was sent yet, so nothing has to be cancelled
         if self.ended.is_set():
             raise _closed()
         answered: asyncio.Future[JSONRPCResponse | JSONRPCError] = asyncio.get_running_loop().create_future()
@@ -123,7 +123,7 @@ class Wire(JSONRPCDispatcher):
             del self._awaited[key]
             self._progress.pop(key, None)
             if not answered.cancel() and not answered.cancelled():
-                answered.exception()  # seen, also where the request could not be sent any more
+                answered.exception()  # mark it as retrieved, also if the request was not sent
         if isinstance(answer, JSONRPCError):
             raise MCPError(answer.error.code, answer.error.message, answer.error.data)
         result: dict[str, Json] = answer.result
@@ -135,7 +135,7 @@ class Wire(JSONRPCDispatcher):
         headers: dict[str, str] | None,
         answered: asyncio.Future[JSONRPCResponse | JSONRPCError],
     ) -> None:
-        """Send a request; ends when it was answered, however long the transport would still take."""
+        """Send a request until it is answered, even if the transport would take longer."""
         try:
             with anyio.CancelScope() as sending:
                 answered.add_done_callback(lambda _: sending.cancel())
@@ -148,7 +148,7 @@ class Wire(JSONRPCDispatcher):
             raise MCPError(INTERNAL_ERROR, str(failure), failure) from failure
 
     def is_wanted(self, item: SessionMessage) -> bool:
-        """Whether the SDK is to handle a message that came. Raises UpstreamCutOffError: nobody asked for so many."""
+        """Whether the SDK should handle a message. Raises UpstreamCutOffError: too many unsolicited messages."""
         message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return True
@@ -160,33 +160,33 @@ class Wire(JSONRPCDispatcher):
             self._limits.take_unsolicited(STRAY_ANSWER_UNITS)
         return False
 
-    def _tell_progress(self, params: Mapping[str, Json]) -> None:
+    def _handle_progress(self, params: Mapping[str, Json]) -> None:
         token = as_request_id(params.get("progressToken"))
         done, total, message = params.get("progress"), params.get("total"), params.get("message")
-        hear = None if token is None else self._progress.get(coerce_request_id(token))
-        if hear and isinstance(done, int | float):
-            hear(
+        handler = None if token is None else self._progress.get(coerce_request_id(token))
+        if handler and isinstance(done, int | float):
+            handler(
                 done,
                 total if isinstance(total, int | float) else None,
                 message if isinstance(message, str) else None,
             )
 
     def give_up(self, reason: str) -> None:
-        """Nothing sent from now on would arrive; whoever holds the connection should open a new one."""
+        """Mark the connection as ended, so that its owner opens a new one."""
         self._reason = self._reason or reason
         self.ended.set()
 
     def cut_off(self, error: UpstreamCutOffError) -> None:
-        """End it because of what the upstream sent."""
+        """End the connection because of what the upstream sent."""
         self.cut_off_reason = self.cut_off_reason or str(error)
         self.give_up(f"was cut off: {error}")
 
     async def explain_end(self) -> str:
-        """Why it ended, for a human; waits a moment for the exit status of a child."""
+        """Why it ended, for people. Waits briefly for the exit status of a child."""
         if self._reason:
             return self._reason
         status = await self._exit_status() if self._exit_status else "closed the connection"
-        return with_last_words(status, self.last_words())
+        return with_stderr(status, self.last_stderr_line())
 
     async def run(
         self,
@@ -196,9 +196,9 @@ class Wire(JSONRPCDispatcher):
         **options: Any,  # passed on as they are
     ) -> None:
         def intercept(method: str, params: Mapping[str, Json] | None) -> bool:
-            # The SDK knows the events of its subscriptions; it would make a task and a model of all others.
+            # The SDK handles the events of its subscriptions. For others it would create a task and a model each.
             if method == "notifications/progress":
-                self._tell_progress(params or {})
+                self._handle_progress(params or {})
             elif not run_notify_intercept(on_notify_intercept, method, params):
                 self.on_notification(method, params or {})
             return True
@@ -213,7 +213,7 @@ class Wire(JSONRPCDispatcher):
 
 
 class _Incoming(ObjectReceiveStream[Any]):
-    """The messages that come, but for answers: those go to whoever waits for them."""
+    """The incoming messages without answers, which go to their waiting requests."""
 
     def __init__(self, stream: Any, wire: Wire) -> None:
         self._stream = stream
@@ -233,7 +233,7 @@ class _Incoming(ObjectReceiveStream[Any]):
 
 
 def is_closed(error: ErrorData) -> bool:
-    """Whether no answer can come because the connection ended. Servers use the same code for errors of their own."""
+    """Whether the connection ended before an answer. Servers use the same error code for their own errors."""
     return error.data is _CLOSED
 
 
@@ -250,5 +250,5 @@ def _closed() -> MCPError:
     return MCPError(CONNECTION_CLOSED, "Connection closed", _CLOSED)
 
 
-def with_last_words(reason: str, last_words: str) -> str:
-    return f"{reason}; its stderr ended with: {last_words}" if last_words else reason
+def with_stderr(reason: str, last_stderr_line: str) -> str:
+    return f"{reason}; its stderr ended with: {last_stderr_line}" if last_stderr_line else reason

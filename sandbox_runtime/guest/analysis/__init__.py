@@ -1,1 +1,1 @@
-"""What a script's syntax tree tells before it runs."""
+"""Static analysis of a script's syntax tree."""

@@ -1,8 +1,7 @@
-"""Puts in the awaits that a script forgot, as text, and says so.
+"""Inserts missing awaits into a script's text, with notices.
 
-Only the syntax is looked at. A call gets its `await` if every place that its value may reach uses it as data. Where
-a place may await it, or is not known, the script stays as it is: a call that is used as data all the same says so when
-that happens (`calls.Call`).
+The analysis is syntactic. A call gets its `await` if every use of its value is known and uses it as data. If a use may
+await it, the script is not changed. A call that is used as data all the same raises an error (`calls.Call`).
 """
 
 import ast
@@ -13,13 +12,13 @@ from typing import Final, TypeAlias
 from sandbox_runtime.guest.analysis.names import Names, last_name
 
 _Use: TypeAlias = tuple[str, int]
-"""A name that a call goes by next, and in how many containers it lies there: 1 for an item of a list."""
+"""A name that refers to a call, and the number of containers around the call: 1 for an item of a list."""
 
 _DATA: Final[_Use] = "", 0
-"""Used as the value that the function returns."""
+"""The value is used as data."""
 
 _AWAITED: Final[_Use] = "", 1
-"""Awaited, or given to what may await it."""
+"""The value is awaited, or passed to code that may await it."""
 
 _MAX_DEPTH: Final = 4
 
@@ -31,20 +30,20 @@ _KEEPING: Final = {
     **dict.fromkeys(("enumerate", "zip"), 1),
     **dict.fromkeys(("next", "max", "min"), -1),
 }
-"""Builtins that iterate over their arguments, and in how many more containers the items lie in what they return."""
+"""Builtins that return the items of their arguments, and the number of containers that they add."""
 
 _STORING: Final = {
     **dict.fromkeys(("append", "appendleft", "add", "insert", "setdefault"), 1),
     **dict.fromkeys(("extend", "update"), 0),
 }
-"""Methods that keep their arguments in their container, and in how many more containers these lie then."""
+"""Methods that store their arguments, and the number of containers that they add."""
 
 _TAKING: Final = {
     **dict.fromkeys(("get", "pop", "popleft"), -1),
     **dict.fromkeys(("values", "copy"), 0),
     "items": 1,
 }
-"""Methods that return what lies in their container, and in how many more containers."""
+"""Methods that return stored items, and the number of containers that they add."""
 
 _OF_COROUTINES: Final = frozenset({"send", "throw", "close"})
 
@@ -53,7 +52,7 @@ _AWAITING_MODULES: Final = frozenset(
     asyncio collections contextlib copy functools inspect itertools more_itertools operator queue types weakref
     """.split()  # noqa: SIM905
 )
-"""Modules whose functions await what they are given, or return it."""
+"""Modules whose functions await or return their arguments."""
 
 _REMEDIES = {
     "a lambda": "Use an `async def`.",
@@ -70,21 +69,21 @@ class ForgottenCall:
 
     node: ast.Call
     function: str
-    barrier: str = ""
-    """Where it stands and no `await` may: "a lambda"."""
+    sync_scope: str = ""
+    """The enclosing scope that allows no `await`, like "a lambda"; "" if one can be inserted."""
     is_used: bool = True
     """Whether its value is used as data."""
 
     @property
     def remedy(self) -> str:
-        return _REMEDIES.get(self.barrier, "Make it an `async def` and await its calls.")
+        return _REMEDIES.get(self.sync_scope, "Make it an `async def` and await its calls.")
 
 
 def forgotten_calls(names: Names) -> list[ForgottenCall]:
-    """The library calls that certainly nothing awaits.
+    """The library calls that nothing awaits.
 
-    A call is followed through variables, attributes, containers and the script's own functions. Variables of one name
-    are taken for one: at worst an `await` that is missing stays so.
+    A call is followed through variables, attributes, containers and the script's own functions. Variables with the same
+    name count as one, so at worst a missing `await` is not found.
     """
     calls = {
         node: ".".join(path[1:])
@@ -95,7 +94,7 @@ def forgotten_calls(names: Names) -> list[ForgottenCall]:
         return []
     flow = _Flow(names, calls)
     return [
-        ForgottenCall(node, function, _barrier(names, node), _DATA in uses)
+        ForgottenCall(node, function, _sync_scope_of(names, node), _DATA in uses)
         for node, function in calls.items()
         if _AWAITED not in (uses := flow.uses_of(node))
     ]
@@ -336,8 +335,8 @@ def _imported(names: Names) -> Iterator[str]:
             yield alias.asname or alias.name.partition(".")[0]
 
 
-def _barrier(names: Names, node: ast.AST) -> str:
-    """Where a node stands and no `await` may; nothing if one may."""
+def _sync_scope_of(names: Names, node: ast.AST) -> str:
+    """The enclosing scope of a node that allows no `await`; "" if one is allowed."""
     while not isinstance(node, (ast.Module, ast.AsyncFunctionDef)):
         inner, node = node, names.parents[node]
         if isinstance(node, ast.Lambda) and inner is node.body:
@@ -352,10 +351,9 @@ def _barrier(names: Names, node: ast.AST) -> str:
 
 
 def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
-    """The text with an `await` before each call, in parentheses where something is taken from its result.
+    """The text with an `await` before each call, in parentheses where its result is used further.
 
-    `await f()["rows"]` awaits what is in the result, which is never what was meant: it becomes
-    `(await f())["rows"]`.
+    `await f()["rows"]` would await an item of the result, so it becomes `(await f())["rows"]`.
     """
     lines = [line.encode() for line in text.split("\n")]
 
@@ -373,7 +371,7 @@ def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
             insertions += [(node.lineno, node.col_offset, b"(await "), (*end, b")")]
         else:
             insertions.append((node.lineno, node.col_offset, b"await "))
-    # From the end, so that what is put in moves nothing that is still to come.
+    # From the end, so that insertions do not move later positions.
     for line, column, inserted in sorted(insertions, reverse=True):
         before = lines[line - 1]
         lines[line - 1] = before[:column] + inserted + before[column:]
@@ -381,7 +379,7 @@ def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
 
 
 def _is_followed(names: Names, node: ast.expr) -> bool:
-    """Whether a `.name`, `[...]` or `(...)` stands behind an expression."""
+    """Whether a `.name`, `[...]` or `(...)` follows an expression."""
     parent = names.parents[node]
     if isinstance(parent, ast.Call):
         return parent.func is node
@@ -389,7 +387,7 @@ def _is_followed(names: Names, node: ast.expr) -> bool:
 
 
 def _misplaced(names: Names, node: ast.expr) -> ast.Await | None:
-    """The `await` before an expression that takes a part of this call's result."""
+    """The `await` before an expression that takes a part of the call's result."""
     while _is_followed(names, node):
         parent = names.parents[node]
         assert isinstance(parent, ast.expr)
@@ -399,14 +397,14 @@ def _misplaced(names: Names, node: ast.expr) -> ast.Await | None:
 
 
 def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:
-    """What to tell about awaits that were put in: a notice for a line, of the first lines."""
+    """Notices about inserted awaits: one per line, for the first lines."""
     by_line: dict[int, list[str]] = {}
     for call in sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset)):
         by_line.setdefault(call.node.lineno, []).append(f"{call.function}(...)")
-    told = [
+    notices = [
         f"line {line}: `await` was inserted before {' and '.join(functions[:_MAX_CALLS])}"
         for line, functions in by_line.items()
     ]
-    if len(told) > _MAX_NOTICES:
-        told[_MAX_NOTICES - 1 :] = [f"`await` was inserted before {len(calls)} library calls in all"]
-    return told
+    if len(notices) > _MAX_NOTICES:
+        notices[_MAX_NOTICES - 1 :] = [f"`await` was inserted before {len(calls)} library calls in all"]
+    return notices

@@ -1,4 +1,4 @@
-"""What the names of a script mean: which are the library's, and which the script binds itself."""
+"""Resolves the names of a script: which are the library's, and which the script binds."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 LIBRARY = "tools"  # the package whose modules are the library's namespaces
 Path = tuple[str, ...]
-"""A library function is `("tools", namespace, function)`; its namespace and the package are the beginnings of that."""
+"""`("tools", namespace, function)` for a library function; prefixes of it for its namespace and the package."""
 
 _Position = tuple[int, int]
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -16,7 +16,7 @@ _BINDING = (*_FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.Match
 
 @dataclass(eq=False, slots=True)
 class _Binding:
-    """One place that gives a name a value, which it has from `position` on."""
+    """A place that binds a name, which has its value from `position` on."""
 
     position: _Position
     path: Path | None = None
@@ -25,7 +25,7 @@ class _Binding:
 
 @dataclass(eq=False)
 class Scope:
-    """A module or a function, and the names it binds. What a class, lambda or comprehension binds counts as its own."""
+    """A module or a function, and the names it binds, including those of its classes, lambdas and comprehensions."""
 
     node: ast.AST
     parent: "Scope | None"
@@ -37,8 +37,7 @@ class Scope:
 class Names:
     """The syntax tree of a script with the parent and the scope of each node.
 
-    `known` are names that were bound before the script, by an earlier run of
-    the session: they are no namespaces any more.
+    `known` are names that earlier runs of the session bound. They no longer mean namespaces.
     """
 
     def __init__(self, tree: ast.Module, namespaces: Iterable[str], known: Iterable[str] = ()) -> None:
@@ -53,27 +52,27 @@ class Names:
         self._read(tree)
 
     def all_of(self, *kinds: type[Any]) -> Iterator[Any]:
-        """The nodes of these kinds, one kind after the other, each in the order of the script."""
+        """The nodes of these kinds, kind by kind, in the order of the script."""
         for kind in kinds:
             yield from self._by_kind.get(kind, ())
 
     def path(self, node: ast.expr) -> Path | None:
-        """What a name or a dotted name means, if it is the library's."""
+        """The library path of a name or dotted name, or None."""
         if node not in self._paths:
             self._paths[node] = self._path(node)
         return self._paths[node]
 
     def function(self, node: ast.expr) -> Path | None:
-        """The path of the library function that an expression names."""
+        """The path of the library function that an expression names, or None."""
         path = self.path(node)
         return path if path is not None and len(path) == 3 else None
 
     def is_bound(self, node: ast.Name) -> bool:
-        """Whether the script, or one before it, binds the name."""
+        """Whether the script, or an earlier one of the session, binds the name."""
         return node.id in self.known or self._owner(node) is not None
 
     def only_value(self, node: ast.Name) -> ast.expr | None:
-        """What the script assigns to a name that it binds once, and no script before it did."""
+        """The value of a name that is bound exactly once, and not by an earlier script."""
         owner = self._owner(node)
         bindings = owner.bindings[node.id] if owner is not None and node.id not in self.known else []
         return bindings[0].value if len(bindings) == 1 else None
@@ -82,7 +81,7 @@ class Names:
         return self._scopes[node]
 
     def library_path(self, path: Path) -> Path | None:
-        """What an imported name is in the library: `github.get_issue` is imported from there, too."""
+        """The library path of an imported name: `github.get_issue` is importable directly, too."""
         if path[0] == LIBRARY:
             return path
         return (LIBRARY, *path) if path[0] in self.namespaces else None
@@ -96,7 +95,7 @@ class Names:
         owner = self._owner(node)
         if owner is not None:
             path = self._meaning(owner, node.id)
-            # In `weather = weather.forecast()`, and above it, the name still means the namespace.
+            # In `weather = weather.forecast()`, and before it, the name still means the namespace.
             first = min(binding.position for binding in owner.bindings[node.id])
             is_earlier = owner is self._scopes[node] is self.module and _start(node) < first
             if path is not None or not is_earlier:
@@ -104,9 +103,9 @@ class Names:
         return None if node.id in self.known else self.library_path((node.id,))
 
     def _meaning(self, owner: Scope, name: str) -> Path | None:
-        """What a name of a scope means if all its bindings agree."""
+        """The library path of a scope's name, if all its bindings agree."""
         if (owner, name) not in self._meanings:
-            self._meanings[owner, name] = None  # while `a = b; b = a` is followed
+            self._meanings[owner, name] = None  # ends the recursion of `a = b; b = a`
             paths = {
                 self.path(binding.value) if binding.value is not None else binding.path
                 for binding in owner.bindings[name]
@@ -132,7 +131,7 @@ class Names:
             self._by_kind.setdefault(kind, []).append(node)
             inner = Scope(node, scope) if kind in _FUNCTIONS else scope
             self._bind_node(node, scope)
-            # In the order of the script, so that `global x` is read before x is bound.
+            # In the order of the script, so that `global x` is processed before x is bound.
             for child in reversed([*ast.iter_child_nodes(node)]):
                 self.parents[child] = node
                 todo.append((child, inner))
@@ -162,7 +161,7 @@ class Names:
         source = next(
             (s for name in ("value", "iter", "context_expr") if (s := getattr(parent, name, None))), node
         )
-        # A comprehension binds its names before what stands in front of it is evaluated.
+        # A comprehension binds its names before its element is evaluated.
         is_ahead = isinstance(parent, ast.comprehension)
         position = (0, 0) if is_ahead else (source.end_lineno or 0, source.end_col_offset or 0)
         self._bind(scope, node.id, _Binding(position, value=source if is_alone else None))

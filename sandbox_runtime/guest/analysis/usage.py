@@ -1,6 +1,6 @@
-"""What the check is told of a script: the functions it uses, their arguments, and the lines that are certain to run.
+"""The facts about a script for the check: the functions it uses, their arguments, and its unguarded lines.
 
-The host has the functions' schemas, and this Python can read the script: neither can check alone.
+The host has the functions' schemas, and only this Python can parse the script, so the check needs both.
 """
 
 import ast
@@ -14,53 +14,52 @@ from sandbox_runtime.guest.analysis.names import LIBRARY, Names, last_name
 from sandbox_runtime.guest.values import clean
 
 UNKNOWN = "\x00"
-"""Stands for a value in arguments that only the running script knows."""
+"""Placeholder for an argument value that is known only at run time."""
 
 FROM_RESULT = "\x01"
 """The same, of a value that may come from a result, which may be otherwise than it declares."""
 
 SPREAD = "**"
-"""The name of an argument that stands for any others: `f(**options)`."""
+"""Placeholder name for any other arguments: `f(**options)`."""
 
 _MAX_USES = 1_000
-_MAX_LITERALS = 10_000  # of all arguments together; what is beyond is unknown
+_MAX_LITERALS = 10_000  # of all arguments together; further ones are unknown
 _MAX_TEXT_CHARS = 10_000
 _EXACT_INTEGERS = 1 << 64
 
 
 class Usage:
-    """Reads one script; of its `forgotten` calls those without a barrier get their `await`.
+    """Analyses one script. Its `forgotten` calls without a `sync_scope` get an `await`.
 
-    `uses` are `[namespace, function, line, end line, arguments]`: the function is empty where a namespace does not
-    exist, the namespace where a bare name is called that nothing binds, and the arguments are None where the function
-    is only named. Arguments by position are called `*0`, `*1`. `problems` are `[line, code, message, hint]`, and
-    `certain` the lines that run unconditionally in the sense of the check: outside of any
-    `try`, at module level or in a function that is called there.
+    `uses` are `[namespace, function, line, end line, arguments]`. The function is empty for a missing namespace, the
+    namespace for a call of an unbound bare name, and the arguments are None if the function is only named. Positional
+    arguments are called `*0`, `*1`. `problems` are `[line, code, message, hint]`. `unguarded_lines` are the lines
+    outside of any `try`, at module level or in a function that is called there.
     """
 
     def __init__(self, names: Names, forgotten: Iterable[ForgottenCall]) -> None:
-        barred = [call for call in forgotten if call.barrier and call.is_used]
+        blocked = [call for call in forgotten if call.sync_scope and call.is_used]
         self._names = names
-        self._inserted = {call.node for call in forgotten if not call.barrier}
+        self._inserted = {call.node for call in forgotten if not call.sync_scope}
         self._literals = _MAX_LITERALS
         self._tainted = _tainted(names)
         texts = {node.value for node in names.all_of(ast.Constant) if isinstance(node.value, str)}
         self._texts = texts.union(*(text.split(".") for text in texts if len(text) < _MAX_TEXT_CHARS))
-        asked = any(node.id in _ASK_FOR_KINDS for node in names.all_of(ast.Name))
-        self._asks_for_kinds = asked or any(names.all_of(ast.Match))
-        reach = _Reach(names)
-        self.certain = sorted(reach.lines)
+        checks = any(node.id in _TYPE_CHECKS for node in names.all_of(ast.Name))
+        self._checks_types = checks or any(names.all_of(ast.Match))
+        reachability = _Reachability(names)
+        self.unguarded_lines = sorted(reachability.lines)
         uses = [*self._mentions(), *self._imports(), *self._unbound_calls()]
-        told = [use for use in uses if not self._is_asked_for(use) and use[2] not in reach.typing]
-        self.uses = sorted(told, key=lambda use: use[2])[:_MAX_USES]
+        kept = [use for use in uses if not self._is_probed(use) and use[2] not in reachability.typing]
+        self.uses = sorted(kept, key=lambda use: use[2])[:_MAX_USES]
         unawaited = [
             [
                 call.node.lineno,
                 "not_awaited",
-                f"{call.function}(...) is never awaited, and no `await` may stand in {call.barrier}",
+                f"{call.function}(...) is never awaited, and {call.sync_scope} allows no `await`",
                 call.remedy,
             ]
-            for call in barred
+            for call in blocked
         ]
         self.problems = sorted([*unawaited, *self._misuses(), *self._awaiting_blocks()])[:_MAX_USES]
 
@@ -78,7 +77,7 @@ class Usage:
                 yield self._use(node, path[1], path[2])
 
     def _is_type(self, node: ast.expr) -> bool:
-        """Whether it stands in an annotation, which Python does not evaluate."""
+        """Whether the node is in an annotation, which Python does not evaluate."""
         part: ast.AST = node
         parent = self._names.parents[part]
         while isinstance(parent, ast.expr):
@@ -98,9 +97,9 @@ class Usage:
                 yield [path[1], "" if is_absent else path[2], alias.lineno, alias.lineno, None]
 
     def _unbound_calls(self) -> Iterator[list[Any]]:
-        binding = any(alias.name == "*" for alias in self._names.all_of(ast.alias))
-        if binding or any(node.id in _BINDING for node in self._names.all_of(ast.Name)):
-            return  # nobody knows what is bound
+        is_star = any(alias.name == "*" for alias in self._names.all_of(ast.alias))
+        if is_star or any(node.id in _BINDING for node in self._names.all_of(ast.Name)):
+            return  # unknown names are bound
         for node in self._names.all_of(ast.Call):
             function = root = node.func
             while isinstance(root, ast.Attribute):
@@ -139,7 +138,7 @@ class Usage:
         return given
 
     def _spread(self, keyword: ast.keyword) -> ast.expr | None:
-        """The dict that `**options` stands for, if nothing else is done with that name."""
+        """The dict of `**options`, if the name has no other use."""
         if keyword.arg is not None or not isinstance(keyword.value, ast.Name):
             return None
         same = [node for node in self._names.all_of(ast.Name) if node.id == keyword.value.id]
@@ -165,8 +164,8 @@ class Usage:
                 return {str(key): self._value(value) for key, value in zip(keys, node.values, strict=True)}
         return FROM_RESULT if _is_from_result(node, self._names, self._tainted) else UNKNOWN
 
-    def _is_asked_for(self, use: list[Any]) -> bool:
-        """Whether the script may ask first: `if hasattr(github, "search")`, `"jira" in dir(tools)`."""
+    def _is_probed(self, use: list[Any]) -> bool:
+        """Whether the script may test for it first: `if hasattr(github, "search")`, `"jira" in dir(tools)`."""
         namespace, function = use[:2]
         return function in self._texts or (
             namespace not in self._names.namespaces and namespace in self._texts
@@ -188,7 +187,7 @@ class Usage:
             if len(path) == 2 and path[1] in names.namespaces:
                 message = f"{path[1]} is a namespace, not a function"
                 yield [call.lineno, "not_a_function", message, "Call one of its functions."]
-        for part in () if self._asks_for_kinds else names.all_of(ast.Attribute):
+        for part in () if self._checks_types else names.all_of(ast.Attribute):
             is_of_json = part.attr in _OF_JSON or names.path(part) is not None
             function = "" if is_of_json else self._result_of(part.value)
             if function:
@@ -196,11 +195,11 @@ class Usage:
                 is_field = part.attr not in _OF_ENVELOPES and not is_called
                 hint = f'Write ["{part.attr}"].' if is_field else "A call returns the data itself."
                 hint = "Write len(...)." if part.attr == "length" else hint
-                message = f"what {function} returns is plain data: it has no attribute {part.attr!r}"
+                message = f"{function} returns plain data, which has no attribute {part.attr!r}"
                 yield [part.end_lineno, "unknown_field", message, hint]
 
     def _awaiting_blocks(self) -> Iterator[list[Any]]:
-        """`async for` and `async with` over a call: it has one value, which nothing has to be awaited of."""
+        """`async for` and `async with` over a call, whose result is a plain value."""
         for node in self._names.all_of(ast.AsyncFor, ast.comprehension):
             function = self._result_of(node.iter)
             if function and getattr(node, "is_async", True):
@@ -213,7 +212,7 @@ class Usage:
                 yield [node.context_expr.lineno, "not_awaited", message, hint]
 
     def _result_of(self, node: ast.expr | None) -> str:
-        """The function whose result a value is for certain, where it stands or by a name that is bound once."""
+        """The function that certainly produced a value, directly or through a name that is bound once; or ""."""
         if isinstance(node, ast.Name):
             node = self._names.only_value(node)
         while isinstance(node, (ast.NamedExpr, ast.Await)):
@@ -225,8 +224,8 @@ class Usage:
         return ".".join(path[1:]) if path else ""
 
 
-class _Reach:
-    """Which lines are certain to run, if the script comes so far, and which are for type checkers only."""
+class _Reachability:
+    """Finds the unguarded lines of a script, and those for type checkers only."""
 
     def __init__(self, names: Names) -> None:
         self.lines: set[int] = set()
@@ -272,7 +271,7 @@ class _Reach:
                 self._note(statement)
 
     def _compound(self, statement: ast.stmt) -> None:
-        """The head of a statement, and the blocks in it; a `with suppress(...)` is a `try`."""
+        """Visit the head of a statement and its blocks; a `with suppress(...)` counts as a `try`."""
         head = [part for part in ast.iter_child_nodes(statement) if isinstance(part, ast.expr)]
         head += [item.context_expr for item in getattr(statement, "items", ())]
         self._note(*head)
@@ -334,12 +333,12 @@ _ASSIGNING = (
 
 
 def _is_special(path: tuple[str, ...]) -> bool:
-    """Whether it is about a module itself: `github.__name__`."""
+    """Whether a path is a dunder of a module: `github.__name__`."""
     return any(part.startswith("__") for part in path[1:])
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a constant is JSON, and short."""
+    """Whether a constant is short JSON."""
     if isinstance(value, str):
         return len(value) <= _MAX_TEXT_CHARS and clean(value) is value
     if isinstance(value, float):
@@ -348,9 +347,9 @@ def _is_plain(value: object) -> bool:
 
 
 _BINDING = frozenset({"builtins", "exec", "globals", "locals", "vars"})
-"""By which a script may bind names that its syntax does not show."""
+"""Names with which a script may bind others that its syntax does not show."""
 
-_ASK_FOR_KINDS = frozenset({"callable", "getattr", "hasattr", "isinstance", "type"})
+_TYPE_CHECKS = frozenset({"callable", "getattr", "hasattr", "isinstance", "type"})
 
 _OTHER_LANGUAGES = {
     "true": "True",
@@ -363,10 +362,10 @@ _OTHER_LANGUAGES = {
 }
 
 _OF_JSON = frozenset(name for kind in (dict, list, str, int, float, type(None)) for name in dir(kind))
-"""Attributes that some value of JSON has."""
+"""Attributes of JSON types."""
 
 _OF_ENVELOPES = frozenset({"content", "data", "result", "structured_content", "structuredContent"})
-"""Where other clients put what a call returned."""
+"""Attributes in which other clients return a call's result."""
 
 _THERE = frozenset({LIBRARY, "asyncio", "portal", "ToolError", "exit", "quit"})
-"""What every script has besides Python's builtins."""
+"""Names of every script besides Python's builtins."""

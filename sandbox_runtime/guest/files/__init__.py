@@ -1,1 +1,1 @@
-"""The granted workspace as the guest's file system."""
+"""Mounts the granted workspace as the guest's file system."""

@@ -1,4 +1,4 @@
-"""SQLite: all that it keeps is in memory. A database of the workspace is written as a whole at each commit."""
+"""SQLite in memory. A database in the workspace is written as a whole at each commit."""
 
 import base64
 import contextlib
@@ -19,21 +19,21 @@ _TEMPORARY = ("", b"")
 
 
 class Connection(sqlite3.Connection):
-    """A connection that keeps in memory what SQLite puts into temporary files: an instance can have none.
+    """A connection that uses memory instead of temporary files, which an instance cannot have.
 
-    Its sorters, indices and temporary tables count as the script's memory, however large they are.
+    Sorters, indices and temporary tables count as the script's memory.
     """
 
     __module__ = "sqlite3"
 
     def __init__(self, database: Any, *arguments: Any, **named: Any) -> None:
         super().__init__(_IN_MEMORY if database in _TEMPORARY else database, *arguments, **named)
-        # No method of the connection: a script's class may have its own, which needs what is not there yet.
+        # Not a method of the connection: a script's subclass may override it, and is not initialised yet.
         sqlite3.Cursor(self).execute("PRAGMA temp_store = MEMORY").close()
 
 
 def install_in_memory() -> None:
-    """Have every connection be of this kind."""
+    """Make this the default class of connections."""
     original = sqlite3.connect
 
     @functools.wraps(original)
@@ -46,7 +46,7 @@ def install_in_memory() -> None:
 
 
 def install(workspace: Workspace) -> None:
-    """Let `sqlite3.connect` open databases of the workspace; all others stay as they are."""
+    """Let `sqlite3.connect` open databases in the workspace; others are unchanged."""
     original = sqlite3.connect
 
     def connect(database: Any, *arguments: Any, **named: Any) -> Any:
@@ -64,7 +64,7 @@ def install(workspace: Workspace) -> None:
 
 
 def _path_and_mode(database: Any, *, is_uri: bool) -> tuple[Any, str]:
-    """What a connection is asked to open: ro, rw or rwc, or memory for what is no file."""
+    """The path and the mode to open: ro, rw or rwc, or memory."""
     if not (is_uri and isinstance(database, str) and database.startswith("file:")):
         return database, "rwc"
     parts = urllib.parse.urlsplit(database)
@@ -73,23 +73,22 @@ def _path_and_mode(database: Any, *, is_uri: bool) -> tuple[Any, str]:
 
 
 class Stored(Connection):
-    """A connection whose database is a file of the workspace.
+    """A connection whose database is a file in the workspace.
 
-    If the file was changed by somebody else since it was read, nothing is written and the commit fails: neither side
-    loses anything unseen.
+    If another program has changed the file since it was read, nothing is written and the commit fails.
     """
 
     _workspace: Workspace | None = None
 
     def load(self, workspace: Workspace, shown: Any, place: str, mode: str) -> None:
-        """Read the file; one that is not there is a new database, if `mode` (ro, rw, rwc) allows one.
+        """Read the file, or create a new database if `mode` (ro, rw, rwc) allows it.
 
         Raises:
-            sqlite3.OperationalError: It cannot be read, or is amid a write of another program.
+            sqlite3.OperationalError: It cannot be read, or another program is writing to it.
         """
         self.name = shown
         self.place: str | None = place
-        """None once it was removed: what is committed then is kept nowhere."""
+        """None once the file was removed; later commits are lost."""
         self._version = ""
         self._image = b""
         with _as_database_error(f"unable to open database file {str(shown)!r}"):
@@ -102,7 +101,7 @@ class Stored(Connection):
             raise sqlite3.OperationalError(f"unable to open database file {str(shown)!r}")
         if self._image:
             image = bytearray(self._image)
-            image[_WRITE_AHEAD] = b"\x01\x01"  # there is nobody to share a log with
+            image[_WRITE_AHEAD] = b"\x01\x01"  # a write-ahead log is not supported here
             self.deserialize(bytes(image))
             self._image = self.serialize()
         if not is_writable:
@@ -118,13 +117,13 @@ class Stored(Connection):
         self.flush(is_committed=True)
 
     def flush(self, *, is_committed: bool = False) -> None:
-        """Write the database to its file, unless it is the same, or amid a transaction.
+        """Write the database to its file, unless it is unchanged or in a transaction.
 
         Raises:
-            sqlite3.OperationalError: The host does not take it.
+            sqlite3.OperationalError: The host refuses it.
         """
         workspace = self._workspace
-        # After a commit with `autocommit=False` the next transaction is open, and holds nothing yet.
+        # After a commit with `autocommit=False` the next transaction is open, but empty.
         is_committed = is_committed and getattr(self, "autocommit", None) is False
         if workspace is None or not workspace.is_writable or (self.in_transaction and not is_committed):
             return
@@ -132,7 +131,7 @@ class Stored(Connection):
         if image == self._image:
             return
         if self.place is None:
-            self._image = image  # said once
+            self._image = image  # report it once
             raise sqlite3.OperationalError(
                 f"attempt to write a readonly database: the file of {str(self.name)!r} was removed or replaced"
             )
@@ -145,7 +144,7 @@ class Stored(Connection):
         if self._workspace is not None:
             with contextlib.suppress(sqlite3.ProgrammingError):
                 if self.in_transaction:
-                    # No method: with `autocommit` one does nothing, or begins anew.
+                    # Not `rollback()`: with `autocommit` it does nothing, or begins a new transaction.
                     sqlite3.Connection.execute(self, "ROLLBACK")
                 self.flush()
             self._workspace = None
@@ -161,7 +160,7 @@ class Stored(Connection):
 
 
 def _check_journals(workspace: Workspace, shown: Any, place: str) -> None:
-    """Without its journal or log a database is another one than its program last saw."""
+    """Refuse a database with a journal or log, whose content would be missing."""
     for ending in ("-journal", "-wal"):
         try:
             facts = workspace.facts(shown, place + ending)

@@ -1,4 +1,4 @@
-"""The folder that a manifest grants: which names lie in it, what the host says of them, and the files open in it."""
+"""The granted folder in the guest: its paths, requests to the host, and open files."""
 
 import base64
 import contextlib
@@ -18,15 +18,15 @@ from typing import Any, NoReturn, TypeAlias
 from sandbox_runtime.guest.calls import Calls, ToolError
 
 MOUNT = "/workspace"
-"""Where scripts see the folder. It is also their working directory."""
+"""The path of the folder for scripts, and their working directory."""
 
 Facts: TypeAlias = tuple[bool, int, int, str]
-"""Of a file or folder: is it a folder, its bytes, its time of change in nanoseconds, its version."""
+"""The facts of a file or folder: whether it is a folder, its bytes, its mtime in ns, its version."""
 
 _DEVICE = 1
 _MAX_NOTICES = 10
 _LOOKS = frozenset({"stat", "read", "list", "create", "rename", "remove", "rmdir"})
-"""Operations that depend on what a file or folder holds."""
+"""Operations that depend on the content of a file or folder."""
 
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 _FLAGS = {
@@ -45,20 +45,20 @@ _NAMES_OF_OPEN = (
 
 
 class Workspace:
-    """What the patched functions of `io` and `os` ask. The host decides; here only words are found for it.
+    """The workspace behind the patched functions of `io` and `os`. The host performs and permits the operations.
 
-    Paths are followed by their words alone: there are no links.
+    Paths are normalised lexically, because there are no links.
     """
 
     def __init__(self, calls: Calls) -> None:
         self.is_writable = False
         self.file_bytes = 0
         self.file_limit = ""
-        """The same in words: its name, its value, and where it is set."""
+        """The limit in words: its key, its value and its place."""
         self.folder = MOUNT
         """The working directory."""
         self._calls = calls
-        self._last = 1000  # no real descriptor has such a number
+        self._last = 1000  # above all real descriptors
         self._opened: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._held: dict[int, Any] = {}
         self._texts: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -66,43 +66,43 @@ class Workspace:
     # Names.
 
     def locate(self, path: Any) -> str | None:
-        """The path within the workspace, "" for the workspace itself; None for anything elsewhere.
+        """The path within the workspace, "" for the workspace itself; None for any other path.
 
         Raises:
-            TypeError, ValueError: No path is like this; as Python's own functions say it.
+            TypeError, ValueError: It is not a path; as Python's own functions raise it.
         """
         if isinstance(path, int) or path is None:
             return None
         name = os.fsdecode(path)
         if not name:
-            return None  # Python's own function says that there is none
+            return None  # Python's own function raises the error
         if "\0" in name:
             raise ValueError("embedded null byte")
         whole = posixpath.normpath("/" + posixpath.join(self.folder, name).lstrip("/"))
         if whole != MOUNT and not whole.startswith(MOUNT + "/"):
             return None
         place = whole[len(MOUNT) + 1 :]
-        place.encode()  # bytes that are no UTF-8 name nothing, here as in the host
+        place.encode()  # raises for invalid UTF-8, which the host does not allow either
         return place
 
     def enter(self, place: str) -> None:
         """Make a folder the working directory."""
         self.folder = posixpath.join(MOUNT, place).rstrip("/")
 
-    # What the host does.
+    # Requests to the host.
 
     def ask(self, operation: str, shown: Any, place: str, **more: Any) -> Any:
-        """Have the host do something; `shown` is the path as the script writes it.
+        """Request an operation, after saving affected open files. `shown` is the path as the script wrote it.
 
         Raises:
-            OSError: It was not done.
+            OSError: The operation failed.
         """
         if operation in _LOOKS:
             self._save(place, is_folder=operation in ("list", "rmdir"))
         return self.give(operation, shown, place, **more)
 
     def give(self, operation: str, shown: Any, place: str, **more: Any) -> Any:
-        """The same without saving first what is open."""
+        """Request an operation without saving open files first."""
         try:
             return self._calls.ask(f"portal.files.{operation}", json.dumps({"path": place, **more}))
         except ToolError as error:
@@ -116,7 +116,7 @@ class Workspace:
         return facts
 
     def status(self, place: str, facts: Facts) -> os.stat_result:
-        """What `os.stat` says; nothing here has an owner, or other times than that of its last change."""
+        """The result of `os.stat`. Files have no owner, and all times are that of the last change."""
         is_folder, size, changed_ns, _ = facts
         mode = stat.S_IFDIR | 0o755 if is_folder else stat.S_IFREG | 0o644
         if not self.is_writable:
@@ -127,30 +127,30 @@ class Workspace:
         fields |= {f"st_{letter}time_ns": changed_ns for letter in "amc"}
         return os.stat_result((mode, number, _DEVICE, 1, 0, 0, size, seconds, seconds, seconds), fields)
 
-    # What is open.
+    # Open files.
 
     def add(self, file: Any) -> int:
-        """Know an open file or database, which has a `place` and can be flushed. Returns its number."""
+        """Register an open file or database, which has a `place` and a `flush`. Returns its descriptor."""
         self._last += 1
         self._opened[self._last] = file
         return self._last
 
     def add_text(self, file: io.TextIOWrapper) -> None:
-        """Flush it at the end of the run, before the file that it writes to."""
+        """Register a text wrapper, to be flushed at the end of the run before its file."""
         self._last += 1
         self._texts[self._last] = file
 
     def file(self, descriptor: Any) -> Any:
-        """The open file of a number, or None."""
+        """The open file of a descriptor, or None."""
         return self._opened.get(descriptor) if isinstance(descriptor, int) else None
 
     def hold(self, descriptor: int) -> int:
-        """Keep a file open of which the script has nothing but the number."""
+        """Keep a file alive of which the script has only the descriptor."""
         self._held[descriptor] = self._opened[descriptor]
         return descriptor
 
     def release(self, descriptor: int) -> Any:
-        """The file of a number, which is now the asker's to close."""
+        """The file of a descriptor, which the caller now owns."""
         file = self._opened[descriptor]
         self._held.pop(descriptor, None)
         return file
@@ -160,26 +160,26 @@ class Workspace:
         self._opened.pop(descriptor, None)
 
     def move(self, place: str, target: str | None) -> None:
-        """A file or folder has another name now, or none any more; open files go along."""
+        """Update open files after a rename, or a removal if `target` is None."""
         for file in self._opened.values():
             if file.place is not None and (file.place == place or file.place.startswith(place + "/")):
                 file.place = None if target is None else target + file.place[len(place) :]
 
     def save_all(self) -> list[str]:
-        """Give the host what is still kept here: a script may forget to close it. Notices say what it did not take."""
+        """Save all open files, which a script may forget to close. Returns notices about failures."""
         notices: dict[str, None] = {}
         for _, file in [*sorted(self._texts.items()), *sorted(self._opened.items())]:
             try:
                 if not file.closed:
                     file.flush()
-            except Exception as error:  # noqa: BLE001  # whatever kept it: the script has ended, and is to be told
-                notices[f"{str(file.name)!r} was not closed, and cannot be saved: {error}"] = None
+            except Exception as error:  # noqa: BLE001  # the script has ended, so any error becomes a notice
+                notices[f"{str(file.name)!r} was not closed and could not be saved: {error}"] = None
         return list(notices)[:_MAX_NOTICES]
 
     def _save(self, place: str, *, is_folder: bool) -> None:
-        """Save what was written to this file, or to those in this folder, before somebody looks at it.
+        """Save open files of this path, or in this folder, before it is read.
 
-        What the host does not take now is not the looker's error: its writer is told at the next flush or close.
+        A failure is not the reader's error; the writer gets it at the next flush or close.
         """
         for file in [*self._opened.values()]:
             if file.place is not None and place == (
@@ -190,7 +190,7 @@ class Workspace:
 
 
 class WorkspaceFile(io.BytesIO):
-    """An open file: read as a whole when it is opened, given back as a whole by each flush and close."""
+    """An open file: read as a whole on open, written as a whole on each flush and close."""
 
     _is_dirty = False
     _descriptor = 0
@@ -198,21 +198,17 @@ class WorkspaceFile(io.BytesIO):
     _version = ""
 
     def __init__(self, workspace: Workspace, shown: Any, place: str, flags: int) -> None:
-        """Open it as `os.open` would with `flags`.
-
-        Raises:
-            OSError: As `os.open` would.
-        """
+        """Open it as `os.open` does with `flags`. Raises OSError as `os.open` does."""
         access = flags & _ACCESS
         self.name = shown
         self.place: str | None = place
-        """None once it was removed: what is written then is kept nowhere."""
+        """None once the file was removed; later writes are lost."""
         self._workspace = workspace
         self._is_readable = access != os.O_WRONLY
         self._is_writable = access != os.O_RDONLY
         self._is_appending = bool(flags & os.O_APPEND)
         self._base = 0
-        """Bytes of the host's that are not kept here: what only adds to a file does not read it."""
+        """Bytes that stay at the host: a file that is only appended to is not read."""
         self._open(place, flags)
         self._descriptor = workspace.add(self)
 
@@ -240,7 +236,7 @@ class WorkspaceFile(io.BytesIO):
             self._grow(max(self.tell() + source.nbytes, self.size()))
         return super().write(data)
 
-    writelines = io.IOBase.writelines  # that of `BytesIO` calls no `write`
+    writelines = io.IOBase.writelines  # that of `BytesIO` does not call `write`
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         self._limit(offset)
@@ -261,11 +257,11 @@ class WorkspaceFile(io.BytesIO):
         return size
 
     def flush(self) -> None:
-        """Give the host what it does not have yet.
+        """Write unsaved content to the host.
 
         Raises:
-            OSError: It does not take it, for example because somebody else changed the file since it was opened; the
-                next flush tries again.
+            OSError: It failed, for example because somebody else changed the file since it was opened; the next flush
+                tries again.
         """
         if not self._is_dirty or self.place is None:
             return
@@ -282,7 +278,7 @@ class WorkspaceFile(io.BytesIO):
             super().truncate()
 
     def fileno(self) -> int:
-        """A number that the patched functions of `os` know."""
+        """The descriptor for the patched functions of `os`."""
         return self._descriptor
 
     def close(self) -> None:
@@ -295,7 +291,7 @@ class WorkspaceFile(io.BytesIO):
 
     @property
     def _is_adding(self) -> bool:
-        """Whether it only adds to the file; others may do so at the same time."""
+        """Whether it only appends; other writers may append at the same time."""
         return self._is_appending and not self._is_readable
 
     def _open(self, place: str, flags: int) -> None:
@@ -313,7 +309,7 @@ class WorkspaceFile(io.BytesIO):
         super().__init__(base64.b64decode(text))
         self._changed_ns, self._version = facts[2:]
         self._base = facts[1] if self._is_adding else 0
-        # What is there stays until there is something else.
+        # A truncated file keeps its old content until the first save.
         self._is_dirty = bool(flags & os.O_TRUNC) and not is_new
         if self._is_appending:
             super().seek(0, io.SEEK_END)
@@ -321,7 +317,7 @@ class WorkspaceFile(io.BytesIO):
             vars(self).update(dict.fromkeys(("read", "read1", "readinto", "readline", "readlines"), _refuse))
 
     def _grow(self, size: int) -> None:
-        """The content is about to change, and the file to have this size."""
+        """Prepare for a change that gives the file this size."""
         if not self._is_writable:
             raise io.UnsupportedOperation("File not open for writing")
         self._limit(size)
@@ -337,7 +333,7 @@ def _refuse(*_: object) -> NoReturn:
 
 
 class Open:
-    """`open`, for the workspace and all else. No function: one becomes a method of a class that holds it."""
+    """`open`, for the workspace and other files. Not a function, which would become a method as a class attribute."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -345,7 +341,7 @@ class Open:
         functools.update_wrapper(self, io.open)
 
     def install(self) -> None:
-        """Put it where modules that are there already have the original."""
+        """Replace the original in modules that are already imported."""
         for module, name in _NAMES_OF_OPEN:
             if module in sys.modules:
                 setattr(sys.modules[module], name, self)

@@ -1,4 +1,4 @@
-"""Makes the workspace the script's files, if its run is granted one; without a grant nothing of Python is touched."""
+"""Mounts the workspace if the run is granted files. Without a grant Python is not patched."""
 
 import errno
 import functools
@@ -23,7 +23,7 @@ _MAX_NOTICES = 10
 
 
 class WorkspaceMount:
-    """The workspace of an instance, mounted by its first run that is granted files, and for good."""
+    """The workspace of an instance. Its first run with granted files mounts it permanently."""
 
     def __init__(self, calls: Calls) -> None:
         self._is_mounted = False
@@ -39,7 +39,7 @@ class WorkspaceMount:
         opening = Open(workspace)
         opening.install()
         _Functions(workspace).install()
-        # It took the original when it was imported.
+        # tempfile stored the original in a default when it was imported.
         tempfile._TemporaryFileCloser.cleanup.__defaults__ = (False, os.unlink)  # type: ignore[attr-defined]
         databases.install(workspace)
         _install_imports(opening)
@@ -49,17 +49,17 @@ class WorkspaceMount:
             os.environ.setdefault("TMPDIR", MOUNT)
 
     def save(self) -> list[str]:
-        """Give the host what open files still keep here; notices say what it did not take."""
+        """Save open files. Returns notices about failures."""
         unsaved, self._unsaved = self._unsaved, []
         return [*unsaved[:_MAX_NOTICES], *self._workspace.save_all()] if self._is_mounted else []
 
     def _noting(self, original: Any) -> Any:
-        """`open("f", "w").write(text)` saves when the file is let go of, where no error can be raised."""
+        """Report failed saves of dropped files: `open("f", "w").write(text)` saves where no error can be raised."""
 
         def hook(unraisable: Any) -> None:
             error = unraisable.exc_value
             if isinstance(error, (OSError, ToolError, sqlite3.Error)):
-                self._unsaved.append(f"a file that was not closed is not saved: {error}")
+                self._unsaved.append(f"a file that was not closed could not be saved: {error}")
             else:
                 original(unraisable)
 
@@ -67,10 +67,9 @@ class WorkspaceMount:
 
 
 def _install_imports(opening: Open) -> None:
-    """Have Python's import machinery look where `os` and `open` look; it has the originals of both for itself.
+    """Let Python's import machinery use the patched `os` and `open` instead of its own copies.
 
-    No folder is on `sys.path` by itself: in a workspace that others share, what they put there must not run for want
-    of a package.
+    The workspace is not on `sys.path`: in a shared workspace a missing package must not run another user's file.
     """
     sys.modules["_frozen_importlib_external"]._os = os  # type: ignore[attr-defined]
 
@@ -78,21 +77,21 @@ def _install_imports(opening: Open) -> None:
         return opening(path, "rb")
 
     io.open_code = sys.modules["_io"].open_code = open_code  # type: ignore[attr-defined]
-    sys.dont_write_bytecode = True  # it would cost operations, and be of no use to the next run
+    sys.dont_write_bytecode = True  # it would cost operations and not help the next run
     importlib.invalidate_caches()
 
 
 class _Functions:
-    """The functions of `os` that take paths or descriptors, for those of the workspace.
+    """Functions of `os` for paths and descriptors in the workspace.
 
-    Methods are called like the functions they stand for, with the place in the workspace after the path.
+    Methods have the names of the functions that they replace, and an extra parameter `place` after the path.
     """
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
 
     def install(self) -> None:
-        """Put them in the place of the originals, which go on serving every other path and descriptor."""
+        """Replace the originals, which still serve other paths and descriptors."""
         for name in _BY_PATH:
             setattr(os, name, self._by_path(getattr(os, name), getattr(self, name)))
         for name, method in _BY_DESCRIPTOR.items():
@@ -152,7 +151,7 @@ class _Functions:
             file.truncate(length)
 
     def utime(self, path: Any, place: str, *_: Any, **__: Any) -> None:
-        """Times and permissions are the host's; whoever sets them learns whether the file is there."""
+        """Do nothing but check that the file exists: scripts cannot set times or permissions."""
         self._workspace.facts(path, place)
 
     chmod = utime
@@ -169,7 +168,7 @@ class _Functions:
     def _by_path(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def function(*arguments: Any, **named: Any) -> Any:
-            # Folders have no numbers here, and None is the default of those parameters.
+            # Folders have no descriptors here, and None is the default of those parameters.
             more = {key: value for key, value in named.items() if value is not None}
             path = arguments[0] if arguments else more.pop("path", more.pop("src", None))
             if path is None and original.__name__ in ("listdir", "scandir"):
@@ -193,7 +192,7 @@ class _Functions:
 
 @dataclass(frozen=True)
 class _Entry:
-    """As `os.DirEntry`; what it tells is as old as the listing."""
+    """Like `os.DirEntry`, with the status from the time of the listing."""
 
     name: str
     path: str
@@ -221,13 +220,13 @@ class _Entry:
 
 
 class _Scan(chain[_Entry]):
-    """What `os.scandir` returns: an iterator that can be closed."""
+    """The result of `os.scandir`: an iterator with `close`."""
 
     def __enter__(self) -> "_Scan":
         return self
 
     def __exit__(self, *_: object) -> None:
-        """There is nothing to give back."""
+        """Do nothing."""
 
     close = __exit__
 

@@ -130,5 +130,5 @@ def prepared(text: str, of: Library, *before: str) -> Prepared:
     told: Json = {"source": script.source, "names": [*script.names], "notices": script.notices}
     if script.usage is not None:
         usage = script.usage
-        told |= {"uses": usage.uses, "problems": usage.problems, "certain": usage.certain}
+        told |= {"uses": usage.uses, "problems": usage.problems, "unguarded_lines": usage.unguarded_lines}
     return read_prepared(json.dumps(told).encode(), text, BOUNDS)

@@ -44,18 +44,18 @@ def sources() -> Iterator[LibrarySource]:
     with gzip.open(RECORDED, "rt") as lines:
         for row in map(json.loads, lines):
             if row["server"] in SERVERS:
-                tools = [recorded(tool) for tool in row["tools"]]
+                tools = [recorded_tool(each) for each in row["tools"]]
                 yield LibrarySource(row["server"], SERVERS[row["server"]], row["description"], tools)
 
 
-def recorded(tool: Json) -> RecordedTool:
+def recorded_tool(raw: dict[str, Json]) -> RecordedTool:
     return RecordedTool(
-        name=tool["name"],
-        description=tool.get("description") or "",
-        input_schema=tool["inputSchema"],
-        output_schema=tool.get("outputSchema"),
-        annotations=tool.get("annotations") or {},
-        title=tool.get("title"),
+        name=raw["name"],
+        description=raw.get("description") or "",
+        input_schema=raw["inputSchema"],
+        output_schema=raw.get("outputSchema"),
+        annotations=raw.get("annotations") or {},
+        title=raw.get("title"),
     )
 
 

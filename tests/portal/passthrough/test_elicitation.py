@@ -15,8 +15,8 @@ from portal.passthrough.questions import elicitation
 from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, Person, chatty_upstreams, client_of
 from tests.portal.peers import DEADLINE_SECONDS, states
-from upstreams.errors import UpstreamHalfwayError
-from upstreams.questions import QuestionDesk
+from upstreams.errors import UpstreamIncompleteError
+from upstreams.questions import ServerRequestRouter
 
 pytestmark = pytest.mark.anyio
 
@@ -173,7 +173,7 @@ async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None
     ],
 )
 async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> None:
-    desk = QuestionDesk(HttpUpstream(url="http://x"))
+    router = ServerRequestRouter(HttpUpstream(url="http://x"))
 
     async def ask(answers: dict[str, Json]) -> dict[str, Json]:
         return raw
@@ -182,10 +182,10 @@ async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> Non
         return {"content": []}
 
     raw: dict[str, Json] = {"resultType": "input_required", "inputRequests": requests, "requestState": "s"}
-    with desk.serving(None) as call:
-        with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(UpstreamHalfwayError):
-            await desk.rounds(ask, call)
-        assert await desk.rounds(end, call) == {"content": []}
+    with router.track(None) as call:
+        with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(UpstreamIncompleteError):
+            await router.rounds(ask, call)
+        assert await router.rounds(end, call) == {"content": []}
 
 
 async def test_a_client_that_cannot_ask_is_told_so_and_the_manifest_may_forbid_to_ask(tmp_path: Path) -> None:

@@ -9,29 +9,29 @@ import pytest
 
 from manifests.grants import Limits
 from sandbox_runtime.result import Prepared
-from sandbox_runtime.sandbox import QueueLimits, Sandbox, Turn, Turns, open_sandbox
+from sandbox_runtime.sandbox import FairQueue, QueueLimits, Sandbox, Waiter, open_sandbox
 from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio
 
 
-def order(turns: Turns, places: dict[Turn, str]) -> str:
+def order(queue: FairQueue, places: dict[Waiter, str]) -> str:
     """The callers in the order of their turns."""
     served = []
-    while (turn := turns.next()) is not None:
-        served.append(places[turn])
+    while (waiter := queue.next()) is not None:
+        served.append(places[waiter])
     return "".join(served)
 
 
-def joined(turns: Turns, callers: str) -> dict[Turn, str]:
-    return {turns.join(caller): caller for caller in callers}
+def joined(queue: FairQueue, callers: str) -> dict[Waiter, str]:
+    return {queue.join(caller): caller for caller in callers}
 
 
 async def test_callers_take_turns_however_many_scripts_each_has_waiting() -> None:
-    turns = Turns(QueueLimits(most=1000))
-    places = joined(turns, "a" * 500 + "bc" + "b")
-    assert order(turns, places)[:8] == "abcabaaa"
-    assert len(turns) == 0
+    queue = FairQueue(QueueLimits(most=1000))
+    places = joined(queue, "a" * 500 + "bc" + "b")
+    assert order(queue, places)[:8] == "abcabaaa"
+    assert len(queue) == 0
 
 
 @asynccontextmanager

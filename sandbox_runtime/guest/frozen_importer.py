@@ -1,8 +1,8 @@
-"""What the component carries: the standard library without what cannot work here, the packages, and time zones.
+"""Imports the standard library, the packages and time zones from memory.
 
-While the component is built their files are mounted; an instance has no files at all. So every module is compiled
-and kept here, and what scripts commonly import is imported before the image is taken: that makes an import free,
-where unpacking one would cost milliseconds.
+The files are mounted only while the component is built; an instance has no files. So all modules are compiled and
+stored here. Common modules are imported before the image is taken, which makes their import free; unpacking one costs
+milliseconds.
 """
 
 import errno
@@ -22,10 +22,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, BinaryIO
 
 _LIBRARY = "/python"
-_PACKAGES = "/packages"  # where the packages seem to lie
+_PACKAGES = "/packages"  # the apparent folder of the packages
 _TZDATA = f"{_PACKAGES}/tzdata"
 _DIST_INFO = ".dist-info"
-# Without tkinter and curses, which are shells around C; CPython's own tests; and what lies there for the build.
+# tkinter and curses, which need C libraries; CPython's own tests; and files of the build.
 _LEFT_OUT = """
     __pycache__ site-packages test tests idlelib tkinter turtledemo turtle.py curses _bundled
     __hello__.py __phello__ config-3.14-wasm32-wasi
@@ -44,19 +44,19 @@ _IMPORTED_AHEAD = """
 
 
 def install() -> None:
-    """Freeze the library and the packages; runs while the component is built."""
-    carried = Carried()
-    sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), carried)
-    carried.freeze(_LIBRARY, _LIBRARY, left_out=_LEFT_OUT)
+    """Freeze the library and the packages. Runs while the component is built."""
+    importer = FrozenImporter()
+    sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), importer)
+    importer.freeze(_LIBRARY, _LIBRARY, left_out=_LEFT_OUT)
     packages = os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "packages")
-    carried.freeze(packages, _PACKAGES, with_files=True)
+    importer.freeze(packages, _PACKAGES, with_files=True)
     for name in _IMPORTED_AHEAD:
         importlib.import_module(name)
-    _install_time_zones(carried)
+    _install_time_zones(importer)
 
 
-class Carried:
-    """Finds modules in memory, reads the data files beside them, and knows the distributions they came in."""
+class FrozenImporter:
+    """Finds modules, their data files and their distributions in memory."""
 
     def __init__(self) -> None:
         self._modules: dict[str, tuple[bool, str, bytes]] = {}
@@ -66,9 +66,9 @@ class Carried:
     def freeze(
         self, folder: str, path: str, *, left_out: Collection[str] = (), with_files: bool = False
     ) -> None:
-        """Keep what lies below `folder`, under the `path` that tracebacks and `__file__` are to show.
+        """Store the modules below `folder`, under the `path` for tracebacks and `__file__`.
 
-        A name that is taken stays as it is: no package replaces a part of the standard library.
+        An existing name is kept, so no package replaces a part of the standard library.
         """
         for relative in _relative_paths(folder, left_out):
             is_module = relative.endswith(".py")
@@ -101,7 +101,7 @@ class Carried:
         return spec
 
     def find_distributions(self, context: Any) -> Iterator[importlib.metadata.Distribution]:
-        """What `importlib.metadata` asks: the distribution `context.name`, or all of them."""
+        """The distribution `context.name`, or all, for `importlib.metadata`."""
         wanted = None if context.name is None else re.sub(r"[-_.]+", "_", context.name).lower()
         for folder in zipfile.Path(self._files).iterdir():
             if folder.suffix == _DIST_INFO and wanted in (None, folder.name.partition("-")[0]):
@@ -118,38 +118,34 @@ class Carried:
         return code
 
     def get_data(self, path: str) -> bytes:
-        """A file beside the modules, as `pkgutil.get_data` asks for it.
-
-        Raises:
-            FileNotFoundError: There is none.
-        """
+        """A data file beside the modules, for `pkgutil.get_data`. Raises FileNotFoundError."""
         try:
             return self._files.read(path.removeprefix(f"{_PACKAGES}/"))
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
 
     def get_resource_reader(self, name: str) -> types.SimpleNamespace:
-        """What lies beside the modules of one package."""
+        """The data files of one package."""
         folder = os.path.dirname(self._modules[name][1]).removeprefix(f"{_PACKAGES}/")
         return types.SimpleNamespace(files=lambda: zipfile.Path(self._files, f"{folder}/"))
 
 
-def _install_time_zones(carried: Carried) -> None:
-    """Let `zoneinfo` find every zone of the tzdata package at once, without importing its folders."""
-    names = frozenset(carried.get_data(f"{_TZDATA}/zones").decode().split())
+def _install_time_zones(importer: FrozenImporter) -> None:
+    """Let `zoneinfo` find every zone of the tzdata package without importing its folders."""
+    names = frozenset(importer.get_data(f"{_TZDATA}/zones").decode().split())
 
     def load_tzdata(key: str) -> BinaryIO:
         if key not in names:
             raise zoneinfo.ZoneInfoNotFoundError(f"No time zone found with key {key}")
-        return io.BytesIO(carried.get_data(f"{_TZDATA}/zoneinfo/{key}"))
+        return io.BytesIO(importer.get_data(f"{_TZDATA}/zoneinfo/{key}"))
 
-    common: Any = zoneinfo._common  # where both its implementations look
+    common: Any = zoneinfo._common  # used by both implementations
     common.load_tzdata = load_tzdata
     zoneinfo.available_timezones = lambda: set(names)
 
 
 def _relative_paths(folder: str, left_out: Collection[str]) -> Iterator[str]:
-    """The path of every file below `folder`, without files and folders of a name that is left out."""
+    """The path of every file below `folder`, without the names in `left_out`."""
     for entry in sorted(os.listdir(folder)):
         if entry in left_out:
             continue
