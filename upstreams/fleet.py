@@ -16,6 +16,7 @@ from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from upstreams.health import Diagnostics
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.session import WireOpener
+from upstreams.supervisor import MAX_CONNECTING
 from upstreams.tools import ListingStore
 from upstreams.transports.child_process import ChildCommand
 from upstreams.transports.http import open_http_wire
@@ -78,6 +79,7 @@ async def open_fleet(
 
     On exit all connections close at once, and no child process is left.
     """
+    connecting = anyio.Semaphore(MAX_CONNECTING)
     redact = Redaction({*secrets, *chain.from_iterable(map(secrets_of, specs.values()))})
     async with anyio.create_task_group() as tasks:
         upstreams = {
@@ -96,6 +98,7 @@ async def open_fleet(
                 redact,
                 on_change,
                 ListingStore(listings, name, spec, folder, (written or {}).get(name)) if listings else None,
+                connecting,
             )
             for name, spec in specs.items()
         }

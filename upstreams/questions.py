@@ -184,7 +184,7 @@ class ServerRequestRouter:
                 raise QuestionError("question_refused", "it is unknown which caller to ask")
             request_handler = calls[-1].request_handler if calls else None
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
-            question = _Question(method, set(calls))
+            question = _Question(method, set(calls), is_shared=len(calls) > 1)
             for call in calls:
                 call.questions.add(question)
             try:
@@ -234,7 +234,8 @@ class ActiveCall:
 
     def end(self) -> None:
         for question in self.questions:
-            self.unanswered = question.method
+            if not question.is_shared:
+                self.unanswered = question.method
             question.calls.discard(self)
             if not question.calls:
                 question.scope.cancel()
@@ -246,4 +247,6 @@ class _Question:
 
     method: str
     calls: set[ActiveCall]
+    is_shared: bool
+    """Whether there were several calls when it came: nobody knows which one is to blame."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)

@@ -1,8 +1,9 @@
 """Keeps one connection to an upstream open, or ready to be opened."""
 
+import os
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import ceil, inf
@@ -42,6 +43,9 @@ RETRY_ON_CALL_SECONDS: Final = 5.0
 RECONNECT_WAIT_SECONDS: Final = 10.0
 """How long calls wait for an attempt that follows a failed one, from the start of that attempt."""
 
+MAX_CONNECTING: Final = max(16, 8 * (os.cpu_count() or 1))
+"""Upstreams that connect at once: a server needs about a second of CPU to start."""
+
 RELIST_PAUSE_SECONDS: Final = 1.0
 """Pause between two listings of an upstream whose tools keep changing."""
 
@@ -60,6 +64,8 @@ class Supervisor:
     on_change: Callable[[Any], None]
     """Called with the upstream after its state or its tools changed."""
     listings: ListingStore | None = None
+    connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
+    """Bounds how many upstreams connect at once."""
     on_offering_change: Callable[[], None] = lambda: None
     """Called when its resources or prompts may have changed."""
     _down_since: datetime | None = None
@@ -212,14 +218,17 @@ class Supervisor:
         self._diagnostics = Diagnostics(self.redact)
         ending = _Ending(None)
         was_retired = False
+        opening = open_session(
+            self.open_wire,
+            self._diagnostics,
+            ServerRequestRouter(self.spec),
+            seconds=self.spec.connect_seconds,
+            handshake_first=self._handshake_first,
+        )
         try:
-            async with open_session(
-                self.open_wire,
-                self._diagnostics,
-                ServerRequestRouter(self.spec),
-                seconds=self.spec.connect_seconds,
-                handshake_first=self._handshake_first,
-            ) as session:
+            async with AsyncExitStack() as stack:
+                async with self.connecting:
+                    session = await stack.enter_async_context(opening)
                 ending = _Ending(None, began)
                 self._handshake_first = not session.is_modern
                 await self._update_listing(session)

@@ -19,6 +19,7 @@ redact = Redaction([SECRET, "543210", "Bearer zzzzzzzz9", "postgres://app:hunter
         SECRET,
         json.dumps(SECRET),
         json.dumps(SECRET, ensure_ascii=False),
+        json.dumps(SECRET).replace("/", "\\/"),
         quote(SECRET, safe=""),
         quote(SECRET, safe="").lower(),
         quote_plus(SECRET),
@@ -29,7 +30,7 @@ redact = Redaction([SECRET, "543210", "Bearer zzzzzzzz9", "postgres://app:hunter
 def test_secret_is_masked_in_each_encoding(told: str) -> None:
     shown = redact(f"error: {told} was refused")
     assert MASK in shown
-    assert "ss+w/ord" not in shown and told not in shown
+    assert "ss+w" not in shown and told not in shown
     assert shown.startswith("error: ") and shown.endswith(" was refused")
 
 
@@ -56,6 +57,13 @@ def test_json_is_read_however_its_characters_are_escaped() -> None:
     """Go writes & as an escape, .NET +."""
     text = json.dumps(SECRET).replace("&", r"\u0026").replace("+", r"\u002B")
     assert json.loads(redact.in_json(text.encode())) == MASK
+
+
+def test_secret_of_short_runs_is_masked_in_a_text_that_is_json() -> None:
+    secret = 'k7!/Q2"a9\\z3&m1/Xy%'
+    for inner in (json.dumps({"key": secret}), json.dumps({"key": secret}).replace("/", "\\/")):
+        masked = json.loads(Redaction([secret]).in_json(json.dumps({"text": inner}).encode()))
+        assert masked == {"text": json.dumps({"key": MASK})}
 
 
 def test_secret_at_the_cut_is_masked_whole() -> None:

@@ -155,6 +155,7 @@ class Child:
             await self.stdin.aclose()
         if not await self._has_ended(EOF_GRACE_SECONDS):
             _send(process.pid, signal.SIGTERM)
+            _send(process.pid, signal.SIGCONT)  # it may be stopped
             if not await self._has_ended(SUPERVISOR_SECONDS):
                 log.warning("supervisor_killed", pid=process.pid)
                 _send(process.pid, signal.SIGKILL)  # the kernel ends its server

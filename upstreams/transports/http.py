@@ -62,6 +62,9 @@ _LEAST_RETRY_SECONDS: Final = 1.0
 _FRUITLESS_RETRIES: Final = 2
 
 _LINES_PER_UNIT: Final = 4
+_SMALL_CHUNK_BYTES: Final = 64
+_UNITS_PER_SMALL_CHUNK: Final = 5
+"""Each chunk of a body costs the event loop about 0.1 ms, however short it is."""
 """Lines of an event stream that count as one unsolicited message."""
 
 _ERROR_BYTES: Final = 64 * 1024
@@ -225,8 +228,11 @@ class HttpTransport(AsyncResource):
             try:
                 async for event in httpx2.EventSource(lines, max_event_size=self._limits.message_bytes):
                     yield event
-            except httpx2.SSEError as error:
-                raise UpstreamAnswerError(str(error)) from None
+            except httpx2.SSEError:
+                most = f"{self._limits.message_bytes} bytes (message_bytes)"
+                raise UpstreamAnswerError(
+                    f"sent an event of more than {most}, or one that is unreadable"
+                ) from None
             except UpstreamLostError:
                 pass  # the stream may be resumed
 
@@ -278,6 +284,8 @@ class StreamableHttp(HttpTransport):
         if response.is_success and kind == "application/json":
             with self._limits.buffering() as add:
                 async for chunk in _chunks(response):
+                    if len(chunk) < _SMALL_CHUNK_BYTES:
+                        self._limits.take_unsolicited(_UNITS_PER_SMALL_CHUNK)
                     add(len(chunk))
                     body += chunk
             return bytes(body)

@@ -34,8 +34,12 @@ def kind_of(response: httpx2.Response) -> str:
 
 
 def error_of(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError | None:
-    """The error of a status, with the beginning of the body; None if a JSON-RPC error in the body says more."""
-    answer = _json_rpc_error(response, body)
+    """The error of a status, with the beginning of the body; None if a JSON-RPC answer in the body says more."""
+    answer = _json_rpc_answer(response, body)
+    if answer is not None and "result" in answer:
+        return None
+    if b'"result"' in body:
+        return UpstreamAnswerError(f"{status_line(response)}, with a result that is incomplete or unreadable")
     if _has_lost_session(response, answer, body):
         return UpstreamUnavailableError("no longer knows this session")
     # For these statuses the status says more about whether the server acted, and what to do.
@@ -86,17 +90,19 @@ def status_line(response: httpx2.Response) -> str:
     return f"HTTP {status} {response.reason_phrase}".rstrip() + hint
 
 
-def _json_rpc_error(response: httpx2.Response, body: bytes) -> dict[str, Json] | None:
-    """The JSON-RPC error in a body, if it is complete."""
+def _json_rpc_answer(response: httpx2.Response, body: bytes) -> dict[str, Json] | None:
+    """The JSON-RPC result or error in a body, if it is complete."""
     if kind_of(response) != "application/json":
         return None
     try:
         answer = parsed(body)
     except ValueError:
         return None
-    error = answer.get("error") if isinstance(answer, dict) else None
-    is_whole = isinstance(error, dict) and isinstance(error.get("code"), int) and "message" in error
-    return answer if is_whole else None
+    if not isinstance(answer, dict):
+        return None
+    error = answer.get("error")
+    is_error = isinstance(error, dict) and isinstance(error.get("code"), int) and "message" in error
+    return answer if is_error or isinstance(answer.get("result"), dict) else None
 
 
 def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None, body: bytes) -> bool:

@@ -69,7 +69,7 @@ class InboundLimits:
         self._tokens = min(UNSOLICITED_AT_ONCE, self._tokens + regained) - units
         if self._tokens < 0:
             raise UpstreamCutOffError(
-                f"sent more unsolicited messages than {UNSOLICITED_PER_SECOND:.0f} a second "
+                f"sent more unsolicited messages or small chunks than {UNSOLICITED_PER_SECOND:.0f} a second "
                 f"and {UNSOLICITED_AT_ONCE:.0f} at once"
             )
 

@@ -303,6 +303,25 @@ async def trickled_body(exchange: Exchange) -> None:
         await exchange.raw(bytes([byte]))
 
 
+async def body_in_drops(exchange: Exchange) -> None:
+    """One that never ends, in chunks of one byte."""
+    await exchange.raw(
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    while not exchange.has_gone:
+        await exchange.raw(b"1\r\n \r\n" * 100)
+
+
+def result_with(line: str) -> Fault:
+    """Has acted and answers, with a status that says otherwise."""
+
+    async def fault(exchange: Exchange) -> None:
+        exchange.act()
+        await exchange.send(line, exchange.body())
+
+    return fault
+
+
 async def no_http(exchange: Exchange) -> None:
     await exchange.raw(b"SSH-2.0-OpenSSH_9.9\r\n")
     exchange.close()

@@ -108,6 +108,9 @@ FAULTS = [
     final("404 with its id", rpc_error(GONE, -32602, "the session is closed", with_id=True)),
     final("400 in other words", words(BAD, "the checkout session expired after payment")),
     refusal("403 Forbidden", REFUSED),
+    Fault("404 with a result", faulty.result_with(GONE), OK, OK),
+    Fault("400 with a result", faulty.result_with(BAD), OK, OK),
+    Fault("500 with a result", faulty.result_with("500 Internal Server Error"), OK, OK),
     repeated("500", status("500 Internal Server Error"), UNREADABLE),
     repeated("500 as JSON-RPC", rpc_error("500 Oh", -32603, "oh", with_id=True), UNREADABLE),
     repeated("reset", faulty.reset),
@@ -170,6 +173,15 @@ async def look_is_sent_again(fault: Fault, server: FaultyHttpServer, bench_: Ben
     assert arrived == (fault.look_arrivals, fault.look_effects)
     assert len(set(server.keys)) == 1
     assert await bench_.call("faulty.fine") == OK
+
+
+async def test_body_in_drops_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "FIRST_OPEN_SECONDS", 0.0)
+    server = FaultyHttpServer(acted(faulty.body_in_drops))
+    async with server.serving(), bench(tmp_path, {"url": server.url}) as bench_:
+        assert await bench_.call_beside("faulty.act") == UNREADABLE
+        await bench_.watched.until(lambda: bench_.watched["faulty"].state.status == "failing")
+        assert await bench_.call("faulty.fine") == OK
 
 
 FLOODS = {"comments": b":\n", "data without end": b"data: x\n", "notices": faulty.notice(10_000)}
