@@ -201,7 +201,9 @@ def _milliseconds(seconds: float) -> int:
     return math.ceil(seconds * 1000 - 1e-6)
 
 
-_ONE_THREAD = "the script is deadlocked: only another thread could free this lock, event or queue, and there is none"
+_ONE_THREAD = (
+    "the script is deadlocked: only another thread could free this lock, event or queue, and there is none"
+)
 
 
 class InlineExecutor(concurrent.futures.Executor):
