@@ -17,7 +17,7 @@ from manifests.loader import load_manifest
 from manifests.portal_manifest import ServerSettings
 from portal.composition import open_portal
 from portal.server import build_server
-from portal.serving import Gate, build_http_app
+from portal.serving import HttpAccess, build_http_app
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.upstreams.peers import http_peer
@@ -135,8 +135,8 @@ async def served(manifest: Path) -> AsyncIterator[str]:
     """The URL of a portal over HTTP in this process."""
     async with open_portal(load_manifest(manifest, {}), lambda line: None) as portal:
         tokens = portal.manifest.portal.server.tokens
-        gate = Gate("127.0.0.1", ServerSettings(tokens=tokens))
-        async with http_peer(build_http_app(portal, build_server(portal), gate)) as peer:
+        access = HttpAccess("127.0.0.1", ServerSettings(tokens=tokens))
+        async with http_peer(build_http_app(portal, build_server(portal), access)) as peer:
             yield f"http://127.0.0.1:{peer.port}/mcp"
 
 
