@@ -141,8 +141,6 @@ class Hints:
 
 _NAMES = ("readOnlyHint", "destructiveHint", "openWorldHint")
 
-NO_HINTS = Hints()
-
 
 Calls: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
 
