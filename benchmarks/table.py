@@ -236,7 +236,7 @@ def language_rows() -> Iterator[str]:
     yield (
         f"Of CPython's own tests ({measured['suite']}), {runs:,} apply inside the sandbox: {summary['passed']:,} pass "
         f"({summary['passed'] / runs:.1%}), {summary['failed']:,} fail; {summary['cannot apply']:,} cannot apply, "
-        "because they need threads, processes, sockets and the like (`docs/python.md`; `python -m benchmarks.language`)."
+        "as they need threads, processes, sockets and the like (`docs/python.md`; `python -m benchmarks.language`)."
     )
 
 

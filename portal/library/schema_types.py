@@ -268,9 +268,9 @@ def merged(node: dict[str, Any]) -> dict[str, Any]:
     If a single reference carries the whole type, it stays a reference, so that its name is kept.
     """
     own = {word: value for word, value in node.items() if word != "allOf"}
-    telling: list[dict[str, Any]] = [member for member in node["allOf"] if carries_type(member)]
-    if len(telling) == 1 and not carries_type(own) and "$ref" in telling[0]:
-        return telling[0]
+    typed: list[dict[str, Any]] = [member for member in node["allOf"] if carries_type(member)]
+    if len(typed) == 1 and not carries_type(own) and "$ref" in typed[0]:
+        return typed[0]
     whole: dict[str, Any] = {word: own[word] for word in (*ANNOTATIONS, "format", "pattern") if word in own}
     for part in parts([own, *node["allOf"]]):
         _take(whole, part)

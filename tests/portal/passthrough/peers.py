@@ -36,7 +36,7 @@ class Ear:
     client: Client
     progress: list[tuple[float, float | None, str | None]] = field(default_factory=list)
     logs: list[LoggingMessageNotificationParams] = field(default_factory=list)
-    told: anyio.Event = field(default_factory=anyio.Event)
+    changed: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self, code: str, *, hears_progress: bool = True) -> dict[str, Json]:
         """What execute_code answers; what was told before is forgotten."""
@@ -52,20 +52,20 @@ class Ear:
 
     async def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
         self.progress.append((progress, total, message))
-        self._tell()
+        self._notify()
 
     async def note_log(self, params: LoggingMessageNotificationParams) -> None:
         self.logs.append(params)
-        self._tell()
+        self._notify()
 
     async def until(self, is_true: Callable[[], bool]) -> None:
         with anyio.fail_after(DEADLINE_SECONDS):
             while not is_true():
-                await self.told.wait()
+                await self.changed.wait()
 
-    def _tell(self) -> None:
-        self.told.set()
-        self.told = anyio.Event()
+    def _notify(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
 
 
 class Person:
