@@ -270,4 +270,4 @@ def _as_server_error() -> Iterator[None]:
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream) as error:
         raise TyServerError("ty went away") from error
     except (anyio.IncompleteRead, anyio.DelimiterNotFound, ValueError, KeyError, TypeError) as error:
-        raise TyServerError("ty sent what is no message") from error
+        raise TyServerError("ty sent an invalid message") from error

@@ -255,11 +255,7 @@ def _print_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Termi
         terminal.table(
             ("function", "declares", "may be called"),
             [
-                (
-                    row.function,
-                    row.declares,
-                    "yes" if row.decision.granted else f"no: {row.decision.reason}",
-                )
+                (row.function, row.declares, "yes" if row.decision.granted else f"no: {row.decision.reason}")
                 for row in rows
             ],
         )

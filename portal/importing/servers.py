@@ -325,7 +325,7 @@ def _split(
 
 
 def _is_setting(text: str) -> bool:
-    """Whether a value is no secret: too short, a host's URL, or an existing path.
+    """Whether a value is not a secret: too short, a host's URL, or an existing path.
 
     The values of variables are masked in results of tools, so a folder must not become one.
     """

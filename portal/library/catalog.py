@@ -95,11 +95,7 @@ class Catalog:
     """
 
     def __init__(
-        self,
-        authority: Authority,
-        stubs: Path,
-        checker: Checker | None,
-        observations: Observations,
+        self, authority: Authority, stubs: Path, checker: Checker | None, observations: Observations
     ) -> None:
         self._authority = authority
         self._stubs = stubs
@@ -168,10 +164,7 @@ class Catalog:
             self.snapshot = replace(snapshot, is_on_disk=touched is not None)
 
     def _build(
-        self,
-        former: Snapshot,
-        upstreams: list[Upstream],
-        observed: Mapping[str, Mapping[str, Observed]],
+        self, former: Snapshot, upstreams: list[Upstream], observed: Mapping[str, Mapping[str, Observed]]
     ) -> Snapshot:
         # Import in this thread: numpy takes a third of a second to import, and no client should wait for it.
         from portal.search.index import SearchIndex

@@ -140,11 +140,7 @@ _PASSED_ON: Final = ("messages", "systemPrompt", "temperature", "stopSequences",
 
 
 def sample(
-    upstream: str,
-    params: dict[str, Json],
-    scrub: Scrub,
-    client: ClientCapabilities | None,
-    tokens_left: int,
+    upstream: str, params: dict[str, Json], scrub: Scrub, client: ClientCapabilities | None, tokens_left: int
 ) -> CreateMessageRequest:
     """The request for the client, without tools and context, and with at most `tokens_left` tokens.
 

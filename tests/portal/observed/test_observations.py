@@ -7,14 +7,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.library.observed import (
-    Observations,
-    Observed,
-    ShapeStore,
-    mismatch,
-    open_observations,
-    shape_of,
-)
+from portal.library.observed import Observations, Observed, ShapeStore, mismatch, open_observations, shape_of
 from tests.portal.library.sample_tools import function
 
 FORMER, CURRENT = function(description="Former."), function(description="Current.")
@@ -68,11 +61,7 @@ def test_keys_that_the_schema_names_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        {"additionalProperties": INTEGER},
-        {"allOf": [{"additionalProperties": INTEGER}]},
-    ],
+    "words", [{"additionalProperties": INTEGER}, {"allOf": [{"additionalProperties": INTEGER}]}]
 )
 def test_keys_that_are_data_are_not_told(words: dict[str, Json]) -> None:
     assert mismatch_of({}, {"alice": "x"}, **words).startswith("[...] is a str")
