@@ -112,11 +112,11 @@ def script(functions: Sequence[Function], number: int) -> str:
 def prepared(text: str, library: Library) -> Prepared:
     """The script as the sandbox would hand it over."""
     parsed = Script.parse(text, frozenset(library.namespaces))
-    told: Any = {"source": parsed.source, "names": [*parsed.names], "notices": parsed.notices}
+    prepared: Any = {"source": parsed.source, "names": [*parsed.names], "notices": parsed.notices}
     if parsed.usage is not None:
         usage = parsed.usage
-        told |= {"uses": usage.uses, "problems": usage.problems, "unguarded_lines": usage.unguarded_lines}
-    return read_prepared(json.dumps(told).encode(), text, Bounds(Limits(), str))
+        prepared |= {"uses": usage.uses, "problems": usage.problems, "unguarded_lines": usage.unguarded_lines}
+    return read_prepared(json.dumps(prepared).encode(), text, Bounds(Limits(), str))
 
 
 class Setting:
@@ -160,7 +160,7 @@ class Setting:
             found = await self._checker.check(each, self._snapshot)
             times.append((time.perf_counter() - began) * 1000)
             if found:
-                sys.exit(f"a script that is right was told: {found}")
+                sys.exit(f"a correct script got findings: {found}")
         return times
 
 

@@ -10,7 +10,7 @@ one that is well closes its own. Two processes are halted while the third measur
 machine is makes no comparison better. `times` is the multiple of beside the neighbour that is well: what the fault
 does; `times_alone` that of with nothing else, so it has in it what any calls side by side cost each other. The rows "no
 fault" say how far off a multiple may be on this machine. Raw numbers of all faults go to
-benchmarks/results/faults.json; those of a few are only told.
+benchmarks/results/faults.json; the results of a few are only printed.
 
 Second question (`--starts N`): how long do N upstream configurations take that start at once, how much memory, and how
 long is a call to one that is ready kept waiting meanwhile? Without the option what was published of that stays.

@@ -67,8 +67,8 @@ def serve_stdio(kind: str) -> None:
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": "large", "version": "1"},
                 }
-            told = {"jsonrpc": "2.0", "id": request_id, "result": result}
-            sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
+            message = {"jsonrpc": "2.0", "id": request_id, "result": result}
+            sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
         sys.stdout.buffer.flush()
 
 

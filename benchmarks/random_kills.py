@@ -98,12 +98,12 @@ class Killing:
                 result = await run.execute({}, port)
             finally:
                 del self._running[pid]
-        told = result.error.code if result.error is not None else "ok"
-        self._results[told] += 1
-        if told == "worker_lost" and number not in self._hit:
+        outcome = result.error.code if result.error is not None else "ok"
+        self._results[outcome] += 1
+        if outcome == "worker_lost" and number not in self._hit:
             self._faults.append(f"run {number} was lost, and its worker {pid} was not killed")
-        elif told not in ("ok", "worker_lost") or (told == "ok" and result.value != 10):
-            self._faults.append(f"run {number}: {told} {result.value!r:.60}")
+        elif outcome not in ("ok", "worker_lost") or (outcome == "ok" and result.value != 10):
+            self._faults.append(f"run {number}: {outcome} {result.value!r:.60}")
 
     def _report(self, seconds: float) -> dict[str, Any]:
         return {

@@ -108,7 +108,7 @@ def peer_rows() -> Iterator[str]:
     yield (
         f"(The same run as the table in README: one stdio upstream, {_machine(measured['machine'])}; the "
         f"{among['tools']} tools are of {among['servers']} servers, the others over HTTP. {' '.join(notes + cannot)} "
-        "Versions, p99, CPU and who was left out: `python -m benchmarks.peers` and its peers.json.)"
+        "For versions, p99, CPU and excluded systems see `python -m benchmarks.peers` and its peers.json.)"
     )
 
 
@@ -131,7 +131,7 @@ def task_rows() -> Iterator[str]:
     yield (
         f"Of {len(tasks)} multi-step tasks with known answers (BFCL v4), {right} make every call with the recorded "
         f"arguments, get every recorded result and end in the recorded state. They cost {portal:,} tokens and "
-        f"{fewer:,} round trips through the portal, with one search a turn and every result returned, and "
+        f"{fewer:,} round trips through the portal, with one search per turn and every result returned, and "
         f"{direct:,} tokens and {trips:,} round trips when their tools are called one by one "
         "(`python -m benchmarks.tasks`)."
     )
@@ -148,7 +148,7 @@ def check_rows() -> Iterator[str]:
     held = [size for row in measured["rows"] for size in row["type_checker_mb"]]
     yield (
         f"Checking a new script of {measured['lines']} lines that uses three namespaces before it runs, p50 / p99: "
-        f"{behind}; one that was checked before {last['repeated']['p50_ms']:.2f} ms. The type checker holds at most "
+        f"{behind}; a repeated script {last['repeated']['p50_ms']:.2f} ms. The type checker holds at most "
         f"{max(held):.0f} MB over {measured['scripts']:,} different scripts, and killing it costs one check of "
         f"{last['after_kill_ms'][0]:.0f} ms ({_machine(measured['machine'])}{how}; `python -m benchmarks.check`)."
     )
@@ -166,7 +166,7 @@ def search_rows() -> Iterator[str]:
     )
     yield (
         f"Search, Recall@5 / nDCG@10 over six sets of queries: {cells} (its Recall@5 in 95 % of resamples: {low:.3f} "
-        f"to {high:.3f}). {speed}; of the processor (`python -m benchmarks.search`)."
+        f"to {high:.3f}). {speed}; processor time (`python -m benchmarks.search`)."
     )
 
 
@@ -185,8 +185,8 @@ def token_rows() -> Iterator[str]:
         yield f"| {label} | " + " | ".join(f"{row[key][1]:,}" for row in rows) + " |"
     yield ""
     yield (
-        "(Tools and functions drawn at random from the recorded registries; what the tools answer is counted on "
-        "neither side. What a way consists of, and what each part costs: `python -m benchmarks.tokens`.)"
+        "(Tools and functions are random samples of the recorded registries. Results of tools are not counted. For the "
+        "parts of each row and their costs see `python -m benchmarks.tokens`.)"
     )
 
 
@@ -211,8 +211,8 @@ def sandbox_rows() -> Iterator[str]:
     yield ""
     versions = " and ".join(measured["requirements"].values())
     yield (
-        f"(One run, {_machine(measured['machine'])}; {versions}. What only this sandbox does, what starts cost and "
-        "where the time goes: `python -m benchmarks.sandbox`, its sandbox.json and `benchmarks/README.md`.)"
+        f"(One run, {_machine(measured['machine'])}; {versions}. For further measurements, the cost of "
+        "starts and a profile see `python -m benchmarks.sandbox`, its sandbox.json and `benchmarks/README.md`.)"
     )
 
 
@@ -221,11 +221,11 @@ def soak_rows() -> Iterator[str]:
     rows, killed = measured["all ways"], measured["killed workers"]
     grown = rows["growth after the first fifth"]
     yield (
-        f"In {rows['runs']:,} runs, {rows['failed, as they must']:,} of which failed in every way there is, "
-        f"{rows['wrong answers']} answers were wrong, the portal's memory moved by {grown['portal_mb']:+.1f} MB and "
-        f"its workers' by {grown['workers_mb']:+.1f} MB, and no process stayed behind. Of {killed['killed']} workers "
-        f"that were killed at random moments, {killed['killed while they ran a script']} ran a script: "
-        f"{killed['lost']} runs were lost, and told so (`python -m benchmarks.soak`)."
+        f"Of {rows['runs']:,} runs, {rows['failed, as they must']:,} failed on purpose, in every known way. "
+        f"{rows['wrong answers']} answers were wrong, the portal's memory changed by {grown['portal_mb']:+.1f} MB and "
+        f"its workers' by {grown['workers_mb']:+.1f} MB, and no process was left. {killed['killed']} workers were "
+        f"killed at random moments, {killed['killed while they ran a script']} of them during a script: "
+        f"{killed['lost']} runs were lost and reported as lost (`python -m benchmarks.soak`)."
     )
 
 
@@ -235,8 +235,8 @@ def language_rows() -> Iterator[str]:
     runs = summary["passed"] + summary["failed"]
     yield (
         f"Of CPython's own tests ({measured['suite']}), {runs:,} apply inside the sandbox: {summary['passed']:,} pass "
-        f"({summary['passed'] / runs:.1%}), {summary['failed']:,} fail; {summary['cannot apply']:,} cannot apply, for "
-        "want of threads, processes, sockets and the like (`docs/python.md`; `python -m benchmarks.language`)."
+        f"({summary['passed'] / runs:.1%}), {summary['failed']:,} fail; {summary['cannot apply']:,} cannot apply, "
+        "as they need threads, processes, sockets and the like (`docs/python.md`; `python -m benchmarks.language`)."
     )
 
 

@@ -142,9 +142,9 @@ async def take(sandbox: Sandbox, way: Way) -> str:
 
 
 def fault_of(result: RunResult, code: str | None, value: Json, stdout: str) -> str:
-    told = result.error.code if result.error is not None else None
-    if told != code:
-        return f"code {told} instead of {code}: {result.error.message if result.error else result.value}"
+    found = result.error.code if result.error is not None else None
+    if found != code:
+        return f"code {found} instead of {code}: {result.error.message if result.error else result.value}"
     if (result.value, result.stdout) != (value, stdout):
         return f"value {result.value!r:.60}, stdout {result.stdout!r:.60}"
     return ""

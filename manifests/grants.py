@@ -64,10 +64,7 @@ class FileGrant(Section):
     @model_validator(mode="after")
     def _has_something_to_read(self) -> Self:
         if self.mode == "read" and self.share in ("session", "run"):
-            raise refusal(
-                "is read-only, but its folders start empty",
-                "Use mode: write, or share: all.",
-            )
+            raise refusal("is read-only, but its folders start empty", "Use mode: write, or share: all.")
         return self
 
 
@@ -140,8 +137,6 @@ class Hints:
 
 
 _NAMES = ("readOnlyHint", "destructiveHint", "openWorldHint")
-
-NO_HINTS = Hints()
 
 
 Calls: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]

@@ -12,16 +12,7 @@ from typing import TypeAlias
 from manifests.conditions import ArgumentCondition
 from manifests.constraints import HostPattern
 from manifests.errors import KeyPath, Place, Problem, problem_at
-from manifests.grants import (
-    ANY,
-    NETWORK,
-    AllowRule,
-    Annotation,
-    DenyRule,
-    FlowRule,
-    Hints,
-    ToolRules,
-)
+from manifests.grants import ANY, NETWORK, AllowRule, Annotation, DenyRule, FlowRule, Hints, ToolRules
 from manifests.json_value import Json
 from manifests.names import Glob, ToolNames, namespace_of
 from manifests.own_files import Lock

@@ -189,7 +189,7 @@ class HttpUpstream(UpstreamSection):
 
 
 def _kind(value: Json) -> str | None:
-    """The union tag of an upstream; None if it is no mapping."""
+    """The union tag of an upstream; None if it is not a mapping."""
     if isinstance(value, StdioUpstream) or (isinstance(value, dict) and "command" in value):
         return f"{TAG}command"
     return f"{TAG}url" if isinstance(value, dict | HttpUpstream) else None

@@ -9,29 +9,29 @@ def main() -> None:
     """Exit 0, or non-zero after one readable error on stderr."""
     _stand_in_for_closed_streams()
     try:
-        # Here, and not on top: Ctrl-C may come while this is imported.
+        # Imported here, because Ctrl-C may come during the import.
         from portal.cli.command_line import run_command_line
-        from portal.logs import tell_defect
+        from portal.logs import report_crash
 
-        sys.excepthook = tell_defect
+        sys.excepthook = report_crash
         status = run_command_line(sys.argv[1:])
     except KeyboardInterrupt:
         status = 130
-    except SystemExit as ended:  # so argparse ends --help and wrong arguments
+    except SystemExit as ended:  # argparse raises it for --help and invalid arguments
         status = int(ended.code or 0)
     status = _flushed(status)
     with suppress(OSError, ValueError):
         sys.stderr.flush()
-    # A thread may still be reading stdin. Nothing ends it, and Python would wait for it.
+    # A thread may still be reading stdin, and Python would wait for it.
     os._exit(status)
 
 
 def _flushed(status: int) -> int:
-    """The status, or 1 where a command that went well could not write what it printed."""
+    """The status, or 1 if a successful command could not write its output."""
     try:
         sys.stdout.flush()
     except (BrokenPipeError, ValueError):
-        pass  # who reads our output has seen enough of it
+        pass  # the reader has closed the pipe
     except OSError as error:
         if status == 0:
             with suppress(OSError, ValueError):
@@ -41,10 +41,10 @@ def _flushed(status: int) -> int:
 
 
 def _stand_in_for_closed_streams() -> None:
-    """Have nothing in the place of each closed stream, or another file would get its number."""
+    """Open /dev/null for each closed stream, so that no other file gets its descriptor."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            file = os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free: the stream's
+            file = os.open(os.devnull, os.O_RDWR)  # it gets the lowest free descriptor: the stream's
             setattr(sys, name, open(file, "r" if name == "stdin" else "w"))  # noqa: SIM115  # to the end
 
 

@@ -1,4 +1,4 @@
-"""`authorize()`: whether a script may call a tool, what a call spends of the budgets, and what is granted at all."""
+"""`authorize()`: decides whether a script may call a tool, counts budgets, and describes the grants."""
 
 import math
 import time
@@ -14,7 +14,7 @@ from manifests.grants import NETWORK, Hints
 from manifests.json_value import Json
 from manifests.manifest import Budget, Manifest, Rule
 from manifests.portal_manifest import Capabilities
-from portal.audit.audit import UNHEARD, RunAudit, unrecorded
+from portal.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
 from portal.errors import refused
 from portal.ledger import Entry
 from portal.library.function import Function
@@ -24,31 +24,31 @@ from upstreams.errors import UpstreamWithheldError
 from upstreams.tools import RecordedTool
 
 MAX_NAMES = 20
-"""Hosts and environment variables told by name; more are counted."""
+"""Hosts and environment variables that are listed; more are counted."""
 
 _SHARED_BY = {
     "all": "all scripts share them",
-    "tenant": "all scripts of the same tenant share them",
-    "session": "those of a session are there in its next run",
-    "run": "they are gone after the run",
+    "tenant": "all scripts of one tenant share them",
+    "session": "a session keeps them between its runs",
+    "run": "they are deleted after the run",
 }
 
 
-def granted(manifest: Manifest) -> list[str]:
-    """One line for each kind of grant; none, unless the manifest grants something. Holds no value of a variable."""
-    return list(_lines(reachable(manifest)))
+def grant_lines(manifest: Manifest) -> list[str]:
+    """One line per kind of grant; empty if the manifest grants none. Contains no values of variables."""
+    return list(_lines(effective_capabilities(manifest)))
 
 
-def reachable(manifest: Manifest) -> Capabilities:
-    """What scripts are granted: no network where the rules leave `portal.fetch` no call."""
+def effective_capabilities(manifest: Manifest) -> Capabilities:
+    """The capabilities of scripts, without the network if the rules allow no call of `portal.fetch`."""
     fetching, capabilities = decide_fetch(manifest), manifest.portal.capabilities
     if fetching.granted and not any(0 in (budget.calls, budget.per_minute) for budget in fetching.budgets):
         return capabilities
     return capabilities.model_copy(update={"network": None})
 
 
-def reach(capabilities: Capabilities) -> str:
-    """The same in a few words, for the definition of a tool."""
+def describe_capabilities(capabilities: Capabilities) -> str:
+    """The capabilities in a few words, for the definition of `execute_code`."""
     network = "no network" if capabilities.network is None else "network by `await portal.fetch(url)`"
     modes = {"none": "no files", "read": "files to read in /workspace", "write": "files in /workspace"}
     files = modes["none" if capabilities.files is None else capabilities.files.mode]
@@ -80,13 +80,13 @@ WINDOW_SECONDS: Final = 60.0
 
 
 class CallRates:
-    """Counts calls of budgets that say `per_minute`: in any 60 seconds there are at most so many."""
+    """Enforces the `per_minute` limits of budgets: a sliding window of 60 seconds."""
 
     def __init__(self) -> None:
         self._calls: dict[KeyPath, deque[float]] = {}
 
     def wait_seconds(self, budget: Budget) -> float:
-        """How long until there is room for one more call; 0 if there is now."""
+        """Seconds until one more call is allowed; 0 if it is allowed now."""
         if budget.per_minute is None:
             return 0.0
         if budget.per_minute == 0:
@@ -102,11 +102,11 @@ class CallRates:
 
 
 MAX_REMEMBERED: Final = 50_000
-"""Tools of which the decision is remembered."""
+"""Cached decisions about tools."""
 
 
 class Authority:
-    """What a manifest says of tools, for everything that shows, checks or calls them. Remembers what it decided."""
+    """Decides about tools, for all code that shows, checks or calls them. Caches its decisions."""
 
     def __init__(self, manifest: Manifest, rates: CallRates) -> None:
         self.manifest = manifest
@@ -116,14 +116,14 @@ class Authority:
         self._hints: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Hints]]] = {}
 
     def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
-        """Whether scripts may call a tool at all, whatever the arguments; `function` is its name in its namespace."""
+        """Decide about a tool as such, whatever the arguments; `function` is its name in its namespace."""
         return self._decide(upstream=upstream, tool=tool, function=function, hints=hints)
 
     def about_listed(
         self, upstream: str, tools: tuple[RecordedTool, ...], tool: str, function: str, hints: Hints
     ) -> Decision:
-        """The same of a tool whose upstream lists `tools` now: one that was not accepted is quarantined, whatever
-        else grants it.
+        """Decide about a tool of an upstream that lists `tools` now. A tool that was not accepted is quarantined,
+        whatever grants it.
         """
         decision = self.about(upstream, tool, function, hints)
         if not decision.granted and not decision.is_shown:
@@ -131,7 +131,7 @@ class Authority:
         return self.pins.quarantined(upstream, tools).get(tool, decision)
 
     def hints_now(self, upstream: str, tools: tuple[RecordedTool, ...], tool: str) -> Hints | None:
-        """What a tool declares in what its upstream lists now; None if it is not in there."""
+        """The hints that a tool declares in the current listing; None if it is not listed."""
         known = self._hints.get(upstream)
         if known is None or known[0] is not tools:
             known = self._hints[upstream] = tools, {each.name: Hints.of(each.annotations) for each in tools}
@@ -139,7 +139,7 @@ class Authority:
 
 
 class WithheldError(UpstreamWithheldError):
-    """The call was permitted, and is not any more now that it can be sent."""
+    """The call was permitted, but is no longer permitted at the moment of sending."""
 
     def __init__(self, call_error: CallError) -> None:
         super().__init__(call_error.message)
@@ -148,9 +148,9 @@ class WithheldError(UpstreamWithheldError):
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call that a script wants made: where it goes, what is decided of its tool, and how to read its arguments.
+    """A call that a script requests: its destination, the decision about its tool, and its arguments.
 
-    `arguments` is only asked once the tool itself is granted, and may raise for those that do not fit it.
+    `arguments` is called only if the tool itself is granted. It may raise for invalid arguments.
     """
 
     function: str
@@ -158,14 +158,14 @@ class CallRequest:
     tool: Decision
     arguments: Callable[[], dict[str, Json]]
     seq: int = 0
-    """Which call of the run it is."""
+    """The number of the call in the run."""
     is_readonly: bool = False
-    """Whether the tool declares that it only reads."""
+    """Whether the tool declares `readOnlyHint`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """That one call may be made, with these arguments and no others."""
+    """Permission for one call with exactly these arguments."""
 
     sources: set[str]
     destination: str
@@ -174,17 +174,17 @@ class Permit:
     is_recorded: bool
 
     def sent(self) -> None:
-        """The upstream may see the call from now on, so that something of it may come back."""
+        """Record that the upstream may see the call, so that its data may reach the script."""
         self.sources.add(self.destination)
 
 
 @dataclass(eq=False)
 class Authorization:
-    """What the calls of one run may do. `sources` is what calls of the run, and before it of its session, went to."""
+    """Authorizes the calls of one run. `sources` are the destinations of calls of the run and its session so far."""
 
     authority: Authority
     sources: set[str]
-    audit: RunAudit = UNHEARD
+    audit: RunAudit = NO_RUN_AUDIT
     _made: Counter[KeyPath] = field(default_factory=Counter)
 
     def of_function(
@@ -194,25 +194,24 @@ class Authorization:
         arguments: Callable[[], dict[str, Json]],
         seq: int = 0,
     ) -> CallRequest:
-        """A call of a function whose upstream lists these tools now: what they declare now counts."""
+        """The request for a call of a function, decided by what its upstream lists now."""
         hints = self.authority.hints_now(function.upstream, listed, function.tool)
         hints = hints or Hints.of(function.recorded.annotations)
         tool = self.authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
         return CallRequest(function.qualified, function.upstream, tool, arguments, seq, hints.readonly)
 
     def about(self, upstream: str, method: str, hints: Hints) -> Decision:
-        """Whether an upstream may be asked so at all, whatever the arguments."""
+        """Decide about a method of an upstream as such, whatever the arguments."""
         return self.authority.about(upstream, method, method, hints)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
-        """A request of `portal.fetch`; which hosts it may reach is for the fetcher to see, at every redirect."""
+        """The request for a call of `portal.fetch`. The fetcher checks the host, at every redirect."""
         return CallRequest(function, NETWORK, decide_fetch(self.authority.manifest), arguments, seq)
 
     def authorize(self, request: CallRequest) -> "Permit | CallError":
-        """Decide about one call, write it down, count it, and permit it; or say why not and what to write for another
-        answer.
+        """Decide about one call. A permitted call is audited and counted; an error says why not, and what would help.
 
-        What is refused counts towards no budget.
+        Refused calls do not count towards budgets.
         """
         decision, code = request.tool, request.tool.code
         arguments: dict[str, Json] = {}
@@ -233,11 +232,10 @@ class Authorization:
         return Permit(self.sources, request.destination, arguments, request.tool.conditions, is_recorded)
 
     def confirm(self, request: CallRequest, permit: Permit, *, is_repeat: bool) -> CallError | None:
-        """Look once more at a call that was permitted, now that it is sent: why it must not be.
+        """Check a permitted call again at the moment of sending. Returns an error if it must not be sent.
 
-        Its tool may have changed, so all that depends on what the tool declares is decided anew: whether it is granted,
-        with which arguments, and whether it may be called unrecorded. One that the upstream may have seen before counts
-        once more towards its budgets.
+        The tool may have changed meanwhile, so everything that depends on its declarations is decided again: whether it
+        is granted, with which arguments, and whether it may be called unrecorded. A retry counts again towards budgets.
         """
         decision, code = request.tool, request.tool.code
         if decision.granted and decision.conditions != permit.conditions:
@@ -252,13 +250,13 @@ class Authorization:
             self._count(request.tool)
         return None
 
-    def sending(
+    def recheck_on_send(
         self, request: Callable[[], CallRequest], permit: Permit, entry: Entry
     ) -> Callable[[bool], None]:
-        """Hears that a permitted call is sent, and whether it may have arrived before.
+        """The `on_sent(was_seen)` callback for a permitted call.
 
-        It may have waited for a connection, behind which its tool is another one than was permitted: what hears it
-        asks for the `request` anew, and raises a WithheldError if that is refused.
+        The call may have waited for a connection, and its tool may have changed. So the callback builds `request`
+        again, and raises a WithheldError if it is now refused.
         """
 
         def sent(was_seen: bool) -> None:
@@ -271,22 +269,24 @@ class Authorization:
         return sent
 
     def note_refusal(self, request: CallRequest, error: CallError) -> None:
-        """Write down a refusal that whoever asked goes on without."""
+        """Audit a refusal that is not an error for the caller."""
         self.audit.refused(request.seq, request.function, error)
 
     def _within_budgets(self, tool: Decision) -> tuple[Decision, str]:
         for budget in tool.budgets:
             if budget.calls is not None and self._made[budget.keys] >= budget.calls:
                 code = "tool_budget"
-                told = f"a run may make {budget.calls:,} calls of {budget.pattern}, and made them"
+                reason = f"this run has made its {budget.calls:,} calls of {budget.pattern}"
                 grant = "Do the work in fewer calls, or in several scripts."
             elif seconds := self.authority.rates.wait_seconds(budget):
                 code = "rate_limited"
-                told = f"all runs of this portal may make {budget.per_minute:,} calls of {budget.pattern} a minute"
+                reason = (
+                    f"the limit is {budget.per_minute:,} calls of {budget.pattern} per minute for all runs"
+                )
                 grant = f"Nothing was sent. Try again in {math.ceil(seconds)} s." if budget.per_minute else ""
             else:
                 continue
-            rule = f"{'.'.join(map(str, budget.keys[:-1]))}: {told}"
+            rule = f"{'.'.join(map(str, budget.keys[:-1]))}: {reason}"
             where = self.authority.manifest.where(*budget.keys)
             return replace(tool, verdict="deny", rule=rule, where=where, grant=grant), code
         return tool, ""

@@ -1,10 +1,10 @@
-"""The only way from a script to upstreams and the network: decides, validates, records and forwards each call.
+"""The only way from a script to upstreams and the network: authorizes, validates, records and forwards each call.
 
-Rule 1: nothing the guest says is believed. `Authorization.authorize()` (`portal/authority.py`) decides on every call;
-sizes are looked at just before, in the sandbox's host side. Files go by `sandbox_runtime/grants/files.py`.
-Rule 2: every call has an entry in the ledger before anything is done with it, and the entry is `unknown` from the
-moment at which the upstream may have seen the call until its answer was read.
-Rule 3: calls are decided in the order in which the script made them, also where one is long to decide.
+Rule 1: the guest is untrusted. `Authorization.authorize()` (`portal/authority.py`) decides on every call. The host side
+of the sandbox has checked sizes before. Files go through `sandbox_runtime/grants/files.py`.
+Rule 2: every call has an entry in the ledger before anything happens. The entry is `unknown` from the moment at which
+the upstream may see the call until its answer is read.
+Rule 3: calls are decided in the order in which the script made them, even if one takes long to decide.
 """
 
 import json
@@ -15,20 +15,21 @@ from functools import partial
 import anyio
 import anyio.lowlevel
 import structlog
+from mcp_types import INVALID_PARAMS
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.audit.audit import UNHEARD, RunAudit
+from portal.audit.audit import NO_RUN_AUDIT, RunAudit
 from portal.authority import Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
-from portal.library.arguments import ArgumentError, Repairs, fitted
+from portal.library.arguments import ArgumentError, Repairs, normalize_arguments
 from portal.library.function import Function, script_value
 from portal.library.observed import Observations
 from portal.library.snapshot import Snapshot
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.passthrough.resources import ResourceError, Resources, recorded
-from portal.sessions import SessionPast
+from portal.sessions import SessionHistory
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
 from upstreams.errors import UpstreamError, UpstreamRefusedError
@@ -39,25 +40,22 @@ from upstreams.tools import ToolResult
 log = structlog.get_logger()
 
 MAX_ERROR_CHARACTERS = 4_000
-"""A tool's own error text is cut to this length before the script sees it."""
-
-INVALID_PARAMS = -32602
-"""What JSON-RPC calls arguments that do not pass validation."""
+"""A tool's error text is cut to this length for the script."""
 
 LONG_TEXT = 500
-"""Characters of an argument from which on a call waits until others had a turn."""
+"""With a longer string argument, a call yields to the event loop before it is decided."""
 
 MAX_NEAREST = 10
-"""Unknown functions of a run for which the nearest are looked for; everybody waits meanwhile."""
+"""Unknown functions of a run for which the nearest names are searched, which blocks the event loop."""
 
 
 @dataclass
 class Broker:
-    """The sandbox's call port and call observer of one run, against the library that the run was checked against.
+    """The call port and call observer of one run.
 
-    `snapshot` is that library. `repairs` are those of its calls.
-    `fetcher` is there where the manifest grants network. `channel` hears what upstreams say of calls while they are
-    under way. `past` is what the names of functions meant in the session before.
+    `snapshot` holds the library that the run was checked against. `repairs` lists the repaired arguments.
+    `fetcher` is set if the manifest grants network access. `channel` forwards progress, log messages and requests of
+    upstreams to the client. `history` holds the functions that earlier runs of the session could call.
     """
 
     manifest: Manifest
@@ -67,61 +65,63 @@ class Broker:
     ledger: Ledger
     observations: Observations
     fetcher: Fetcher | None = None
-    audit: RunAudit = UNHEARD
+    audit: RunAudit = NO_RUN_AUDIT
     channel: ClientChannel = NO_CLIENT
-    past: SessionPast = field(default_factory=SessionPast)
+    history: SessionHistory = field(default_factory=SessionHistory)
     repairs: RepairNotes = field(default_factory=RepairNotes)
     _order: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
     _absent: int = 0
 
     def open(self, seq: int, function: str) -> None:
-        """The script made a call; it may have to wait for its turn."""
+        """The script made a call, which may still have to wait."""
         self.ledger.open(seq, function)
 
     def withhold(self, seq: int, error: CallError) -> None:
-        """A limit kept the call from the upstream, or its answer from the script."""
+        """A limit kept the call from the upstream, or its result from the script."""
         entry = self.ledger[seq]
         if entry.state != "done":
-            self.audit.refused(seq, entry.request or self._known(entry.function), error)
+            self.audit.refused(seq, entry.request or self._known_function(entry.function), error)
         entry.withhold(error)
 
     async def __call__(self, call: ToolCall) -> Outcome:
         """Forward one call of the running script, if its manifest grants it.
 
-        Arguments must satisfy the tool's input schema. Whatever goes wrong comes back as an error with a stable
-        `code`, never as an exception.
+        Arguments must satisfy the tool's input schema. Errors are returned with a stable `code`, never raised.
         """
         entry = self.ledger[call.seq]
-        mended: Repairs = {}
+        repairs: Repairs = {}
         async with self._order:
-            # A call is decided in one go, and scripts make many at once.
+            # Deciding does not yield to the event loop, and scripts make many calls at once.
             if _is_long(call.arguments):
                 await anyio.lowlevel.checkpoint()
             function = self.snapshot.library.functions.get(call.function)
-            permit = None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function, mended)
+            permit = None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function, repairs)
         if permit is None:
-            return await self._read_offer(call, entry)
+            return await self._call_resource_method(call, entry)
         if isinstance(permit, CallError):
-            self.audit.refused(call.seq, self._known(call.function), permit)
-            return _ended(entry, "refused", permit)
+            self.audit.refused(call.seq, self._known_function(call.function), permit)
+            return _end(entry, "refused", permit)
         try:
             if function is None:
                 return await self._fetch(entry, permit)
-            self.repairs.note(mended)
+            self.repairs.note(repairs)
             return await self._forward(entry, function, permit)
         finally:
             self.audit.outcome(entry)
 
-    def _permit(self, call: ToolCall, function: Function | None, mended: Repairs) -> Permit | CallError:
-        """Decide about a call. What is repaired of its arguments is put into `mended`."""
+    def _permit(self, call: ToolCall, function: Function | None, repairs: Repairs) -> Permit | CallError:
+        """Decide about a call.
+
+        `authorize` calls back for the arguments once the tool is granted. Only then are they repaired, into `repairs`.
+        """
         if call.function == FETCH:
             request = self.authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
         elif function is None:
             return self.absence(call.function)
-        elif (changed := self.past.change(function)) is not None:
+        elif (changed := self.history.tool_change(function)) is not None:
             return changed
         else:
-            bound = partial(self._bound, function, call.arguments, mended)
+            bound = partial(self._wire_arguments, function, call.arguments, repairs)
             request = self._request(function, bound, call.seq)
         try:
             return self.authorization.authorize(request)
@@ -133,8 +133,8 @@ class Broker:
     ) -> CallRequest:
         return self.authorization.of_function(function, self.fleet[function.upstream].tools, arguments, seq)
 
-    async def _read_offer(self, call: ToolCall, entry: Entry) -> Outcome:
-        """What upstreams offer besides tools; each request to one of them is authorised for itself."""
+    async def _call_resource_method(self, call: ToolCall, entry: Entry) -> Outcome:
+        """Call a function for resources or prompts. Each of its requests to upstreams is authorized on its own."""
         try:
             resources = Resources(self.manifest, self.authorization, self.fleet)
             with recorded(entry, self.audit):
@@ -142,21 +142,25 @@ class Broker:
         except ResourceError as error:
             return Outcome(error=error.call_error)
 
-    def _known(self, function: str) -> str | None:
-        """A name that a script wrote, if it is that of a function that there is."""
+    def _known_function(self, function: str) -> str | None:
+        """The name from a script, if such a function exists; None otherwise."""
         known = RESOURCE_FUNCTIONS, {FETCH}, self.snapshot.library.functions, self.snapshot.denied
         return function if any(function in each for each in known) else None
 
-    def _bound(self, function: Function, arguments: dict[str, Json], mended: Repairs) -> dict[str, Json]:
-        """The arguments as they are sent. What was repaired of them is put into `mended`."""
-        wire, repairs = fitted(function, arguments, repairs=self.manifest.portal.server.repairs)
-        mended.update(repairs)
+    def _wire_arguments(
+        self, function: Function, arguments: dict[str, Json], repairs: Repairs
+    ) -> dict[str, Json]:
+        """The arguments as they are sent; adds their repairs to `repairs`."""
+        wire, found = normalize_arguments(function, arguments, repairs=self.manifest.portal.server.repairs)
+        repairs.update(found)
         return wire
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
         upstream = self.fleet[function.upstream]
         spec = self.manifest.portal.upstreams[function.upstream]
         asked = self.channel.questions_of(upstream, spec)
+        # Builds the request again when it is sent: the upstream may list other tools by then.
+        current_request = partial(self._request, function, lambda: permit.arguments)
         try:
             result = await upstream.call(
                 function.tool,
@@ -166,47 +170,43 @@ class Broker:
                 progress=self.channel.progress_of(entry, upstream),
                 log_handler=self.channel.log_handler(upstream),
                 request_handler=asked,
-                on_sent=self.authorization.sending(
-                    partial(self._request, function, lambda: permit.arguments), permit, entry
-                ),
+                on_sent=self.authorization.recheck_on_send(current_request, permit, entry),
             )
         except WithheldError as error:
-            return _ended(entry, "refused", error.call_error)
+            return _end(entry, "refused", error.call_error)
         except UpstreamError as error:
-            if asked is not None and (unasked := asked.refusal(str(error))) is not None:
-                return _ended(entry, error.outcome, _unasked(unasked, str(error)))
+            if asked is not None and (unanswered := asked.refusal(str(error))) is not None:
+                return _end(entry, error.outcome, _unanswered_error(unanswered, str(error)))
             is_rejected = isinstance(error, UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
             hint = _signature_hint(function) if is_rejected else error.hint
-            return _ended(
-                entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint)
-            )
+            return _end(entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint))
         if result.is_error:
             text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
-            if asked is not None and (unasked := asked.refusal(text)) is not None:
-                return _ended(entry, "failed", _unasked(unasked, text))
-            return _ended(entry, "failed", CallError("tool_error", text, _signature_hint(function)))
+            if asked is not None and (unanswered := asked.refusal(text)) is not None:
+                return _end(entry, "failed", _unanswered_error(unanswered, text))
+            return _end(entry, "failed", CallError("tool_error", text, _signature_hint(function)))
         entry.end("done")
         value = script_value(result, function.recorded.output_schema)
         self.observations.note(function, permit.arguments, value)
         return Outcome(value=value)
 
     async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:
-        assert self.fetcher is not None, "no network is granted without one"
+        assert self.fetcher is not None, "a permit for fetch requires a network grant"
         try:
             answer = await self.fetcher.fetch(permit.arguments, partial(_sent, entry, permit))
         except FetchError as error:
-            return _ended(entry, error.state, error.call_error)
+            return _end(entry, error.state, error.call_error)
         entry.end("done")
         return Outcome(text=answer)
 
     def absence(self, function: str) -> CallError:
-        """Why there is no such function; for the first few of a run also the nearest ones."""
+        """The error for a missing function; for the first few of a run with the nearest names."""
         self._absent += 1
         return self.snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
 
 
 def _is_long(arguments: dict[str, Json]) -> bool:
-    """Whether it may take milliseconds to look whether they fit."""
+    """Whether validating the arguments may take milliseconds."""
     return any(
         len(value) > (LONG_TEXT if isinstance(value, str) else 0)
         for value in arguments.values()
@@ -219,14 +219,14 @@ def _sent(entry: Entry, permit: Permit) -> None:
     permit.sent()
 
 
-def _ended(entry: Entry, state: CallState, error: CallError | None) -> Outcome:
+def _end(entry: Entry, state: CallState, error: CallError | None) -> Outcome:
     entry.end(state, error)
     return Outcome(error=error)
 
 
-def _unasked(refusal: QuestionError, text: str) -> CallError:
-    """The error of a call during which its upstream asked something, and got no answer."""
-    hint = f"The upstream wanted to know something before it went on: {refusal}."
+def _unanswered_error(refusal: QuestionError, text: str) -> CallError:
+    """The error of a call whose upstream asked the client something and got no answer."""
+    hint = f"The upstream asked the client for input and got none: {refusal}."
     return CallError(refusal.code, text[:MAX_ERROR_CHARACTERS], hint)
 
 
@@ -237,4 +237,4 @@ def _signature_hint(function: Function) -> str:
 def _error_text(result: ToolResult) -> str:
     texts = [block["text"] for block in result.content if isinstance(block.get("text"), str)]
     text = "\n".join(texts) or (json.dumps(result.content) if result.content else "")
-    return text or "the tool failed and said nothing about it"
+    return text or "the tool failed without an error message"

@@ -1,4 +1,4 @@
-"""The composition root: builds everything that lives as long as the portal does, and ends it in order."""
+"""The composition root: builds all long-lived objects of the portal, and ends them in order."""
 
 import os
 import shutil
@@ -36,10 +36,10 @@ _PREFIX = "mcp-code-portal-"
 
 
 def stub_folder() -> Path:
-    """A new folder, owner-only. What portals left that were killed is removed on the way."""
+    """Create a folder of mode 0700. Also removes the folders of portals that were killed."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         process = left.name.removeprefix(_PREFIX).partition("-")[0]
-        # It lives, and is somebody else's; or its name is no portal's.
+        # The process is another user's, or the name is not a portal's.
         with suppress(PermissionError, ValueError, OverflowError):
             try:
                 os.kill(int(process), 0)
@@ -50,7 +50,7 @@ def stub_folder() -> Path:
 
 @dataclass(frozen=True)
 class View:
-    """What callers may do, find and run who are bound to one profile, or to none."""
+    """The portal as the callers of one profile, or of none, see it."""
 
     manifest: Manifest
     authority: Authority
@@ -61,18 +61,18 @@ class View:
 
 @dataclass(frozen=True)
 class Portal(View):
-    """A running portal, behind whichever transport or command uses it.
+    """A running portal, for any transport or command.
 
-    It is itself the view of callers who are bound to no profile, as far as the portal itself is bound to none.
+    It is itself the view of callers without a profile (other than `open_portal`'s `profile`).
     """
 
     views: Mapping[str | None, View]
-    """By profile; None is of callers who are bound to none."""
+    """The views by profile; None for callers without one."""
     fleet: Fleet
     sandbox: Callable[[], Awaitable[Sandbox]]
-    """Waits until the sandbox is open, which is only tried once somebody wants it."""
+    """Opens the sandbox on first use, and waits for it."""
     baked: Baked | None
-    """What the operator's own component holds besides what every sandbox has."""
+    """The packages of the operator's own component, if there is one."""
     rounds: Rounds
     resources: ClientResources
     list_changes: ListChanges
@@ -80,8 +80,8 @@ class Portal(View):
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
 
 
-class SandboxOpening:
-    """A sandbox that is being opened while the portal already answers: its first start compiles for seconds."""
+class LazySandbox:
+    """A sandbox that opens in the background, because its first start compiles for seconds."""
 
     def __init__(self, open_one: Callable[[], AbstractAsyncContextManager[Sandbox]]) -> None:
         self._open_one = open_one
@@ -90,7 +90,7 @@ class SandboxOpening:
         self._sandbox: Sandbox | None = None
 
     async def hold(self) -> None:
-        """Open the sandbox as soon as it is wanted, and keep it until cancelled.
+        """Open the sandbox when it is requested, and keep it open until cancelled.
 
         Raises SandboxError: it cannot run on this machine.
         """
@@ -104,7 +104,7 @@ class SandboxOpening:
         self._wanted.set()
 
     async def sandbox(self) -> Sandbox:
-        """The sandbox, as soon as it is open."""
+        """Request the sandbox and wait until it is open."""
         self.want()
         await self._opened.wait()
         assert self._sandbox is not None
@@ -121,16 +121,16 @@ async def open_portal(
     bound: Collection[str] = (),
     await_upstreams: AwaitUpstreams | None = None,
 ) -> AsyncIterator[Portal]:
-    """Start upstreams, sandbox and checker side by side; nothing here waits for any of them.
+    """Start upstreams, sandbox and checker concurrently, without waiting for them.
 
-    `progress` hears a line whenever something takes seconds. Without `runs_scripts` the sandbox stays closed until
-    somebody runs one after all. `profile` binds all callers but those that are themselves bound to one of `bound`.
-    `await_upstreams` waits for those that a script names; by default `server.start_seconds` at most.
+    `progress` is called with a line when something takes seconds. Without `runs_scripts` the sandbox opens only when a
+    script runs. `profile` applies to all callers except those bound to a profile in `bound`. `await_upstreams` waits
+    for the upstreams of a script; by default at most `server.start_seconds`.
 
     Raises:
         AuditError: The audit log cannot be written to.
-        BakedComponentError: The component that the manifest names cannot be used.
-        ExceptionGroup: Of a SandboxError, at any time: the sandbox cannot run on this machine.
+        BakedComponentError: The manifest's component cannot be used.
+        ExceptionGroup: With a SandboxError, at any time: the sandbox cannot run on this machine.
     """
     settings = manifest.portal.server
     component = manifest.folder / settings.component if settings.component else None
@@ -144,20 +144,14 @@ async def open_portal(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
         observations = await stack.enter_async_context(_open_observations(manifest))
-        rates = CallRates()  # of all views: a budget of all is spent by all
-        shelves: dict[str | None, tuple[Authority, Catalog, Checker | None]] = {}
-        for name, each in manifests.items():
-            stubs = stub_folder()
-            stack.callback(shutil.rmtree, stubs, ignore_errors=True)
-            checker = None
-            if settings.check != "off":
-                checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
-            authority = Authority(each, rates)
-            shelves[name] = authority, Catalog(authority, stubs, checker, observations), checker
+        rates = CallRates()  # shared by all views, and so are the budgets
+        parts: dict[str | None, _ViewParts] = {
+            name: await _open_view_parts(stack, each, rates, observations) for name, each in manifests.items()
+        }
 
         def note_change(upstream: Upstream) -> None:
-            for _, catalog, _ in shelves.values():
-                catalog.note_change(upstream)
+            for part in parts.values():
+                part.catalog.note_change(upstream)
 
         fleet = await stack.enter_async_context(
             open_fleet(
@@ -172,7 +166,7 @@ async def open_portal(
             )
         )
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
-        opening = SandboxOpening(
+        lazy = LazySandbox(
             partial(
                 open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress
             )
@@ -180,23 +174,32 @@ async def open_portal(
         sessions = Sessions(settings)
         awaiting = await_upstreams or (lambda fleet, names: fleet.settled(settings.start_seconds, names))
 
-        def view(authority: Authority, catalog: Catalog, checker: Checker | None) -> View:
-            own = authority.manifest
-            left = grants.narrowed(own.portal.capabilities, own.where)
-            search = DocsSearch(own, catalog, fleet)
-            port = partial(ScriptSearch, search)
-            parts = authority, catalog, fleet, opening.sandbox, checker, sessions, left
-            execution = Execution(*parts, observations, port, audit, awaiting)
-            return View(own, authority, catalog, search, execution)
+        def view(part: _ViewParts) -> View:
+            own = part.authority.manifest
+            search = DocsSearch(own, part.catalog, fleet)
+            execution = Execution(
+                authority=part.authority,
+                catalog=part.catalog,
+                fleet=fleet,
+                sandbox=lazy.sandbox,
+                checker=part.checker,
+                sessions=sessions,
+                grants=grants.narrowed(own.portal.capabilities, own.where),
+                observations=observations,
+                port=partial(ScriptSearch, search),
+                audit=audit,
+                await_upstreams=awaiting,
+            )
+            return View(own, part.authority, part.catalog, search, execution)
 
         if runs_scripts:
-            opening.want()
+            lazy.want()
         async with anyio.create_task_group() as tasks:
-            for _, catalog, _ in shelves.values():
-                tasks.start_soon(catalog.keep, fleet)
-            tasks.start_soon(opening.hold)
+            for part in parts.values():
+                tasks.start_soon(part.catalog.keep, fleet)
+            tasks.start_soon(lazy.hold)
             tasks.start_soon(sessions.keep)
-            views = {name: view(*shelf) for name, shelf in shelves.items()}
+            views = {name: view(part) for name, part in parts.items()}
             changes = ListChanges()
             if settings.offers:
                 tasks.start_soon(changes.keep)
@@ -209,13 +212,34 @@ async def open_portal(
                 **vars(views[None]),
                 views=views,
                 fleet=fleet,
-                sandbox=opening.sandbox,
+                sandbox=lazy.sandbox,
                 baked=baked,
                 rounds=rounds,
                 resources=resources,
                 list_changes=changes,
             )
             tasks.cancel_scope.cancel()
+
+
+@dataclass(frozen=True)
+class _ViewParts:
+    """The parts of a view that exist before the fleet."""
+
+    authority: Authority
+    catalog: Catalog
+    checker: Checker | None
+
+
+async def _open_view_parts(
+    stack: AsyncExitStack, manifest: Manifest, rates: CallRates, observations: Observations
+) -> _ViewParts:
+    settings, stubs = manifest.portal.server, stub_folder()
+    stack.callback(shutil.rmtree, stubs, ignore_errors=True)
+    checker = None
+    if settings.check != "off":
+        checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
+    authority = Authority(manifest, rates)
+    return _ViewParts(authority, Catalog(authority, stubs, checker, observations), checker)
 
 
 @asynccontextmanager

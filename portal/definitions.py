@@ -1,7 +1,7 @@
-"""What a model reads before its first call, two tool definitions and the server's instructions, and what it sends.
+"""The definitions of the two tools, the server's instructions, and the parsing of arguments.
 
 Rule 1: name, description and inputSchema of both tools, as compact JSON, stay under 500 tokens of o200k_base, the
-instructions under 100 more, whatever stands behind the portal (tests/portal/test_definitions.py).
+instructions under 100 more, whatever upstreams there are (tests/portal/test_definitions.py).
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from manifests.json_value import Json
 from manifests.portal_manifest import Capabilities
-from portal.authority import reach
+from portal.authority import describe_capabilities
 
 DOCS_SEARCH = "docs_search"
 EXECUTE_CODE = "execute_code"
 
 MAX_SEARCH_LIMIT = 50
-"""The most functions one docs_search answers; a larger `limit` is an error that says so."""
+"""Functions in one answer of docs_search; a larger `limit` is an error."""
 
-MAX_TOLD_MODULES = 10
-"""Modules of baked packages told by name; more are counted."""
+MAX_NAMED_MODULES = 10
+"""Modules of baked packages that are listed; more are counted."""
 
 _COMMON_MODULES = ("yaml", "jinja2", "dateutil", "tabulate", "jmespath", "more_itertools")
 
@@ -38,7 +38,7 @@ Answers signatures; detail "full" adds types and docs. A function's exact name a
 lists the namespaces."""
 
 _EXECUTE_CODE_DESCRIPTION = """\
-Run a Python 3.14 script in a sandbox: standard library, {packages}; {reach}. \
+Run a Python 3.14 script in a sandbox: standard library, {packages}; {capabilities}. \
 Functions from docs_search are there without import; call them with keyword arguments and await:
 
 issues = await tickets.list_issues(state="open")
@@ -51,13 +51,12 @@ read it before running anything again."""
 
 
 def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) -> list[Tool]:
-    """The two tools, as `tools/list` answers them to clients whose scripts may do that; `modules` are what scripts can
-    import from baked packages.
+    """The two tools for `tools/list`, for these capabilities; `modules` are the import names of baked packages.
 
     Source: MCP 2026-07-28, server/tools#listing-tools.
     """
-    more = f" and {len(modules) - MAX_TOLD_MODULES} more" if len(modules) > MAX_TOLD_MODULES else ""
-    packages = ", ".join([*_COMMON_MODULES, *modules[:MAX_TOLD_MODULES]]) + more
+    more = f" and {len(modules) - MAX_NAMED_MODULES} more" if len(modules) > MAX_NAMED_MODULES else ""
+    packages = ", ".join([*_COMMON_MODULES, *modules[:MAX_NAMED_MODULES]]) + more
     described = _EXECUTE_CODE_DESCRIPTION.replace("{packages}", packages)
     return [
         Tool(
@@ -78,7 +77,7 @@ def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) ->
         Tool(
             name=EXECUTE_CODE,
             title="Run a script",
-            description=described.replace("{reach}", reach(capabilities)),
+            description=described.replace("{capabilities}", describe_capabilities(capabilities)),
             input_schema={
                 "type": "object",
                 "properties": {
@@ -101,7 +100,7 @@ _STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 @dataclass(frozen=True)
 class DocsSearchRequest:
-    """The arguments of one call."""
+    """The arguments of one docs_search call."""
 
     __pydantic_config__ = _STRICT
     query: str = ""
@@ -112,7 +111,7 @@ class DocsSearchRequest:
 
 @dataclass(frozen=True)
 class ExecuteCode:
-    """The arguments of one call."""
+    """The arguments of one execute_code call."""
 
     __pydantic_config__ = _STRICT
     code: str
@@ -124,23 +123,23 @@ Request = TypeVar("Request", DocsSearchRequest, ExecuteCode)
 
 
 class RequestError(Exception):
-    """A client's arguments do not fit the tool's inputSchema; nothing was done."""
+    """A client's arguments do not match the tool's inputSchema; nothing was done."""
 
     code = "invalid_arguments"
 
 
 def docs_search_request(arguments: dict[str, Json]) -> DocsSearchRequest:
-    """Raises RequestError naming every argument that does not fit."""
-    return _read(DOCS_SEARCH, DocsSearchRequest, arguments)
+    """Parse the arguments. Raises RequestError: it names every invalid one."""
+    return _parse(DOCS_SEARCH, DocsSearchRequest, arguments)
 
 
 def execute_code_request(arguments: dict[str, Json]) -> ExecuteCode:
-    """Raises RequestError naming every argument that does not fit."""
-    return _read(EXECUTE_CODE, ExecuteCode, arguments)
+    """Parse the arguments. Raises RequestError: it names every invalid one."""
+    return _parse(EXECUTE_CODE, ExecuteCode, arguments)
 
 
-def _read(tool: str, kind: type[Request], arguments: dict[str, Json]) -> Request:
-    """The arguments that were given; null, and an empty name, count as left out, as models write them."""
+def _parse(tool: str, kind: type[Request], arguments: dict[str, Json]) -> Request:
+    """Parse the arguments. Null, and an empty upstream or session, count as missing, because models write them so."""
     given = {
         name: value
         for name, value in arguments.items()
@@ -151,7 +150,7 @@ def _read(tool: str, kind: type[Request], arguments: dict[str, Json]) -> Request
     except ValidationError as error:
         known = ", ".join(each.name for each in fields(kind))
         faults = [
-            f"there is no argument {str(each['loc'][0])[:60]!r}; there are {known}"
+            f"there is no argument {str(each['loc'][0])[:60]!r}; arguments are {known}"
             if each["type"] == "unexpected_keyword_argument"
             else f"`{each['loc'][0]}`: {each['msg']}"
             for each in error.errors(include_url=False, include_input=False)

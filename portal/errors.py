@@ -1,8 +1,8 @@
-"""What keeps the portal from serving, which is the operator's to mend; and what a script is told of a refused call.
+"""Errors that prevent the portal from serving, which the operator has to fix; and the error of a refused call.
 
 PortalError
-├── OpenBindError     an address beyond loopback was asked for, and no token is set
-├── BindError         the address cannot be listened on
+├── OpenBindError     the address is not loopback, and no token is set
+├── BindError         the portal cannot listen on the address
 └── AuditError        the audit log cannot be written to
 
 RuleError             data, not raised: a rule of the manifest refuses a call
@@ -17,38 +17,38 @@ _WHY = {"not_granted": "is not granted to scripts", "quarantined": "is quarantin
 
 
 class PortalError(Exception):
-    """Base of all; the message says what to do."""
+    """The base class; the message says what to do."""
 
 
 class OpenBindError(PortalError):
-    """An address beyond loopback was asked for, and no `server.token` is set."""
+    """The address is not loopback, and no `server.token` is set."""
 
     def __init__(self, host: str) -> None:
         super().__init__(
-            f"refusing to listen on {host!r} without a token: whoever reaches this address could run scripts. "
+            f"refusing to listen on {host!r} without a token: anyone who can reach it could run scripts. "
             'Set server.token in portal.yaml, server: {token: "${MCP_CODE_PORTAL_TOKEN}"}, '
             "or listen on 127.0.0.1."
         )
 
 
 class BindError(PortalError):
-    """The address cannot be listened on: the port is taken, or the host is not ours."""
+    """The portal cannot listen on the address: the port is in use, or the host is not local."""
 
 
 class AuditError(PortalError):
-    """The audit log cannot be written to, or is none."""
+    """The audit log cannot be written to, or is not an audit log."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleError(CallError):
-    """`rule` and `where` it stands are in the manifest's words: nothing of the call is in them."""
+    """A refusal by a rule. `rule` and `where` come from the manifest only, and contain nothing of the call."""
 
     rule: str = ""
     where: str = ""
 
 
 def refused(qualified: str, decision: Decision, code: str | None = None) -> RuleError:
-    """The rule, where it stands, and what to write for another answer; `code` if it is not the decision's own."""
+    """The error of a refused call: the rule, its place, and what would help. `code` overrides the decision's."""
     code = code or decision.code
     why = _WHY.get(code, "was not called")
     hint = f"{decision.grant} The rule is at {decision.where}.".strip()
@@ -57,11 +57,10 @@ def refused(qualified: str, decision: Decision, code: str | None = None) -> Rule
 
 
 SMALLEST_MANIFEST = (
-    "The smallest portal.yaml that helps: "
-    'upstreams: {time: {command: uvx, args: ["mcp-server-time"]}} (uvx comes with uv)'
+    'A minimal portal.yaml: upstreams: {time: {command: uvx, args: ["mcp-server-time"]}} (uvx comes with uv)'
 )
 
 NO_UPSTREAMS = (
-    f"no upstreams are configured, so there are no functions yet. {SMALLEST_MANIFEST} — pass it with --config, "
-    "$MCP_CODE_PORTAL_CONFIG or as ./portal.yaml. execute_code runs plain Python meanwhile."
+    f"no upstreams are configured, so there are no functions. {SMALLEST_MANIFEST}. Pass it with --config, "
+    "$MCP_CODE_PORTAL_CONFIG or as ./portal.yaml. execute_code still runs plain Python."
 )

@@ -1,4 +1,4 @@
-"""`execute_code`: one run of a script, from its text to its answer."""
+"""`execute_code`: runs a script and returns its answer."""
 
 import re
 import secrets
@@ -24,7 +24,7 @@ from portal.library.catalog import Catalog
 from portal.library.observed import Observations
 from portal.library.snapshot import Snapshot
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
-from portal.sessions import LOCAL, Caller, SessionError, SessionPast, Sessions
+from portal.sessions import LOCAL, Caller, SessionError, SessionHistory, Sessions
 from sandbox_runtime.calls import CallPort
 from sandbox_runtime.grants.run_grants import OpenGrants
 from sandbox_runtime.result import Prepared, RunError, RunResult
@@ -33,14 +33,14 @@ from sandbox_runtime.sandbox import Sandbox, Session
 from upstreams.fleet import Fleet
 
 Status: TypeAlias = Literal["ok", "error", "refused"]
-"""ok: the script ended; error: it was begun and failed; refused: nothing of it ran."""
+"""ok: the script finished; error: it started and failed; refused: it did not run."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The facts of one run, before they are made to fit the reader's tokens.
+    """The result of one run, before it is truncated for the reader.
 
-    `emitted` are MCP content blocks that the script handed to `portal.emit`, in order.
+    `emitted` are the MCP content blocks that the script passed to `portal.emit`, in order.
     """
 
     status: Status
@@ -54,7 +54,7 @@ class Answer:
     emitted: Sequence[dict[str, Json]] = field(default=(), repr=False)
 
     def structured(self) -> dict[str, Json]:
-        """The answer as JSON. `session` is there only when the run belongs to one."""
+        """The answer as JSON. `session` is present only if the run belongs to one."""
         error = None if self.error is None else asdict(self.error)
         if error is not None and not error["traceback"]:
             del error["traceback"]
@@ -75,22 +75,19 @@ class Answer:
 log = structlog.get_logger()
 
 _SEARCHING = re.compile(r"\bportal\b.*\b(?:search|describe)\b", re.DOTALL)
-"""A script like that may reach any upstream."""
+"""Matches scripts that call `portal.search` or `portal.describe`, and so may use any upstream."""
 
 MAX_DIAGNOSTICS = 8
-"""Findings told in one refusal; more are counted."""
+"""Findings listed in one refusal; more are counted."""
 
 
 AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]]
-"""Returns when these upstreams have started, or have had their time to."""
+"""Waits until these upstreams have started, or their time to start is over."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Runs scripts against the catalog's current snapshot.
-
-    `port` makes what answers the calls of one run.
-    """
+    """Runs scripts against the catalog's current snapshot. `port` creates the call port of one run."""
 
     authority: Authority
     catalog: Catalog
@@ -103,7 +100,7 @@ class Execution:
     port: Callable[[Broker], CallPort]
     audit: Audit
     await_upstreams: AwaitUpstreams
-    _pasts: "WeakKeyDictionary[Session, SessionPast]" = field(default_factory=WeakKeyDictionary)
+    _histories: "WeakKeyDictionary[Session, SessionHistory]" = field(default_factory=WeakKeyDictionary)
 
     async def run(
         self,
@@ -112,10 +109,10 @@ class Execution:
         ledger: Ledger | None = None,
         channel: ClientChannel = NO_CLIENT,
     ) -> Answer:
-        """Run one script. Never raises for what the script, its tools or its worker did.
+        """Run one script. Failures of the script, its tools or its worker become part of the answer.
 
-        `ledger` is filled as the run goes on: whoever cancels it can read there what its calls did, and what it
-        printed. `channel` hears what is waited for.
+        `ledger` is filled during the run, so that after a cancellation the caller can read the calls and the output
+        there. `channel` reports the current stage to the client.
         """
         ledger = ledger if ledger is not None else Ledger()
         ledger.run_id = f"run_{secrets.token_hex(8)}"
@@ -142,31 +139,35 @@ class Execution:
         sandbox = await self.sandbox()
         try:
             async with self.sessions.use(sandbox, request.session, caller) as session:
-                past = SessionPast() if session is None else self._pasts.setdefault(session, SessionPast())
+                history = (
+                    SessionHistory()
+                    if session is None
+                    else self._histories.setdefault(session, SessionHistory())
+                )
                 async with self.grants.run(session, caller.tenant) as grants:
                     ledger.files = grants.files
                     broker = Broker(
-                        self.authority.manifest,
-                        Authorization(self.authority, past.sources, audit),
-                        await self.catalog.fresh(),
-                        self.fleet,
-                        ledger,
-                        self.observations,
-                        grants.fetcher,
-                        audit,
-                        channel,
-                        past,
+                        manifest=self.authority.manifest,
+                        authorization=Authorization(self.authority, history.sources, audit),
+                        snapshot=await self.catalog.fresh(),
+                        fleet=self.fleet,
+                        ledger=ledger,
+                        observations=self.observations,
+                        fetcher=grants.fetcher,
+                        audit=audit,
+                        channel=channel,
+                        history=history,
                     )
                     where, size = partial(self._where_of, limits), len(request.code)
                     async with sandbox.run(
-                        limits, where, session, caller.share, grants, script_bytes=size
+                        limits, where, session, caller.queue_key, grants, script_bytes=size
                     ) as run:
                         answer = await self._run_in(run, request.code, broker)
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(ledger, RunError(error.code, str(error), hint=error.hint))
         if request.session is not None and identifier is None:
-            notices.append("the session has ended with this run; its variables are gone")
+            notices.append("the session ended with this run; its variables are lost")
         return replace(answer, notices=(*notices, *answer.notices), session=identifier)
 
     async def _run_in(self, run: Run, code: str, broker: Broker) -> Answer:
@@ -174,7 +175,7 @@ class Execution:
         prepared = await run.prepare(code, broker.snapshot.namespaces)
         if prepared.error is not None:
             return _refused(ledger, prepared.error, prepared.notices)
-        stage("waiting for upstreams that are starting")
+        stage("waiting for starting upstreams")
         await self._await_upstreams(broker.snapshot, prepared)
         stage("checking the script")
         async with self.catalog.steady() as snapshot:
@@ -182,7 +183,7 @@ class Execution:
         if error is not None:
             return _refused(ledger, error, prepared.notices)
         broker.snapshot = snapshot
-        broker.past.note(snapshot.library, prepared.names)
+        broker.history.record_namespaces(snapshot.library, prepared.names)
         stage("running the script")
         try:
             result = await run.execute(snapshot.table(prepared.names), self.port(broker), broker)
@@ -205,7 +206,7 @@ class Execution:
         )
 
     async def _await_upstreams(self, snapshot: Snapshot, prepared: Prepared) -> None:
-        """Return once the upstreams that the script may reach are in the library, or have had their time to start."""
+        """Wait until the upstreams that the script may use are in the library, or their time to start is over."""
         silent = snapshot.silent.keys()
         waited = silent if _SEARCHING.search(prepared.source) else silent & prepared.names
         if waited:
@@ -216,7 +217,7 @@ class Execution:
             await self.catalog.fresh()
 
     async def _check(self, prepared: Prepared, snapshot: Snapshot) -> tuple[RunError | None, list[str]]:
-        """What refuses the script, or what it is told."""
+        """Check the script. Returns an error if it is refused, else notices."""
         diagnostics = await self.checker.check(prepared, snapshot) if self.checker else ()
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
         if refusing and self.authority.manifest.portal.server.check == "strict":
@@ -237,7 +238,7 @@ class Execution:
         return limits.model_copy(update={"wall_seconds": timeout_seconds}), []
 
     def _where_of(self, limits: Limits, limit: str) -> str:
-        """Where a limit of this run is set: in the manifest, but for the time that the caller asked for."""
+        """The place of a limit of this run: in the manifest, or the caller's `timeout_seconds`."""
         ordinary = self.authority.manifest.portal.capabilities.limits
         if limit == "wall_seconds" and limits.wall_seconds != ordinary.wall_seconds:
             return "timeout_seconds of this call"
@@ -252,7 +253,7 @@ class Execution:
         kept = self.authority.manifest.portal.capabilities.limits.stdout_bytes
         where = self._where("stdout_bytes")
         limit = f"limits.stdout_bytes = {kept:,} ({where})"
-        return (f"stdout: {result.stdout_bytes_dropped:,} bytes beyond {limit} were dropped",)
+        return (f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped",)
 
 
 def _refused(ledger: Ledger, error: RunError, notices: Sequence[str] = ()) -> Answer:
@@ -267,16 +268,18 @@ def _check_error(diagnostics: list[Diagnostic]) -> RunError:
     codes = {d.code for d in diagnostics}
     is_one = len(codes) == 1 and codes <= {"not_granted", "quarantined", "upstream_unavailable"}
     code = codes.pop() if is_one else "check_failed"
-    return RunError(code, f"Nothing ran. {'; '.join(lines)}", diagnostics[0].line, "\n".join(hints))
+    return RunError(
+        code, f"The script did not run. {'; '.join(lines)}", diagnostics[0].line, "\n".join(hints)
+    )
 
 
 def with_effects(error: RunError, ledger: Ledger) -> RunError:
-    """The error, with a warning where calls of the failed run, also the one it failed at, may have had effects."""
+    """The error, with a warning if calls of the failed run may have had effects."""
     done, unknown = ledger.count("done"), ledger.count("unknown")
     if not (done or unknown):
         return error
-    told = ", ".join(f"{count} {state}" for count, state in ((done, "done"), (unknown, "unknown")) if count)
-    effects = f"Calls of this run: {told}. See `calls` before you run it again."
+    counts = ", ".join(f"{count} {state}" for count, state in ((done, "done"), (unknown, "unknown")) if count)
+    effects = f"Calls of this run: {counts}. Read `calls` before you run it again."
     hint = error.hint.strip()
     end = "" if not hint or hint.endswith((".", "!", "?", ":")) else "."
     return replace(error, hint=f"{hint}{end} {effects}".strip())

@@ -1,4 +1,4 @@
-"""The ledger of one run: what each call that its script made did, told honestly whatever ended the run."""
+"""The ledger of one run: the state of each call of its script, however the run ended."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ CallState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unkn
 send it; unknown: sent, and no answer was read, so it may have acted."""
 
 MAX_ROWS = 100
-"""A longer ledger is summarised: rows that are not `done` come first, the rest are counted per function and state."""
+"""A longer ledger is summarised: rows that are not `done` come first; others are counted by function and state."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """One call. It ends `unknown` if nothing is said of it after `sent()`."""
+    """One call. Without `end()` after `sent()` its state is `unknown`."""
 
     seq: int
     function: str
@@ -29,7 +29,7 @@ class Entry:
     ended: float | None = None
     error: CallError | None = None
     request: str = ""
-    """What one upstream was asked for it, where that is not the function: `files.resources/read`."""
+    """The request to the upstream, if that is not the function: `files.resources/read`."""
 
     def sent(self) -> None:
         self.state = "unknown"
@@ -38,24 +38,24 @@ class Entry:
         self.state, self.error, self.ended = state, error, time.monotonic()
 
     def withhold(self, error: CallError) -> None:
-        """A limit said no: to a call that was not sent, or to the answer of one that was done."""
+        """A limit refused the call, or the result of a call that is done."""
         self.end("done" if self.state == "done" else "refused", error)
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Entries by `seq`, which counts the calls of one run from 1 in the order in which the script made them.
+    """Entries by `seq`, which counts the calls of one run from 1 in the script's order.
 
-    There are at most `limits.tool_calls` and as many refused ones as the sandbox takes (`MAX_REFUSED`).
+    There are at most `limits.tool_calls` entries, plus `MAX_REFUSED` refused ones.
     """
 
     entries: dict[int, Entry] = field(default_factory=dict)
     files: FileService | None = None
-    """Where a run is granted files: it counts what was done to them."""
+    """The file service of the run, which counts file operations; None without granted files."""
     run_id: str = ""
-    """Of the run, once it has begun."""
+    """The id of the run; "" before it begins."""
     stdout: str = ""
-    """What a run that was cancelled had printed; of one that was not its answer has that."""
+    """The output of a cancelled run; otherwise the answer has it."""
 
     @property
     def calls(self) -> int:
@@ -76,8 +76,7 @@ class Ledger:
     def rows(self) -> list[dict[str, Json]]:
         """`[{seq, function, state, ms, error?}]`, `summarised` beyond MAX_ROWS.
 
-        Rows for files are at the end, with the `ms` of all together: one for all that was only read, one for all
-        changes that ended alike.
+        The last rows are for files, with the total `ms`: one for all reads, and one per state for changes.
         """
         return [*self._call_rows(), *self._file_rows()]
 
@@ -108,8 +107,8 @@ class Ledger:
 
 
 def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
-    """All rows if they are at most so many; else some that are not `done`, and `{seq, function, state, ms, count}` for
-    the others, with the `seq` of the first and the `ms` of the slowest. The rarest stand together, as a function `…`.
+    """At most `most` rows: some that are not `done`, and `{seq, function, state, ms, count}` for groups of the others,
+    with the first `seq` and the largest `ms`. The rarest functions form one group, `…`.
     """
     if len(rows) <= most:
         return rows
@@ -126,32 +125,32 @@ def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
             key, {"seq": row.get("seq"), "function": key[0], "state": key[1], "ms": 0.0, "count": 0}
         )
         group["count"] += row.get("count", 1)
-        # Of calls that ran beside each other a sum would say more than the whole script took.
+        # Calls may be concurrent, so a sum could exceed the duration of the script.
         group["ms"] = max(group["ms"], row.get("ms", 0.0))
     return [*kept, *groups.values()]
 
 
 MAX_NOTES: Final = 10
-"""Kinds of repairs of one run that are told; the rest are counted."""
+"""Kinds of repairs of one run that are listed; the rest are counted."""
 
 
 @dataclass
 class RepairNotes:
-    """Repairs by what they have in common: a loop over a hundred items is told once."""
+    """Groups the repairs of a run by kind, so that a loop over a hundred items gives one notice."""
 
     _found: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """The message of the first, and how many there are."""
+    """The first message and the count of each kind."""
 
     def note(self, repairs: Repairs) -> None:
-        for kind, told in repairs.items():
-            message, count = self._found.get(kind, (told, 0))
+        for kind, first in repairs.items():
+            message, count = self._found.get(kind, (first, 0))
             self._found[kind] = message, count + 1
 
     def notices(self) -> list[str]:
         found = [*self._found.values()]
-        told = [
-            message if count == 1 else f"{message}, and so {count} times in all"
+        notices = [
+            message if count == 1 else f"{message} ({count} such repairs)"
             for message, count in found[:MAX_NOTES]
         ]
         others = sum(count for _, count in found[MAX_NOTES:])
-        return [*told, f"{others} more arguments were repaired"] if others else told
+        return [*notices, f"{others} more arguments were repaired"] if others else notices

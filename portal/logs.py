@@ -1,4 +1,4 @@
-"""Where log lines go: stderr, always; stdout belongs to results and to the protocol."""
+"""Logs to stderr. Stdout is for results and the protocol."""
 
 import io
 import logging
@@ -16,18 +16,18 @@ from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 from portal.library.plain_text import escaped, marked_lines
 
 PIPE_BYTES: Final = select.PIPE_BUF
-"""A pipe that is ready for writing takes this much without blocking."""
+"""Bytes that a writable pipe accepts without blocking."""
 
-_PATIENCE_MS: Final = 20
+_WRITE_WAIT_MS: Final = 20
 
 _OURS: Final = frozenset({"timestamp", "level", "event", "exc_info"})
-"""What no stranger has a say in, or is spelt out otherwise."""
+"""Fields without untrusted text, or with their own formatting."""
 
 
 def configure_logs(level: str) -> None:
-    """Set the level ("debug", "info", "warning", "error") for our own events and for the libraries'.
+    """Set the level ("debug", "info", "warning", "error") for our own events and those of libraries.
 
-    On a terminal events are readable lines, elsewhere JSON lines. What strangers say has no line of its own in either.
+    Events are readable lines on a terminal, else JSON lines. Untrusted text cannot start a line in either.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
@@ -36,40 +36,39 @@ def configure_logs(level: str) -> None:
         logger_factory=lambda *_: _Stderr(),
         cache_logger_on_first_use=False,
     )
-    # httpx2 logs URLs with their queries at INFO, and the SDK logs tracebacks of what strangers send.
+    # httpx2 logs URLs with their queries at INFO, and the SDK logs tracebacks caused by untrusted input.
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Marked("%(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
     for name in ("mcp", "server"):
         logging.getLogger(name).setLevel(logging.DEBUG if number == logging.DEBUG else logging.CRITICAL)
-    # Of its client also the URLs of upstreams, with whatever key is in them, and what they answer.
+    # Its client also logs URLs of upstreams, which may contain keys, and their answers.
     for name in ("mcp.client", "client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def tell_defect(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody expected ends the command: a `sys.excepthook`."""
-    told = "".join(traceback.format_exception(kind, error, trace))
-    sys.stderr.write(f"{marked_lines(told)}\n")
+def report_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an unexpected exception, as `sys.excepthook`."""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    sys.stderr.write(f"{marked_lines(text)}\n")
 
 
 def is_pipe_writable(file: int) -> bool:
-    """Whether PIPE_BYTES can be written at once: a client that reads no stderr must not hold the portal up."""
+    """Whether PIPE_BYTES can be written without blocking: a client may not read stderr."""
     poll = select.poll()
     poll.register(file, select.POLLOUT)
-    return bool(poll.poll(_PATIENCE_MS))
+    return bool(poll.poll(_WRITE_WAIT_MS))
 
 
 class _Marked(logging.Formatter):
-    """Of the libraries' own messages: tracebacks stay readable, and no line of them passes for another event."""
+    """Formats messages of libraries: tracebacks stay readable, and no line looks like another event."""
 
     def format(self, record: logging.LogRecord) -> str:
         return marked_lines(super().format(record))
 
 
 class _Stderr:
-    """Writes lines to stderr. A reader that went away must not end the portal, and one that reads nothing must not hold
-    it up: so that fails silently."""
+    """Writes lines to stderr. It drops lines silently if the reader is gone or does not read."""
 
     def msg(self, line: str) -> None:
         if not _is_read():
@@ -85,7 +84,7 @@ def _is_read() -> bool:
     try:
         return is_pipe_writable(sys.stderr.fileno())
     except (OSError, ValueError):
-        return True  # it is no file
+        return True  # it has no descriptor
 
 
 def _processors() -> Iterable[Processor]:
@@ -93,7 +92,7 @@ def _processors() -> Iterable[Processor]:
     yield structlog.processors.add_log_level
     yield structlog.processors.TimeStamper(fmt="iso")
     if sys.stderr.isatty():
-        yield _told
+        yield _escape_event
         # Rich tracebacks would show the values of variables, and some are secrets.
         yield structlog.dev.ConsoleRenderer(exception_formatter=_traceback)
     else:
@@ -101,16 +100,16 @@ def _processors() -> Iterable[Processor]:
         yield structlog.processors.JSONRenderer()
 
 
-def _told(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Texts as a terminal shows them; the renderer quotes those with spaces, and writes other values as Python does."""
-    told = {
+def _escape_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Escape strings for a terminal. The renderer quotes strings with spaces, and uses `repr` for other values."""
+    escaped_event = {
         key: escaped(value) if isinstance(value, str) and key not in _OURS else value
         for key, value in event.items()
     }
-    return {**told, "event": escaped(str(event["event"]))}
+    return {**escaped_event, "event": escaped(str(event["event"]))}
 
 
 def _traceback(out: TextIO, raised: ExcInfo) -> None:
-    told = io.StringIO()
-    structlog.dev.plain_traceback(told, raised)
-    out.write(marked_lines(told.getvalue()))
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, raised)
+    out.write(marked_lines(text.getvalue()))

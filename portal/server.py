@@ -1,4 +1,4 @@
-"""The MCP server: two tools in both eras of the protocol, whose errors become answers."""
+"""The MCP server: two tools in both eras of the protocol. Errors become answers."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -31,9 +31,9 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from portal.authority import reachable
+from portal.authority import effective_capabilities
 from portal.budget.content import content_blocks, without_binaries
-from portal.budget.excerpt import fit
+from portal.budget.excerpt import truncate
 from portal.budget.tokens import compact, is_loaded
 from portal.composition import Portal
 from portal.definitions import (
@@ -66,7 +66,7 @@ _FEW_CALLS = 20
 
 
 class ChangingServer(Server[Any]):
-    """The SDK's server, which says of its lists that they change. Since 2026-07-28 the SDK says so by itself."""
+    """The SDK's server, which also announces `listChanged`. Since 2026-07-28 the SDK announces it by itself."""
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
@@ -76,7 +76,7 @@ class ChangingServer(Server[Any]):
 
 
 def build_server(portal: Portal) -> Server[Any]:
-    """The server of one portal, for any transport. Connections share it; it keeps no state of theirs.
+    """The server of one portal, for any transport. Connections share it; it holds no state per connection.
 
     Source: MCP 2026-07-28, server/tools; older revisions are served by the SDK.
     """
@@ -84,19 +84,19 @@ def build_server(portal: Portal) -> Server[Any]:
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         modules = portal.baked.modules if portal.baked else ()
         view = portal.views[caller_of(context).profile]
-        return ListToolsResult(tools=tool_definitions(reachable(view.manifest), modules))
+        return ListToolsResult(tools=tool_definitions(effective_capabilities(view.manifest), modules))
 
     async def call_tool(
         context: Context, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
         if params.name not in (DOCS_SEARCH, EXECUTE_CODE):
-            told = f"unknown tool {params.name[:100]!r}: there are {DOCS_SEARCH}, {EXECUTE_CODE}"
-            raise MCPError(INVALID_PARAMS, told)
+            message = f"unknown tool {params.name[:100]!r}; the tools are {DOCS_SEARCH} and {EXECUTE_CODE}"
+            raise MCPError(INVALID_PARAMS, message)
         call = _call_in_rounds if comes_in_rounds(context, params) else _call
         answer = await _until_disconnected(context, partial(call, portal, context, params))
         if isinstance(answer, MCPError):
             raise answer
-        return answer or _failure(params.name, "cancelled", "the client hung up")
+        return answer or _failure_result(params.name, "cancelled", "the client disconnected")
 
     async def set_log_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:
         portal.log_levels.set(context, params.level)
@@ -116,25 +116,25 @@ def build_server(portal: Portal) -> Server[Any]:
 
 
 def _resource_handlers(portal: Portal) -> dict[str, Any]:
-    """The handlers of what the manifest wants offered beside the tools."""
+    """The handlers for what `server.offers` lists."""
     offers, resources = portal.manifest.portal.server.offers, portal.resources
     handlers: dict[str, Any] = {}
     if "resources" in offers:
-        handlers["on_list_resources"] = _handled(portal, resources.list_resources)
-        handlers["on_list_resource_templates"] = _handled(portal, resources.list_templates)
-        handlers["on_read_resource"] = _handled(portal, resources.read_resource)
+        handlers["on_list_resources"] = _handler(portal, resources.list_resources)
+        handlers["on_list_resource_templates"] = _handler(portal, resources.list_templates)
+        handlers["on_read_resource"] = _handler(portal, resources.read_resource)
     if "prompts" in offers:
-        handlers["on_list_prompts"] = _handled(portal, resources.list_prompts)
-        handlers["on_get_prompt"] = _handled(portal, resources.get_prompt)
+        handlers["on_list_prompts"] = _handler(portal, resources.list_prompts)
+        handlers["on_get_prompt"] = _handler(portal, resources.get_prompt)
     if offers:
         handlers["on_subscriptions_listen"] = ListenHandler(portal.list_changes.bus)
     return handlers
 
 
-def _handled(
+def _handler(
     portal: Portal, handler: Callable[[Context, Any], Awaitable[Any]]
 ) -> Callable[[Context, Any], Awaitable[Any]]:
-    """The same, with progress for the client, cancelled when it hangs up, and with an answer for every error."""
+    """Wrap a handler: report progress, cancel it when the client disconnects, answer every error."""
 
     async def work(context: Context, params: Any) -> Any:
         try:
@@ -142,18 +142,18 @@ def _handled(
         except MCPError as error:  # a value, until the task groups are left: they would wrap it
             return error
 
-    async def answered(context: Context, params: Any) -> Any:
+    async def with_progress(context: Context, params: Any) -> Any:
         channel = ClientChannel()
-        async with _notified(portal, context, channel, Ledger()):
+        async with _notifying(portal, context, channel, Ledger()):
             channel.stage("waiting for upstreams")
-            return await _guarded(
+            return await _catch_errors(
                 partial(work, context, params), lambda _, message: MCPError(INTERNAL_ERROR, message)
             )
 
     async def handle(context: Context, params: Any) -> Any:
-        answer = await _until_disconnected(context, partial(answered, context, params))
+        answer = await _until_disconnected(context, partial(with_progress, context, params))
         if answer is None:
-            raise MCPError(INTERNAL_ERROR, "the client hung up")
+            raise MCPError(INTERNAL_ERROR, "the client disconnected")
         if isinstance(answer, MCPError):
             raise answer
         return answer
@@ -162,10 +162,10 @@ def _handled(
 
 
 async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Result]]) -> Result | None:
-    """What the work comes to; None if its client hung up before, which cancels it.
+    """Return the result, or None if the client disconnects first, which cancels the work.
 
-    The SDK does so itself since revision 2026-07-28. The earlier ones let a client come back for its answer, which
-    takes a store of events that the portal has not: nobody could be told.
+    Since revision 2026-07-28 the SDK cancels by itself. Earlier revisions let a client reconnect for its answer. That
+    needs an event store, which the portal does not have, so nobody could receive the answer.
 
     Source: MCP 2025-11-25, basic/transports#resumability-and-redelivery.
     """
@@ -186,65 +186,69 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
     return result
 
 
-def _notified(
+def _notifying(
     portal: Portal, context: Context, channel: ClientChannel, ledger: Ledger
 ) -> AbstractAsyncContextManager[None]:
-    """Progress and log messages for the client of this request, as long as this is open."""
+    """Send progress and log messages to the client of this request while the context is open."""
     seconds = portal.manifest.portal.server.progress_seconds
     return channel.open(context, ledger, portal.log_levels.of(context), seconds)
 
 
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
-    # Requests that may come from several clients: what is logged or asked about one of them is for no other.
+    # Several clients may share this caller. Log messages and questions of one must not reach another.
     owner = caller.owner if caller.is_one_client else secrets.token_hex(8)
-    return Questions(ask, context.session.client_capabilities, owner, caller.share, portal.sampling_depths)
+    return Questions(
+        ask, context.session.client_capabilities, owner, caller.queue_key, portal.sampling_depths
+    )
 
 
 async def _call(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult:
     caller, ledger = caller_of(context), Ledger()
     channel = ClientChannel(_questions(portal, context, caller, ask_by_request(context)))
-    async with _notified(portal, context, channel, ledger):
-        return await _answered(portal, params, caller, ledger, channel)
+    async with _notifying(portal, context, channel, ledger):
+        return await _answer(portal, params, caller, ledger, channel)
 
 
 async def _call_in_rounds(
     portal: Portal, context: Context, params: CallToolRequestParams
 ) -> CallToolResult | InputRequiredResult | MCPError:
-    """One round: the result, or what the client is asked before there is one.
+    """One round: return the result, or the questions that the client must answer first.
 
-    The work goes on between rounds, in a task of its own.
+    The work continues between rounds, in its own task.
     """
     caller = caller_of(context)
 
     async def work(pending: PendingRequest) -> CallToolResult:
-        return await _answered(portal, params, caller, pending.ledger, pending.channel)
+        return await _answer(portal, params, caller, pending.ledger, pending.channel)
 
     pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
-    async with _notified(portal, context, pending.channel, pending.ledger):
+    async with _notifying(portal, context, pending.channel, pending.ledger):
         portal.rounds.start(pending, work)
         outcome = await portal.rounds.outcome(pending)
     return outcome or MCPError(INVALID_PARAMS, "the request has ended without a result")
 
 
-async def _answered(
+async def _answer(
     portal: Portal, params: CallToolRequestParams, caller: Caller, ledger: Ledger, channel: ClientChannel
 ) -> CallToolResult:
-    """`channel` is the client until this is answered; a script's calls go into `ledger`."""
+    """Answer one tool call. `channel` leads to the client; the calls of a script go into `ledger`."""
     view, arguments = portal.views[caller.profile], params.arguments or {}
 
     async def work() -> CallToolResult:
         if params.name == EXECUTE_CODE:
             answer = await view.execution.run(execute_code_request(arguments), caller, ledger, channel)
-            return await _fitted(answer, portal.manifest.portal.server.output_tokens)
+            return await _fit_answer(answer, portal.manifest.portal.server.output_tokens)
         channel.stage("waiting for upstreams that are starting")
         found = await view.docs_search.answer(docs_search_request(arguments))
         return CallToolResult(content=[_text(found.text)], structured_content=sendable_json(found.structured))
 
-    return await _guarded(work, partial(_failure, params.name, ledger=ledger))
+    return await _catch_errors(work, partial(_failure_result, params.name, ledger=ledger))
 
 
-async def _guarded(work: Callable[[], Awaitable[Result]], failed: Callable[[str, str], Result]) -> Result:
-    """What the work comes to. Where nobody foresaw an error: a code and a number to look up, never internals."""
+async def _catch_errors(
+    work: Callable[[], Awaitable[Result]], failed: Callable[[str, str], Result]
+) -> Result:
+    """Return the result of the work. For an unexpected error: a code and a log reference, never internals."""
     try:
         return await work()
     except RequestError as error:
@@ -252,24 +256,24 @@ async def _guarded(work: Callable[[], Awaitable[Result]], failed: Callable[[str,
     except Exception as error:
         number = secrets.token_hex(4)
         log.exception("request_failed", number=number, error=type(error).__name__)
-        return failed("internal_error", f"the portal failed at this request; its log has it under {number}")
+        return failed("internal_error", f"the portal failed on this request; search its log for {number}")
 
 
-async def _fitted(answer: Answer, output_tokens: int) -> CallToolResult:
+async def _fit_answer(answer: Answer, output_tokens: int) -> CallToolResult:
     most = _SMALL_CHARACTERS if is_loaded() else output_tokens // 2
     if is_larger([answer.stdout, answer.result, *answer.emitted], most) or len(answer.calls) > _FEW_CALLS:
-        # In a thread: ten megabytes take a tenth of a second to cut, and other clients wait for nobody.
+        # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
         return await anyio.to_thread.run_sync(tool_result, answer, output_tokens)
     return tool_result(answer, output_tokens)
 
 
 def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
-    """The same facts in `content` and in `structuredContent`: some clients show the model only one of them."""
+    """The same data in `content` and `structuredContent`: some clients show the model only one of them."""
     emitted = content_blocks(answer.emitted, output_tokens // 2)
     result, left_out = without_binaries(answer.result)
     structured = replace(answer, result=result).structured()
     structured["notices"].extend([*left_out, *emitted.notices])
-    structured = fit(structured, output_tokens - emitted.tokens)
+    structured = truncate(structured, output_tokens - emitted.tokens)
     structured = sendable_json(structured)
     return CallToolResult(
         content=[_text(compact(structured)), *emitted.blocks],
@@ -278,8 +282,8 @@ def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
     )
 
 
-def _failure(tool: str, code: str, message: str, ledger: Ledger | None = None) -> CallToolResult:
-    """An answer in the shape of the tool's own. What a script's calls did before must be told whatever failed."""
+def _failure_result(tool: str, code: str, message: str, ledger: Ledger | None = None) -> CallToolResult:
+    """A failure in the shape of the tool's answer. It lists the calls that the script made before."""
     if tool == EXECUTE_CODE:
         error = RunError(code, message)
         if ledger is None or not ledger.run_id:

@@ -1,4 +1,4 @@
-"""Serves a portal over stdio or HTTP until the client leaves or the process is told to end."""
+"""Serves a portal over stdio or HTTP until the client disconnects or the process is stopped."""
 
 import hmac
 import io
@@ -52,13 +52,13 @@ def is_loopback(host: str) -> bool:
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Served without a token, because what starts a container has none; they tell names only to those who have it."""
+"""Served without a token, because container health checks have none. Names are shown only with a token."""
 
 
-class Gate:
-    """Who may call a portal that listens on `host`. Hosts and origins are compared with and without their port.
+class HttpAccess:
+    """Decides who may call a portal that listens on `host`. Hosts and origins match with and without a port.
 
-    Raises OpenBindError: `host` is reachable from other machines and there is no token.
+    Raises OpenBindError: other machines can reach `host`, and no token is set.
     """
 
     def __init__(self, host: str, settings: ServerSettings) -> None:
@@ -76,15 +76,15 @@ class Gate:
             self._bearers[each.token.get_secret_value().encode()] = bearer
 
     def is_authorised(self, headers: Headers) -> bool:
-        """Whether the request carries a token, or none is asked for."""
+        """Whether the request has a valid token, or no token is required."""
         return not self._bearers or bool(self._given(headers))
 
     def bearer(self, headers: Headers) -> Bearer | None:
-        """Whose of `server.tokens` the request carries."""
+        """The bearer of the request's token, if it is one of `server.tokens`."""
         return next(iter(self._given(headers)), None)
 
     def _given(self, headers: Headers) -> Sequence[Bearer | None]:
-        """Whose token the request carries, if any; of `server.token` None. The time it takes tells nothing."""
+        """At most one bearer: the owner of the request's token; None stands for `server.token`. Constant time."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return ()
@@ -92,35 +92,37 @@ class Gate:
         return [bearer for own, bearer in self._bearers.items() if hmac.compare_digest(token, own)]
 
     def refusal(self, path: str, headers: Headers) -> Response | None:
-        """421 for a Host that is not ours, 403 for an Origin, 401 without a token; None for what may pass."""
+        """421 for an unknown Host, 403 for an unknown Origin, 401 without a valid token; None if allowed."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if not _matches(host, self._hosts):
-            told = f"Host {host[:100]!r} is not served here. Add it to server.allowed_hosts in portal.yaml.\n"
-            return PlainTextResponse(told, 421)
+            text = f"Host {host[:100]!r} is not allowed. Add it to server.allowed_hosts in portal.yaml.\n"
+            return PlainTextResponse(text, 421)
         if origin is not None and not _matches(origin, self._origins):
-            told = f"Origin {origin[:100]!r} may not call this. Add it to server.allowed_origins in portal.yaml.\n"
-            return PlainTextResponse(told, 403)
+            text = (
+                f"Origin {origin[:100]!r} is not allowed. Add it to server.allowed_origins in portal.yaml.\n"
+            )
+            return PlainTextResponse(text, 403)
         if path in OPEN_PATHS or self.is_authorised(headers):
             return None
-        told = "A bearer token is needed: send `Authorization: Bearer <server.token>`.\n"
-        return PlainTextResponse(told, 401, {"WWW-Authenticate": 'Bearer realm="mcp-code-portal"'})
+        text = "A bearer token is required. Send `Authorization: Bearer <server.token>`.\n"
+        return PlainTextResponse(text, 401, {"WWW-Authenticate": 'Bearer realm="mcp-code-portal"'})
 
 
 @dataclass(frozen=True)
-class HttpGate:
-    """The gate as ASGI middleware."""
+class HttpAccessMiddleware:
+    """ASGI middleware that applies HttpAccess to each request."""
 
     app: ASGIApp
-    gate: Gate
+    access: HttpAccess
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            if refusal := self.gate.refusal(scope["path"], headers):
+            if refusal := self.access.refusal(scope["path"], headers):
                 await refusal(scope, receive, send)
                 return
-            if bearer := self.gate.bearer(headers):
-                # By "user" the SDK knows whose MCP session of an older client is; it need not know the token itself.
+            if bearer := self.access.bearer(headers):
+                # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
                 user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
                 scope = {**scope, BEARER: bearer, "user": user}
         if scope["type"] != "websocket":
@@ -134,11 +136,11 @@ def _matches(value: str, allowed: Set[str]) -> bool:
 
 
 MAX_REQUEST_BYTES = 4 << 20
-"""Body of one request; a longer one is answered with 413. A script has at most 1 MiB."""
+"""Limit of one request body; a longer one gets 413. A script has at most 1 MiB."""
 
 
-def build_http_app(portal: Portal, server: Server[Any], gate: Gate) -> Starlette:
-    """The ASGI application. The SDK's own Host check is off because the gate in front covers every route.
+def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> Starlette:
+    """The ASGI application. The SDK's Host check is off because HttpAccessMiddleware covers every route.
 
     Source: MCP 2026-07-28, basic/transports#streamable-http.
     """
@@ -147,8 +149,8 @@ def build_http_app(portal: Portal, server: Server[Any], gate: Gate) -> Starlette
         return PlainTextResponse("ok\n")
 
     async def readyz(request: Request) -> Response:
-        told = compact(_readiness(portal, gate.is_authorised(request.headers)))
-        return Response(f"{told}\n", media_type="application/json")
+        body = compact(_readiness(portal, access.is_authorised(request.headers)))
+        return Response(f"{body}\n", media_type="application/json")
 
     app = server.streamable_http_app(
         streamable_http_path="/mcp",
@@ -156,12 +158,12 @@ def build_http_app(portal: Portal, server: Server[Any], gate: Gate) -> Starlette
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         custom_starlette_routes=[Route("/healthz", healthz), Route("/readyz", readyz)],
     )
-    app.user_middleware.append(Middleware(HttpGate, gate=gate))
+    app.user_middleware.append(Middleware(HttpAccessMiddleware, access=access))
     return app
 
 
-def _readiness(portal: Portal, tells_names: bool) -> dict[str, Json]:
-    """`{ready, upstreams: {status: count}, not_ready?: {name: detail}}`: ready although an upstream is down."""
+def _readiness(portal: Portal, shows_names: bool) -> dict[str, Json]:
+    """`{ready, upstreams: {status: count}, not_ready?: {name: detail}}`. The portal is ready even if one is down."""
     counts = Counter(upstream.state.status for upstream in portal.fleet)
     not_ready: dict[str, str] = {}
     for upstream in portal.fleet:
@@ -170,19 +172,19 @@ def _readiness(portal: Portal, tells_names: bool) -> dict[str, Json]:
             retry_status = f"; {upstream.retry_status}" if upstream.retry_status else ""
             not_ready[upstream.name] = f"{upstream.state.status}{detail}{retry_status}"
     answer: dict[str, Json] = {"ready": True, "upstreams": counts}
-    if not_ready and tells_names:
+    if not_ready and shows_names:
         answer["not_ready"] = not_ready
     return answer
 
 
 _AT_ONCE_BYTES: Final = select.PIPE_BUF
-"""A pipe that is ready for writing takes this much without blocking."""
+"""A pipe that is ready for writing accepts this many bytes without blocking."""
 
 
 class ClientLines(anyio.AsyncFile[str]):
-    """What the client sends, line by line. Can be cancelled at any time.
+    """Reads the client's lines from stdin. Can be cancelled at any time.
 
-    The loop tells when a pipe is ready, because a thread for each line makes trivial scripts slower.
+    Waits for the pipe in the event loop, because a thread per line makes trivial scripts slower.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -192,7 +194,7 @@ class ClientLines(anyio.AsyncFile[str]):
         self._searched = 0
 
     async def readline(self) -> str:
-        """The next line with its end; an empty one after the last."""
+        """The next line with its line feed; "" after the last."""
         while (end := self._kept.find(b"\n", self._searched)) < 0:
             self._searched = len(self._kept)
             data = await self._read()
@@ -206,14 +208,14 @@ class ClientLines(anyio.AsyncFile[str]):
         return line.decode("utf-8", "replace")
 
     async def _read(self) -> bytes:
-        # epoll takes no file and no /dev/null; neither keeps us waiting.
+        # epoll rejects files and /dev/null; neither of them blocks.
         with suppress(PermissionError):
             await anyio.wait_readable(self._descriptor)
         return os.read(self._descriptor, 1 << 16)
 
 
 class ClientAnswers(anyio.AsyncFile[str]):
-    """What the portal answers. Can be cancelled while the client reads nothing."""
+    """Writes the portal's answers to stdout. Can be cancelled while the client does not read."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(io.StringIO())
@@ -222,7 +224,7 @@ class ClientAnswers(anyio.AsyncFile[str]):
         self._room.register(descriptor, select.POLLOUT)
 
     async def write(self, text: str) -> None:  # type: ignore[override]  # nobody asks for the number of characters
-        """Write all of it."""
+        """Write the whole text."""
         data = text.encode()
         if len(data) <= _AT_ONCE_BYTES and self._room.poll(0):
             data = data[os.write(self._descriptor, data) :]
@@ -231,17 +233,17 @@ class ClientAnswers(anyio.AsyncFile[str]):
             data = data[written:]
 
     async def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: `write` does not buffer."""
 
 
 SHUTDOWN_SECONDS = 3
-"""How long open HTTP responses may take to end after Ctrl-C."""
+"""Time for open HTTP responses to end after Ctrl-C."""
 
 
 async def serve_stdio(
     manifest: Manifest, progress: Callable[[str], None], profile: str | None = None
 ) -> None:
-    """Serve one client on stdin and stdout, until it closes them. Whatever else prints to stdout ends up on stderr."""
+    """Serve one client on stdin and stdout until it closes them. Anything else printed to stdout goes to stderr."""
     sys.stdout.flush()
     answers = ClientAnswers(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -258,14 +260,14 @@ async def serve_http(
 ) -> None:
     """Serve any number of clients at http://host:port/mcp until cancelled.
 
-    `profile` binds those whose token binds them to none.
+    `profile` applies to clients whose token sets none.
 
     Raises:
         OpenBindError: `host` is not loopback and the manifest sets no `server.token`.
-        BindError: The port is taken, or the host is not ours.
+        BindError: The port is taken, or the host is not an address of this machine.
     """
     settings = manifest.portal.server
-    gate = Gate(host, settings)
+    access = HttpAccess(host, settings)
     listener = _listener(host, port)
     bound = {token.profile for token in settings.tokens if token.profile is not None}
     async with anyio.create_task_group() as tasks:
@@ -274,7 +276,7 @@ async def serve_http(
             async with open_portal(manifest, progress, profile=profile, bound=bound) as portal:
                 server = _HttpServer(
                     uvicorn.Config(
-                        build_http_app(portal, build_server(portal), gate),
+                        build_http_app(portal, build_server(portal), access),
                         log_config=None,
                         access_log=False,
                         server_header=False,
@@ -289,14 +291,14 @@ async def serve_http(
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn, ended by cancelling: its own handling of SIGTERM ends the process before upstreams are closed."""
+    """uvicorn that stops on cancellation. Its own SIGTERM handling would end the process before upstreams close."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def end_when_cancelled(self) -> None:
-        """Responses that are under way then get SHUTDOWN_SECONDS to end."""
+        """Wait for cancellation, then stop. Open responses get SHUTDOWN_SECONDS to end."""
         try:
             await anyio.sleep_forever()
         finally:
@@ -305,7 +307,7 @@ class _HttpServer(uvicorn.Server):
 
 def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, or asyncio leaves Nagle's algorithm on: a second part of an answer waits 40 ms then.
+    # asyncio disables Nagle's algorithm only if the protocol is named. With it, a second part of an answer waits 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

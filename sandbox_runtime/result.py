@@ -293,7 +293,7 @@ class _Prepared(_Ended):
 
 
 _MessageType = TypeVar("_MessageType", bound=_Ended)
-_BROKEN = _Error(message="SystemError: the script broke its interpreter")
+_BROKEN = _Error(message="SystemError: the script broke the interpreter")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ HEARTBEAT_SECONDS=5
 # For every uv below: where TLS goes through a company's own authority, only the system knows it.
 export UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-1}
 
-# Before `set -e` ends the script inside a step, this tells which step that was and what it printed.
+# Before `set -e` ends the script inside a step, this reports the step and its output.
 step_title=""
 step_log=""
 step_beat=""
@@ -44,7 +44,7 @@ _stop_heartbeat() {
   fi
 }
 
-_tell_failed_step() {
+_report_failed_step() {
   local status=$?
   _stop_heartbeat
   if [[ -n $step_title && $status != 0 ]]; then
@@ -55,4 +55,4 @@ _tell_failed_step() {
   exit "$status"
 }
 
-trap _tell_failed_step EXIT
+trap _report_failed_step EXIT

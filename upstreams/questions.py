@@ -13,13 +13,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 from mcp.client.session import ClientRequestContext
-from mcp_types import (
-    INVALID_REQUEST,
-    CreateMessageResult,
-    ElicitResult,
-    ErrorData,
-    ListRootsResult,
-)
+from mcp_types import INVALID_REQUEST, CreateMessageResult, ElicitResult, ErrorData, ListRootsResult
 from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
@@ -121,9 +115,7 @@ class ServerRequestRouter:
         return {each.owner for each in self._calls} | self.abandoned.owners()
 
     async def rounds(
-        self,
-        send: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]],
-        call: "ActiveCall",
+        self, send: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]], call: "ActiveCall"
     ) -> dict[str, Json]:
         """Call `send`, and repeat it with answers until its result is complete.
 

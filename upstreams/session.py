@@ -283,10 +283,7 @@ class Session:
             raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
         self._calls += 1
         try:
-            with (
-                anyio.fail_after(seconds),
-                self.questions.track(request_handler, log_handler) as active,
-            ):
+            with anyio.fail_after(seconds), self.questions.track(request_handler, log_handler) as active:
                 yield active
         except TimeoutError:
             in_time = f"within {round(seconds, 2):g} s (call_seconds)"

@@ -82,12 +82,7 @@ class Upstream(Supervisor):
         return await read_offered(listed, page)
 
     async def ask(
-        self,
-        method: str,
-        params: dict[str, Json],
-        *,
-        seconds: float,
-        on_sent: Callable[[bool], None],
+        self, method: str, params: dict[str, Json], *, seconds: float, on_sent: Callable[[bool], None]
     ) -> dict[str, Json]:
         """The raw result of any other request, retried if it was not sent. Raises UpstreamError: as `call` does."""
         send = partial(Session.ask, method=method, params=params)

@@ -61,7 +61,7 @@ async def examine(bench: Bench, module: str, suite_source: str) -> Entry:
     fresh = await bench.run_file(module, doubtful, "fresh")
     doubtful &= {*fresh.failed()}
     newer = await bench.run_file(module, doubtful, "suite")
-    seconds = sum(told.cpu_seconds for told in (own, again, fresh, newer))
+    seconds = sum(each.cpu_seconds for each in (own, again, fresh, newer))
     return Entry(
         module,
         bench.sandbox.component,

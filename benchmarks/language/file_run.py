@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.language.verdict import Library, Told, Verdict
+from benchmarks.language.verdict import FileResult, Library, Verdict
 from manifests.grants import FileGrant, Limits
 from manifests.json_value import Json
 from sandbox_runtime.calls import Outcome, ToolCall
@@ -49,24 +49,26 @@ class Bench:
 
     async def run_file(
         self, module: str, chosen: Collection[int] | None = None, library: Library = "own"
-    ) -> Told:
+    ) -> FileResult:
         """Run the tests of a file, or those of these numbers; in several runs, where a test ends one."""
-        told = Told()
+        file_result = FileResult()
         left = chosen
-        while left is None or (left and told.cpu_seconds < FILE_CPU_SECONDS):
+        while left is None or (left and file_result.cpu_seconds < FILE_CPU_SECONDS):
             result = await self._execute(module, left, library)
-            told.cpu_seconds += result.cpu_ms / 1000
-            ending = _Ending(told)
+            file_result.cpu_seconds += result.cpu_ms / 1000
+            ending = _Ending(file_result)
             for line in result.stdout.splitlines():
                 if line.startswith(MARK):
                     ending.hear(json.loads(line.removeprefix(MARK)))
             rest = ending.settle(result)
-            left = set(range(len(told.names)) if chosen is None else chosen) - told.verdicts.keys()
+            left = (
+                set(range(len(file_result.names)) if chosen is None else chosen) - file_result.verdicts.keys()
+            )
             if rest is not None:
-                told.verdicts |= dict.fromkeys(left, rest)
-                return told
-        told.verdicts |= dict.fromkeys(left, Verdict("skipped", TIME_IS_UP))
-        return told
+                file_result.verdicts |= dict.fromkeys(left, rest)
+                return file_result
+        file_result.verdicts |= dict.fromkeys(left, Verdict("skipped", TIME_IS_UP))
+        return file_result
 
     async def _execute(self, module: str, chosen: Collection[int] | None, library: Library) -> RunResult:
         numbers = None if chosen is None else sorted(chosen)
@@ -91,15 +93,15 @@ async def no_calls(call: ToolCall) -> Outcome:
 class _Ending:
     """Follows one run, to know which test ended it."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, file_result: FileResult) -> None:
+        self._file = file_result
         self._has_begun = False
         self._is_early = False
         self._begun: int | None = None
         self._is_done = False
 
     def hear(self, line: dict[str, Json]) -> None:
-        verdicts = self._told.verdicts
+        verdicts = self._file.verdicts
         if "begins" in line:
             self._begun = line["begins"]
             self._is_early = not self._has_begun or line["after_seconds"] < EARLY_SECONDS
@@ -110,31 +112,31 @@ class _Ending:
         elif "group" in line:
             # setUpClass or setUpModule: "setUpClass (test.test_x.TheClass)"
             scope = line["group"].partition("(")[2].rstrip(")")
-            for number, name in enumerate(self._told.names):
+            for number, name in enumerate(self._file.names):
                 if name.startswith(f"{scope}."):
                     verdicts.setdefault(number, _verdict(line))
         elif "tests" in line:
-            self._told.names = line["tests"]
+            self._file.names = line["tests"]
         elif line["file"] == "done":
             self._is_done = True
         else:
-            self._told.whole = Verdict(line["file"], line["reason"], line["trace"])
+            self._file.whole = Verdict(line["file"], line["reason"], line["trace"])
 
     def settle(self, result: RunResult) -> Verdict | None:
         """The verdict on what is left, or None if another run may go on with that."""
-        if self._told.whole is not None:
-            return self._told.whole
+        if self._file.whole is not None:
+            return self._file.whole
         if self._is_done:
             return Verdict("failed", "it never began")
         error = result.error
         why = Verdict("failed", "the run ended" + (f": {error.code}: {error.message}" if error else ""))
-        if not self._told.names:
-            self._told.whole = why
+        if not self._file.names:
+            self._file.whole = why
         if not self._has_begun:
             return why
         is_out_of_time = error is not None and error.code == "cpu_limit"
         if self._begun is not None and (self._is_early or not is_out_of_time):
-            self._told.verdicts[self._begun] = why
+            self._file.verdicts[self._begun] = why
         return None
 
 

@@ -29,7 +29,7 @@ KEPT = {"abc", "codecs", "encodings", "genericpath", "importlib", "io", "os", "p
 output = sys.stdout
 
 
-def tell(**fields):
+def report(**fields):
     output.write(f"\n{MARK}{json.dumps(fields)}\n")
     output.flush()
 
@@ -97,19 +97,19 @@ class Result(unittest.TestResult):
         super().startTest(test)
         self.worst = {"outcome": "passed"}
         self.running = True
-        tell(begins=test.number, after_seconds=time.monotonic() - began)
+        report(begins=test.number, after_seconds=time.monotonic() - began)
 
     def stopTest(self, test):  # noqa: N802
         super().stopTest(test)
         self.running = False
-        tell(ends=test.number, **self.worst)
+        report(ends=test.number, **self.worst)
 
     def note(self, test, **worst):
         if self.running:
             # The first error tells what is missing; clean-up that trips over it comes later.
             self.worst = worst if self.worst["outcome"] != "failed" else self.worst
         else:  # setUpClass and setUpModule: the tests below them never begin
-            tell(group=str(test), **worst)
+            report(group=str(test), **worst)
 
     def note_error(self, test, error):
         kind, value, _ = error
@@ -218,12 +218,12 @@ def main():
         is_skip = isinstance(error, unittest.SkipTest)
         reason = str(error) if is_skip else f"{type(error).__name__}: {error}"
         trace = "".join(traceback.format_exception(error))
-        tell(file="skipped" if is_skip else "failed", reason=reason[:1000], trace=trace[-3000:])
+        report(file="skipped" if is_skip else "failed", reason=reason[:1000], trace=trace[-3000:])
         return
-    tell(tests=[test.id() for test in each(tests)])
+    report(tests=[test.id() for test in each(tests)])
     numbers = task["numbers"]
     (tests if numbers is None else only(tests, frozenset(numbers))).run(Result())
-    tell(file="done")
+    report(file="done")
 
 
 main()

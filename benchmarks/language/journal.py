@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks.language.verdict import Told, Verdict
+from benchmarks.language.verdict import FileResult, Verdict
 from manifests.json_value import Json
 
 
@@ -17,7 +17,7 @@ class Entry:
     component: str
     suite_source: str
     cpu_seconds: float
-    own: Told
+    own: FileResult
     again: dict[int, Verdict] = field(default_factory=dict)
     fresh: dict[int, Verdict] = field(default_factory=dict)
     suite: dict[int, Verdict] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def _entry(row: dict[str, Json]) -> Entry:
         row["component"],
         row["suite_source"],
         row["cpu_seconds"],
-        Told(own["names"], _verdicts(own["verdicts"]), whole),
+        FileResult(own["names"], _verdicts(own["verdicts"]), whole),
         *(_verdicts(row[key]) for key in ("again", "fresh", "suite")),
     )
 

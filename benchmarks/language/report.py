@@ -23,16 +23,16 @@ class FileCount:
 
 def count(entry: Entry, written_tests: Callable[[str], int]) -> FileCount:
     """A file whose tests cannot be loaded counts with as many as it writes down, and at least one."""
-    told, counted = entry.own, FileCount(entry.module)
-    if told.whole is not None and not told.names:
+    own, counted = entry.own, FileCount(entry.module)
+    if own.whole is not None and not own.names:
         tests = max(1, written_tests(entry.module))
-        rule = cannot_apply(told.whole)
+        rule = cannot_apply(own.whole)
         if rule is not None:
             counted.cannot[rule.name] += tests
         else:
-            counted.failures += [(f"{entry.module} ({tests} tests)", told.whole.reason)] * tests
+            counted.failures += [(f"{entry.module} ({tests} tests)", own.whole.reason)] * tests
         return counted
-    for number, verdict in told.verdicts.items():
+    for number, verdict in own.verdicts.items():
         if verdict.outcome == "passed":
             counted.passed += 1
         elif _passes(entry.again, number):
@@ -41,7 +41,7 @@ def count(entry: Entry, written_tests: Callable[[str], int]) -> FileCount:
         elif (rule := _excuse(entry, number, verdict)) is not None:
             counted.cannot[rule.name] += 1
         else:
-            counted.failures.append((told.names[number], verdict.reason))
+            counted.failures.append((own.names[number], verdict.reason))
     return counted
 
 

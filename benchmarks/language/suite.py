@@ -112,10 +112,10 @@ def of_installed(name: str) -> Suite | None:
         return None
     code = "import platform, sysconfig; print(platform.python_version(), sysconfig.get_path('stdlib'))"
     try:
-        told = _run([program, "-c", code], Path(tempfile.gettempdir()))
+        output = _run([program, "-c", code], Path(tempfile.gettempdir()))
     except subprocess.CalledProcessError:
         return None  # one of pyenv's names without a program behind it
-    version, _, folder = told.strip().partition(" ")
+    version, _, folder = output.strip().partition(" ")
     has_tests = (Path(folder) / "test/test_grammar.py").exists()
     return Suite(Path(folder), f"CPython {version} (installed)") if has_tests else None
 

@@ -18,10 +18,10 @@ class Verdict:
 
 
 @dataclass
-class Told:
-    """What a file's tests came to, by their numbers in `names`.
+class FileResult:
+    """The verdicts of a file's tests, by their numbers in `names`.
 
-    `whole` is the verdict on the file where its tests could not be loaded.
+    `whole` is the verdict on the file if its tests could not be loaded.
     """
 
     names: list[str] = field(default_factory=list)

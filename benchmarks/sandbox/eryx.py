@@ -46,7 +46,7 @@ def main() -> None:
         workload.LARGE: median(LARGE, 7),
         workload.LOOP_MS: median(workload.LOOP.rpartition("\n")[0] + "\n" + LOOP, 3),
     }
-    workload.tell(measures)
+    workload.report(measures)
 
 
 ROWS = workload.rows()

@@ -50,7 +50,7 @@ async def main() -> None:
             workload.LARGE: await scripts.median(LARGE, 7),
             workload.LOOP_MS: await scripts.median(workload.LOOP, 3),
         }
-    workload.tell(measures)
+    workload.report(measures)
 
 
 class Scripts:

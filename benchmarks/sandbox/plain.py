@@ -48,7 +48,7 @@ async def main() -> None:
         workload.LARGE: await median_ms(lambda: run(LARGE), 7),
         workload.LOOP_MS: await median_ms(lambda: run(workload.LOOP), 3),
     }
-    workload.tell(measures)
+    workload.report(measures)
 
 
 async def execute(script: str, names: dict[str, object]) -> object:

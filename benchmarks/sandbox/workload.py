@@ -70,6 +70,6 @@ def private_mb(pid: int | str = "self") -> float | None:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty")) / 1000
 
 
-def tell(measures: Measures) -> None:
+def report(measures: Measures) -> None:
     """To the process that started this one."""
     print(json.dumps(measures), flush=True)

@@ -89,10 +89,10 @@ def print_quality(quality: dict[str, dict[str, dict[str, float]]], sizes: Counte
 
 def print_certainty(certainty: dict[str, Json]) -> None:
     print("\n95 % intervals: macro Recall@5, nDCG@10; what the portal has more of each")
-    for method, told in certainty.items():
-        cells = [*told["macro"].values()]
+    for method, interval in certainty.items():
+        cells = [*interval["macro"].values()]
         if method != OURS:
-            cells += told[f"{OURS} has more"].values()
+            cells += interval[f"{OURS} has more"].values()
         print(f"{method:34}" + "".join(f"{low:>10.3f} .. {high:.3f}" for low, high in cells))
 
 
@@ -104,8 +104,8 @@ def print_speed(speed: list[dict[str, float]]) -> None:
 
 def write_results(facts: dict[str, Json]) -> None:
     where = RESULTS / "search.json"
-    told = {"machine": machine(), "commit": commit(), **facts}
-    where.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+    result = {"machine": machine(), "commit": commit(), **facts}
+    where.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     print(f"\nraw numbers: {where.relative_to(RESULTS.parents[1])}")
 
 

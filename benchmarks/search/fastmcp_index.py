@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from fastmcp.server.transforms.search.base import _extract_searchable_text
 from fastmcp.server.transforms.search.bm25 import _BM25Index
 
-told = json.load(sys.stdin)
+given = json.load(sys.stdin)
 indexes = {}
-for name, tools in told["corpora"].items():
+for name, tools in given["corpora"].items():
     indexes[name] = _BM25Index()
     indexes[name].build([_extract_searchable_text(SimpleNamespace(**tool)) for tool in tools])
-json.dump([indexes[corpus].query(query, limit) for corpus, query, limit in told["queries"]], sys.stdout)
+json.dump([indexes[corpus].query(query, limit) for corpus, query, limit in given["queries"]], sys.stdout)

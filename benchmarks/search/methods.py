@@ -97,13 +97,13 @@ def fastmcp(corpora: Corpora, asked: Sequence[Asked]) -> list[Sequence[Answer]]:
     """
     commands = python_environment("fastmcp", f"fastmcp[code-mode]=={VERSION}")
     program = Path(__file__).resolve().parent / "fastmcp_index.py"
-    told = {
+    given = {
         "corpora": {name: [_as_tool(each) for each in functions] for name, functions in corpora.items()},
         "queries": [[each.corpus, each.query, wanted(each)] for each in asked],
     }
     done = subprocess.run(
         [str(commands / "python"), "-I", str(program)],
-        input=json.dumps(told),
+        input=json.dumps(given),
         stdout=subprocess.PIPE,
         text=True,
         check=True,

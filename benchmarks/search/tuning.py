@@ -55,9 +55,9 @@ def main() -> int:
     tried += [scores_with(draws) for _ in range(count)]
     print(f"{count} other settings; Recall@5 / nDCG@10, macro of all six sets\n")
     macros = np.array([macro(rows, RELIABLE) for rows in tried])
-    tell("ours", macros[0])
-    tell("the best of the others, tuned on all", macros[1:][np.argmax(macros[1:].sum(axis=1))])
-    tell("the middle of the others", np.median(macros[1:], axis=0))
+    print_row("ours", macros[0])
+    print_row("the best of the others, tuned on all", macros[1:][np.argmax(macros[1:].sum(axis=1))])
+    print_row("the middle of the others", np.median(macros[1:], axis=0))
     print("\nleft-out part: tuned on the rest, ours, what tuning showed beyond ours on its own part")
     report("by set", by_set(tried))
     report("by query", by_query(tried, draws))
@@ -116,11 +116,11 @@ def macro(rows: Rows, sets: Sequence[str]) -> Floats:
 
 def report(kind: str, splits: Iterator[tuple[Floats, ...]]) -> None:
     tuned, ours, grown = np.mean(list(splits), axis=0)
-    told = (f"{values[0]:.3f} / {values[1]:.3f}" for values in (tuned, ours, grown))
-    print(f"{kind:40}" + "".join(f"{each:>18}" for each in told))
+    cells = (f"{values[0]:.3f} / {values[1]:.3f}" for values in (tuned, ours, grown))
+    print(f"{kind:40}" + "".join(f"{each:>18}" for each in cells))
 
 
-def tell(label: str, values: Floats) -> None:
+def print_row(label: str, values: Floats) -> None:
     print(f"{label:40}{values[0]:>10.3f} / {values[1]:.3f}")
 
 

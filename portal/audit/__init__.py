@@ -1,1 +1,1 @@
-"""What was run and called, written down so that a line that is missing or altered is found."""
+"""A tamper-evident log of runs and calls: missing and altered lines are detected."""

@@ -1,9 +1,8 @@
-"""What is written down of runs and calls: who, what function, a digest of the arguments, the decision, the outcome.
+"""Records runs and calls: who, which function, a digest of the arguments, the decision, the outcome.
 
-Rule 1: a call is written down before it can be sent. If that fails, a tool that does not declare that it only reads
-is not called.
-Rule 2: no argument, no result, no text of a script, and no secret is in any event. Messages of errors have such in
-them: of a refusal only its code, and the rule in the manifest's own words, are written.
+Rule 1: a call is recorded before it can be sent. If that fails, only tools that declare that they only read are called.
+Rule 2: no event contains arguments, results, script text or secrets. Error messages may contain them. So a refusal is
+recorded by its code and by the rule as the manifest states it.
 """
 
 import hashlib
@@ -28,32 +27,32 @@ from sandbox_runtime.calls import CallError
 log = structlog.get_logger()
 
 MAX_REFUSALS: Final = 1_000
-"""Refused calls of one run with a line of their own; more are counted in the line that ends the run."""
+"""Refused calls of one run that get their own line; the line that ends the run counts the others."""
 
 MAX_CHARACTERS: Final = 300
-"""Of a rule, a function's name or a caller no more is written."""
+"""A rule, a function's name and a caller are cut to this length."""
 
 STDERR: Final = "stderr"
 
 
 class Audit:
-    """The log of one portal, or of none: without a sink nothing is written and nothing fails."""
+    """The audit log of one portal. Without a sink nothing is written and nothing fails."""
 
     def __init__(self, sink: Sink | None) -> None:
         self._sink = sink
         self._lost = 0
 
     @property
-    def is_kept(self) -> bool:
+    def is_enabled(self) -> bool:
         return self._sink is not None
 
     def run(self, run_id: str, caller: Caller, profile: str | None) -> "RunAudit":
         return RunAudit(self, run_id, caller, profile)
 
     def note(self, event: str, **fields: Json) -> bool:
-        """Write an event; whether it is written.
+        """Write an event. Returns whether it was written.
 
-        A failure is logged once, until a line is written again, and that one says how many were not.
+        The first failure in a row is logged. The next line that is written says how many events were lost.
         """
         if self._sink is None:
             return True
@@ -76,7 +75,7 @@ class Audit:
 
 
 def open_audit(manifest: Manifest) -> Audit:
-    """The log that the manifest asks for. Raises AuditError: it cannot be written to."""
+    """Open the log that the manifest configures. Raises AuditError: it cannot be written."""
     settings = manifest.portal.audit
     if settings is None:
         return NO_AUDIT
@@ -92,7 +91,7 @@ def open_audit(manifest: Manifest) -> Audit:
 
 @dataclass(eq=False)
 class RunAudit:
-    """What is written of one run."""
+    """Writes the events of one run."""
 
     audit: Audit
     run_id: str
@@ -101,17 +100,17 @@ class RunAudit:
     _refused: int = 0
 
     def began(self, code: str) -> None:
-        """A script was handed in; whether it runs is in the line that ends the run."""
-        if self.audit.is_kept:
+        """Record a submitted script. The line that ends the run says whether it ran."""
+        if self.audit.is_enabled:
             script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
             self.audit.note("run_began", run=self.run_id, **self._who(), script=script)
 
     def reading(self, function: str) -> None:
-        """A client asked for what upstreams offer besides tools; the lines of the request's calls follow."""
+        """Record a client's request for resources or prompts. The lines of its calls follow."""
         self.audit.note("read_began", run=self.run_id, **self._who(), function=_cut(function))
 
     def _who(self) -> dict[str, Json]:
-        return {"who": _named(self.caller), "profile": self.profile}
+        return {"who": _caller_label(self.caller), "profile": self.profile}
 
     def ended(self, status: str, code: str, ledger: Ledger) -> None:
         more = {"more_refused": self._refused - MAX_REFUSALS} if self._refused > MAX_REFUSALS else {}
@@ -120,28 +119,28 @@ class RunAudit:
         self.audit.note("run_ended", run=self.run_id, status=status, code=code, calls=ledger.calls, **more)
 
     def allowed(self, seq: int, function: str, decision: Decision, arguments: Mapping[str, Json]) -> bool:
-        """A call is to be sent; whether that is written, or need not be."""
-        if not self.audit.is_kept:
+        """Record that a call is about to be sent. Returns whether it was recorded or need not be."""
+        if not self.audit.is_enabled:
             return True
-        # With the run in it, so that equal arguments of two runs, or of a list of guesses made before, are not.
+        # The run id salts the digest: equal arguments of two runs differ, and guesses cannot be computed beforehand.
         text = json.dumps([self.run_id, arguments], sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()
         rule = {"decision": "allow", "rule": _cut(decision.rule), "where": _cut(decision.where)}
         return self._call("call_decided", seq, function, arguments=digest, **rule)
 
     def refused(self, seq: int, function: str | None, error: CallError) -> None:
-        """A call is not sent. `function` is None where there is no such: its name is what the script wrote."""
+        """Record a call that is not sent. `function` is None if it does not exist: the script made up its name."""
         self._refused += 1
-        if self.audit.is_kept and self._refused <= MAX_REFUSALS:
+        if self.audit.is_enabled and self._refused <= MAX_REFUSALS:
             self._refusal(seq, function, error)
 
     def outcome(self, entry: Entry) -> None:
-        """What became of a call that was allowed; `unknown` if its run ended before its answer came.
+        """Record the outcome of an allowed call; `unknown` if its run ended before its answer came.
 
-        One that was refused after all has the line of a refused call, whatever number of those there is already:
-        without it, it would look like one that may have happened.
+        A call that was refused after all always gets a `call_refused` line, even beyond MAX_REFUSALS. Without that
+        line it would look as if it may have happened.
         """
-        if not self.audit.is_kept:
+        if not self.audit.is_enabled:
             return
         if entry.state == "refused" and entry.error is not None:
             self._refusal(entry.seq, entry.request or entry.function, entry.error)
@@ -164,16 +163,16 @@ class RunAudit:
 
 
 NO_AUDIT: Final = Audit(None)
-UNHEARD: Final = NO_AUDIT.run("", LOCAL, None)
-"""What writes nothing."""
+NO_RUN_AUDIT: Final = NO_AUDIT.run("", LOCAL, None)
+"""Write nothing."""
 
 
 def unrecorded(function: str) -> CallError:
-    """Why a call that is not written down is not made, unless its tool declares that it only reads."""
+    """The error of a call that cannot be recorded, unless its tool declares that it only reads."""
     return CallError(
         "audit_failed",
         f"{function[:MAX_CHARACTERS]} was not called: the call cannot be written to the audit log",
-        "Nothing was sent. Only tools that declare that they only read are called until the log can be written.",
+        "Nothing was sent. Until the log can be written, only tools that declare that they only read are called.",
     )
 
 
@@ -181,11 +180,11 @@ def _stamped(event: str, **fields: Json) -> dict[str, Json]:
     return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
 
 
-def _named(caller: Caller) -> str:
-    """Who asks. The id of an MCP session lets whoever knows it join: of that only a hash is written."""
-    before, session, identifier = caller.share.partition("session ")
+def _caller_label(caller: Caller) -> str:
+    """A label of the caller. Anyone who knows the id of an MCP session can join it, so only its hash is written."""
+    before, session, identifier = caller.queue_key.partition("session ")
     if not session:
-        return _cut(caller.share)
+        return _cut(caller.queue_key)
     return _cut(f"{before}{session}{hashlib.sha256(identifier.encode()).hexdigest()[:16]}")
 
 

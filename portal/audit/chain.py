@@ -1,15 +1,15 @@
-"""The lines of an audit log, where they go, and `verify`, which finds lines altered, taken out, put in or moved.
+"""The lines of an audit log, their sinks, and `verify`, which detects altered, removed, inserted and moved lines.
 
-Rule 1: whoever appends knows at once whether the line is written.
-Rule 2: several portals may append to one file; together they make one chain.
-Rule 3: a chain goes on after the last line that the portal knows of, also where the file no longer has it, so that
+Rule 1: the caller of `append` knows at once whether the line is written.
+Rule 2: several portals may append to one file and form one chain.
+Rule 3: a chain continues after the last line that the portal knows, even if the file no longer has that line. So
 `verify` finds the gap.
 
-Each line holds the hash of the one before it. A line is JSON in ASCII, so no text in it breaks a line or steers a
-terminal. Its hash is of its own bytes up to the hash itself.
+Each line contains the hash of the line before it. A line is ASCII JSON, so its text cannot break the line or control a
+terminal. Its own hash covers its bytes up to the hash.
 
-What `verify` cannot find: lines taken off the end, and a log that was written anew by somebody who can compute hashes.
-Both show when a head that was noted elsewhere before is looked for.
+`verify` cannot detect that lines were removed from the end, or that the whole log was rewritten with new hashes.
+A head that was saved elsewhere before reveals both.
 """
 
 import fcntl
@@ -34,10 +34,10 @@ from portal.errors import AuditError
 from portal.logs import PIPE_BYTES, is_pipe_writable
 
 MAX_LINE_BYTES: Final = 16 * 1024
-"""A longer line is none of ours."""
+"""A longer line is not an audit line."""
 
 MAX_PROBLEMS: Final = 100
-"""Problems told one by one; more are counted."""
+"""Problems listed one by one; more are counted."""
 
 _LINE: Final = re.compile(
     rb'(\{"audit": 1, "seq": ([1-9][0-9]{0,17}), "previous": "([0-9a-f]{64})", .*), "hash": "([0-9a-f]{64})"\}'
@@ -46,7 +46,7 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True)
 class Head:
-    """A line, as the next one names it: its number, counted from 1 over all files, and its hash."""
+    """Identifies a line, as the next line does: its number, counted from 1 over all files, and its hash."""
 
     seq: int
     digest: str
@@ -56,54 +56,54 @@ class Head:
 
     @classmethod
     def of(cls, text: str) -> "Head":
-        """Read what `str` writes. Raises ValueError: the text is nothing of the kind."""
+        """Parse what `str` writes. Raises ValueError: the text is not a head."""
         found = re.fullmatch(r"(\d{1,18}):([0-9a-f]{64})", text)
         if found is None:
-            raise ValueError(f"{text!r} is no head: it looks like 12:{'0' * 64}")
+            raise ValueError(f"{text!r} is not a head. A head looks like 12:{'0' * 64}")
         return cls(int(found[1]), found[2])
 
 
 START: Final = Head(0, "0" * 64)
-"""What comes before the first line of all."""
+"""The head before the first line."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line that was read. `is_whole` says that its hash is that of its bytes."""
+    """A parsed line. `is_intact` means that its hash matches its bytes."""
 
     head: Head
     previous: str
-    is_whole: bool
+    is_intact: bool
 
 
 def linked(previous: Head, event: Mapping[str, Json]) -> tuple[bytes, Head]:
-    """The line of an event, with its line feed, and the head that it makes."""
-    whole = {"audit": 1, "seq": previous.seq + 1, "previous": previous.digest, **event}
-    body = json.dumps(whole)[:-1].encode()
+    """The line of an event, with its line feed, and its head."""
+    fields = {"audit": 1, "seq": previous.seq + 1, "previous": previous.digest, **event}
+    body = json.dumps(fields)[:-1].encode()
     digest = hashlib.sha256(body).hexdigest()
     return body + f', "hash": "{digest}"}}\n'.encode(), Head(previous.seq + 1, digest)
 
 
 def read_line(line: bytes) -> Line | None:
-    """What a line, without its line feed, says of itself; None if it is none of ours."""
+    """Parse a line without its line feed. None if it is not an audit line."""
     found = _LINE.fullmatch(line)
     if found is None:
         return None
-    is_whole = hashlib.sha256(found[1]).hexdigest() == found[4].decode()
-    return Line(Head(int(found[2]), found[4].decode()), found[3].decode(), is_whole)
+    is_intact = hashlib.sha256(found[1]).hexdigest() == found[4].decode()
+    return Line(Head(int(found[2]), found[4].decode()), found[3].decode(), is_intact)
 
 
 @dataclass
 class Report:
-    """What `verify` found. `head` is the last line's."""
+    """The findings of `verify`. `head` is that of the last line."""
 
     lines: int = 0
     head: Head = START
     problems: list[str] = field(default_factory=list)
-    """With file and line."""
+    """Each with file and line."""
     more_problems: int = 0
 
-    def tell(self, problem: str) -> None:
+    def add(self, problem: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(problem)
         else:
@@ -113,11 +113,11 @@ class Report:
 def verify(
     files: Sequence[Path], *, after: Head | None = None, known: Head | None = None, is_mixed: bool = False
 ) -> Report:
-    """Look at every line of a log, whose files are given in their order.
+    """Verify every line of a log. `files` are in order.
 
-    The first line must come after `after`, by default be the first of all; `known` must be among the lines. A log
-    without a line is damaged, unless `known` is `after` or the start. With `is_mixed` lines that are no audit lines
-    are passed over, as in a captured stderr. Raises OSError: a file cannot be read.
+    The first line must follow `after`; by default it must be the first of all. `known` must be among the lines. A log
+    without lines is damaged, unless `known` is `after` or the start. `is_mixed` skips other lines, as in a captured
+    stderr. Raises OSError: a file cannot be read.
     """
     report = Report(head=after or START)
     expects_none = known is not None and known in (START, after)
@@ -132,36 +132,34 @@ def verify(
                     is_known_there = is_known_there or line.head == known
                 elif not is_mixed:
                     is_cut = not text.endswith(b"\n")
-                    report.tell(
-                        f"{place}: {'is cut short' if is_cut else 'is no audit line, or was altered'}"
+                    report.add(
+                        f"{place}: {'is truncated' if is_cut else 'is not an audit line, or was altered'}"
                     )
     last = files[-1].name
     if not (report.lines or report.problems or expects_none):
-        report.tell(f"{last}: there is no audit line in it")
+        report.add(f"{last}: contains no audit line")
     if not is_known_there:
-        report.tell(f"{last}: line {known} is not in it: the log was cut before it, or written anew")
+        report.add(f"{last}: does not contain line {known}. The log was truncated before it, or rewritten")
     return report
 
 
 def _verify_line(line: Line, place: str, report: Report) -> None:
     expected = report.head.seq + 1
-    if not line.is_whole:
-        report.tell(f"{place}: was altered: its hash is not that of its text")
+    if not line.is_intact:
+        report.add(f"{place}: was altered: its hash does not match its text")
     if line.head.seq > expected:
         missing = line.head.seq - expected
-        report.tell(f"{place}: {missing} {'line is' if missing == 1 else 'lines are'} missing before it")
+        report.add(f"{place}: {missing} {'line is' if missing == 1 else 'lines are'} missing before it")
     elif line.head.seq < expected:
-        report.tell(
-            f"{place}: stands in the wrong place: it is number {line.head.seq}, after {report.head.seq}"
-        )
+        report.add(f"{place}: is out of order: it has number {line.head.seq} but follows {report.head.seq}")
     elif line.previous != report.head.digest:
-        report.tell(f"{place}: does not go on from the line before it, which was altered or put in")
+        report.add(f"{place}: does not match the line before it, which was altered or inserted")
     report.lines += 1
     report.head = line.head
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Each line; of one that is too long its beginning."""
+    """Yield each line; only the beginning of one that is too long."""
     while line := file.readline(2 * MAX_LINE_BYTES):
         yield line
         while line and not line.endswith(b"\n"):
@@ -176,9 +174,9 @@ _TORN: Final = b'{"audit": 1, "seq": '
 
 
 class Sink(Protocol):
-    """Takes one event after the other.
+    """Writes events in order.
 
-    `append` raises OSError or AuditError if it could not be written; then nothing of it was.
+    `append` raises OSError or AuditError if the event could not be written; then no part of it was.
     """
 
     def append(self, event: Mapping[str, Json]) -> None: ...
@@ -187,7 +185,7 @@ class Sink(Protocol):
 
 
 class StderrSink:
-    """A chain of its own for each portal, between the other lines on stderr."""
+    """Writes to stderr, among its other lines. Each portal has its own chain."""
 
     def __init__(self) -> None:
         self._head = START
@@ -196,13 +194,13 @@ class StderrSink:
     def append(self, event: Mapping[str, Json]) -> None:
         line, head = linked(self._head, event)
         text = b"\n" + line if self._is_torn else line
-        # Not through Python's own buffer, which would write later what it could not write now.
+        # Bypass Python's buffer: it would write later what it could not write now.
         written = _write_without_waiting(sys.stderr.fileno(), text)
         if not written:
-            raise OSError("stderr takes nothing")
+            raise OSError("stderr is blocked")
         self._is_torn = written < len(text)
-        if written < len(text) - 1:  # without its line feed it is a line all the same
-            raise OSError("stderr takes no more")
+        if written < len(text) - 1:  # a line without its line feed counts as written
+            raise OSError("stderr is blocked")
         self._head = head
 
     def close(self) -> None:
@@ -210,7 +208,7 @@ class StderrSink:
 
 
 def _write_without_waiting(file: int, text: bytes) -> int:
-    """How many bytes of it a pipe took that nobody may be reading."""
+    """Write without blocking, even if nobody reads the pipe. Returns the number of bytes written."""
     written = 0
     while written < len(text) and is_pipe_writable(file):
         piece = text[written : written + PIPE_BYTES]
@@ -227,10 +225,10 @@ def _write_without_waiting(file: int, text: bytes) -> int:
 
 
 class FileSink:
-    """Appends to a file, which it makes, or gives, mode 0600 where it can.
+    """Appends to a file. Creates it with mode 0600, or sets that mode if possible.
 
-    The file may be renamed while the portal runs: the chain goes on in a new one. A line is the operating system's when
-    `append` returns; with `is_durable` it is on the disk, at the cost of a wait for the disk on every line.
+    The file may be renamed while the portal runs; the chain continues in a new one. When `append` returns, the
+    operating system has the line. With `is_durable` it is on disk, and every line waits for the disk.
     """
 
     def __init__(self, path: Path, *, is_durable: bool) -> None:
@@ -241,7 +239,7 @@ class FileSink:
         self._file: int | None = None
         self._head = START
         self._bytes = 0
-        """Of the file, up to the line that is `_head`."""
+        """Size of the file up to and including the line `_head`."""
 
     def append(self, event: Mapping[str, Json]) -> None:
         try:
@@ -252,7 +250,7 @@ class FileSink:
                     raise OSError("the disk is full")
                 self._head, self._bytes = head, self._bytes + len(line)
         except OSError:
-            self.close()  # what is wrong with it may be mended by opening it again
+            self.close()  # opening it again may help
             raise
 
     def close(self) -> None:
@@ -263,7 +261,7 @@ class FileSink:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The file that is at the path now, locked, and its head known."""
+        """Lock the file that is at the path now, and update the head."""
         while True:
             file = self._file if self._file is not None else self._open()
             _lock(file)
@@ -277,8 +275,8 @@ class FileSink:
                             os.fchmod(file, PRIVATE)
                     yield file
                     return
-                # Others may have written to the renamed file: the chain goes on after that. What else was done to it
-                # stops nobody.
+                # Others may have appended to the renamed file; the chain continues after their lines. Any other
+                # change to it is ignored.
                 with suppress(AuditError):
                     self._catch_up(file)
             finally:
@@ -290,7 +288,7 @@ class FileSink:
         file = os.open(self._path, self._flags, PRIVATE)
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
-            raise AuditError(f"the audit log {self._path.name} is no file")
+            raise AuditError(f"the audit log {self._path.name} is not a regular file")
         self._file, self._bytes = file, 0
         return file
 
@@ -301,17 +299,19 @@ class FileSink:
             return False
 
     def _catch_up(self, file: int) -> None:
-        """Find the head in a file that others wrote to, or that was emptied, cut or replaced."""
+        """Find the head in a file that others wrote to, or that was emptied, truncated or replaced."""
         size = os.fstat(file).st_size
         start = max(0, size - 4 * MAX_LINE_BYTES)
         *lines, torn = os.pread(file, size - start, start).split(b"\n")
         last = read_line(lines[-1]) if lines else None
-        if lines and (last is None or not last.is_whole):
-            raise AuditError(f"the last line of {self._path.name} is no whole audit line: see `audit verify`")
+        if lines and (last is None or not last.is_intact):
+            raise AuditError(
+                f"the last line of {self._path.name} is not a valid audit line. Run `audit verify`"
+            )
         if torn:
             if not _TORN.startswith(torn[: len(_TORN)]):
-                raise AuditError(f"{self._path.name} does not end with an audit line: see `audit verify`")
-            # Half a line of a portal that ended while it wrote: what it was about was not done.
+                raise AuditError(f"{self._path.name} does not end with an audit line. Run `audit verify`")
+            # A portal ended while it wrote this line. The event did not happen.
             size -= len(torn)
             os.ftruncate(file, size)
         # In a log that was written anew the chain goes on after the line that is known here: `verify` finds that.
@@ -326,7 +326,7 @@ class FileSink:
 
 
 def _lock(file: int) -> None:
-    """Lock it, waiting at most some 20 ms: a line is written in microseconds."""
+    """Lock the file. Waits at most about 20 ms, as a line is written in microseconds."""
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -334,4 +334,4 @@ def _lock(file: int) -> None:
             time.sleep(_LOCK_PAUSE_SECONDS)
         else:
             return
-    raise AuditError("the audit log is locked by somebody else")
+    raise AuditError("another process holds the lock of the audit log")

@@ -1,1 +1,1 @@
-"""Makes an answer fit the tokens its reader can afford."""
+"""Fits an answer into a token budget."""

@@ -20,7 +20,7 @@ from manifests.json_value import Json
 from portal.budget.tokens import compact, count_tokens, is_within
 
 MAX_BLOCKS = 32
-"""Blocks of one run; more are left out with a notice."""
+"""Blocks of one run; more are dropped with a notice."""
 
 _USUAL_MIME_TYPE_CHARS = 100
 
@@ -36,12 +36,12 @@ ALLOWED = (
     "Allowed: text {text}, image and audio {data: base64, mimeType}, resource {resource: {uri, text or blob}}, "
     "resource_link {uri, name}."
 )
-"""What a notice says of a block that is none."""
+"""Ends the notice for an invalid block."""
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """The blocks that are MCP content, and a notice for each one left out; `tokens` is what the blocks' text costs."""
+    """The valid blocks, and a notice for each dropped one. `tokens` counts the text of the blocks."""
 
     blocks: Sequence[ContentBlock]
     notices: Sequence[str]
@@ -51,8 +51,8 @@ class Emitted:
 def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> Emitted:
     """Choose the blocks to send.
 
-    What a model reads of them as text counts against `max_text_tokens` (o200k_base) all together; images, audio and
-    binary resources do not, their bytes were capped by `limits.result_bytes`.
+    The text of all blocks counts against `max_text_tokens` (o200k_base). Images, audio and binary resources do not
+    count; `limits.result_bytes` limits them.
 
     Source: MCP 2026-07-28, server/tools#tool-result.
     """
@@ -63,39 +63,39 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
         try:
             block = _block(raw)
         except BlockError as error:
-            notices.append(f"portal.emit: block {position} was left out: {error}. {ALLOWED}")
+            notices.append(f"portal.emit: block {position} was dropped: {error}. {ALLOWED}")
             continue
         text = _text(block)
         if not is_within(text, left_tokens):
             notices.append(
-                f"portal.emit: the text of block {position} does not fit {left_tokens:,} tokens and was left out"
+                f"portal.emit: block {position} was dropped: its text exceeds the remaining {left_tokens:,} tokens"
             )
             continue
         left_tokens -= count_tokens(text)
         blocks.append(block)
     if len(emitted) > MAX_BLOCKS:
         notices.append(
-            f"portal.emit: {len(emitted) - MAX_BLOCKS} blocks beyond the first {MAX_BLOCKS} were left out"
+            f"portal.emit: {len(emitted) - MAX_BLOCKS} blocks beyond the first {MAX_BLOCKS} were dropped"
         )
     return Emitted(blocks, notices, max_text_tokens - left_tokens)
 
 
 class BlockError(Exception):
-    """It is no MCP content block; the message says what is wrong with it."""
+    """The value is not an MCP content block. The message says why."""
 
 
 def _block(raw: dict[str, Json]) -> ContentBlock:
     kind = raw.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
-        shown = repr(kind[:40]) if isinstance(kind, str) else "no text"
+        shown = f"unknown: {kind[:40]!r}" if isinstance(kind, str) else "not a string"
         raise BlockError(f"its type is {shown}")
     try:
         block = _KINDS[kind].model_validate(raw)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        # Of two kinds of resources pydantic names the one it tried.
-        place = ".".join(str(step) for step in fault["loc"] if not str(step).endswith("Contents"))
-        raise BlockError(f"{kind}: {place[:80]}: {fault['msg'][:80]}") from error
+        first = error.errors(include_url=False, include_input=False)[0]
+        # pydantic adds the class of the resource that it tried.
+        place = ".".join(str(step) for step in first["loc"] if not str(step).endswith("Contents"))
+        raise BlockError(f"{kind}: {place[:80]}: {first['msg'][:80]}") from error
     binary = block.resource if isinstance(block, EmbeddedResource) else block
     try:
         match binary:
@@ -103,32 +103,32 @@ def _block(raw: dict[str, Json]) -> ContentBlock:
                 base64.b64decode(data, validate=True)
     except ValueError:
         # Some clients refuse a whole answer for one image.
-        raise BlockError(f"{kind}: its data is not base64") from None
+        raise BlockError(f"{kind}: its data is not valid base64") from None
     return block
 
 
 def _text(block: ContentBlock) -> str:
-    """What of the block a model may read as text: all but its binary data, wherever a script puts it."""
-    told = block.model_dump(mode="json", by_alias=True, exclude_none=True)
-    parts = [told, told["resource"]] if isinstance(block, EmbeddedResource) else [told]
+    """All text in the block that a model may read, which is everything except its binary data."""
+    rest = block.model_dump(mode="json", by_alias=True, exclude_none=True)
+    parts = [rest, rest["resource"]] if isinstance(block, EmbeddedResource) else [rest]
     for part in parts:
         for name in ("type", "data", "blob"):
             part.pop(name, None)
         if len(part.get("mimeType", "")) <= _USUAL_MIME_TYPE_CHARS:
             part.pop("mimeType", None)
     text = "".join(part.pop("text", "") for part in parts)
-    return text + compact(told) if told else text
+    return text + compact(rest) if rest else text
 
 
 _FEW_CHARACTERS: Final = 200
-"""So much of it does no harm."""
+"""Shorter base64 is kept."""
 _MOST_DEPTH: Final = 20
-"""Binary data that nests deeper is not looked for. It is cut as any text is."""
-_MOST_TOLD: Final = 3
+"""Deeper base64 is not searched for. It is truncated like any text."""
+_MAX_PLACES: Final = 3
 
 
 def without_binaries(value: Json) -> tuple[Json, list[str]]:
-    """The value without the data of its content blocks, and a notice that says what to do about it.
+    """Remove the base64 data of content blocks. Returns the rest and a notice that says how to return the data.
 
     Source: MCP 2026-07-28, server/tools#tool-result.
     """
@@ -136,10 +136,10 @@ def without_binaries(value: Json) -> tuple[Json, list[str]]:
     shown = _without(value, "result", left_out, _MOST_DEPTH)
     if not left_out:
         return value, []
-    more = ", ..." if len(left_out) > _MOST_TOLD else ""
+    more = ", ..." if len(left_out) > _MAX_PLACES else ""
     notice = (
-        f"base64 was left out, which tells a model nothing: {', '.join(left_out[:_MOST_TOLD])}{more}. "
-        "Hand such a block to `portal.emit(block)` in the script: then it is in the answer, to be seen."
+        f"Base64 data was removed from {', '.join(left_out[:_MAX_PLACES])}{more}. "
+        "Call `portal.emit(block)` in the script to return the block."
     )
     return shown, [notice]
 
@@ -158,7 +158,7 @@ def _without(value: Json, place: str, left_out: list[str], depth: int) -> Json:
 
 
 def _binary(value: dict[str, Json]) -> str:
-    """The key under which a content block, or the contents of a resource, has much base64; "" if it is neither."""
+    """The key of the base64 data in a content block or in a resource's contents; "" if there is none or little."""
     key = "data" if value.get("type") in ("image", "audio") else "blob" if "uri" in value else ""
     data = value.get(key)
     is_much = isinstance(data, str) and len(data) > _FEW_CHARACTERS

@@ -1,4 +1,4 @@
-"""Makes the answer of `execute_code` fit the tokens its reader can afford."""
+"""Truncates the answer of `execute_code` to a token budget."""
 
 from bisect import bisect_left
 from itertools import islice
@@ -11,52 +11,52 @@ from portal.ledger import summarised
 Answer = dict[str, Json]
 
 MAX_DEPTH: Final = 64
-"""Levels of nesting ever shown; JSON readers, MCP's own among them, give up somewhere between 100 and 1,000."""
+"""Levels of nesting shown. JSON parsers, including that of the MCP SDK, fail between 100 and 1,000 levels."""
 
 _FEW_VALUES: Final = 200
 _SLACK_CHARS: Final = 32
-"""A text that is only this much too long is kept: the words that say what is missing would be as long."""
+"""A text is kept if it is too long by no more than this: the mark would be as long."""
 
 _TOO_LONG: Final = 10**4_300
-"""Of such integers Python refuses to write the digits."""
+"""Python refuses to format larger integers."""
 
 _ROW_LEVELS: Final = 3
-"""Of a row of the ledger, always shown."""
+"""Levels of a ledger row that are always shown."""
 
 _UNTOUCHED: Final = ("status", "run_id", "session")
 _SHARES: Final = {"stdout": 1.4, "error": 4, "notices": 4}
-"""How many times the characters of other texts these may have."""
+"""Factors by which these texts may be longer than others."""
 
 _SIZES: Final = (0, 4, *(int(8 * 1.025**step) for step in range(590)))
 _EVERYTHING: Final = 1 << 62
 
 
-def fit(answer: Answer, max_tokens: int) -> Answer:
-    """The answer in at most `max_tokens` tokens (o200k_base, compact JSON).
+def truncate(answer: Answer, max_tokens: int) -> Answer:
+    """Truncate the answer to `max_tokens` tokens (o200k_base, compact JSON).
 
-    Structure stays: texts are shortened, tails of lists and objects left out, each marked in place; the ledger is
-    summarised, and one of the answer's `notices` says so. `status`, `run_id`, `session` and the error's code stay as
-    they are. A larger budget never shows less of the result. From 200 tokens on the budget holds; below, the answer is
-    as small as it gets.
+    The structure stays. Texts are shortened, ends of lists and objects dropped, and each cut is marked in place. The
+    ledger is summarised. One of `notices` says what was cut. `status`, `run_id`, `session` and the error's code do not
+    change. A larger budget never shows less of the result. The budget holds from 200 tokens on; below, the answer is
+    as small as possible.
 
-    An answer of at most `max_tokens` bytes costs no counting, a large one as much as the part that is shown.
+    An answer of at most `max_tokens` bytes needs no counting. A large one costs as much as the part that is shown.
     """
     if _is_small(answer, max_tokens):
         return answer
 
     def shown(size: int) -> Answer | None:
-        fitted = _shown(answer, size, max_tokens)
-        return fitted if fitted is not None and is_within(compact(fitted), max_tokens) else None
+        truncated = _shown(answer, size, max_tokens)
+        return truncated if truncated is not None and is_within(compact(truncated), max_tokens) else None
 
-    # Of a fixed range: a larger budget takes the same turns or ends further on.
+    # The sizes are fixed, so a larger budget never chooses a smaller size.
     too_large = bisect_left(_SIZES, True, key=lambda size: shown(size) is None)
-    fitted = shown(_EVERYTHING) or _shown(answer, _SIZES[max(0, too_large - 1)], max_tokens)
-    assert fitted is not None, "the least size has room for anything"
-    return fitted
+    truncated = shown(_EVERYTHING) or _shown(answer, _SIZES[max(0, too_large - 1)], max_tokens)
+    assert truncated is not None, "the smallest size fits any answer"
+    return truncated
 
 
 def _is_small(answer: Answer, max_tokens: int) -> bool:
-    """Whether the answer is so small and plain that nothing has to be counted: most are."""
+    """Whether the answer is certainly small enough, without counting. Most are."""
     waiting: list[Json] = [answer]
     for value in waiting:
         if isinstance(value, dict):
@@ -76,7 +76,7 @@ def _is_small(answer: Answer, max_tokens: int) -> bool:
 
 
 def _shown(answer: Answer, size: int, max_tokens: int) -> Answer | None:
-    """The answer in one size, and what was cut of it; None if it outgrew what could fit."""
+    """The answer in one size, with a notice of what was cut. None if it is too large."""
     excerpt = _Excerpt(size, max_tokens)
     cut: list[str] = []
     shown: Answer = {}
@@ -88,7 +88,7 @@ def _shown(answer: Answer, size: int, max_tokens: int) -> Answer | None:
             return None
         cut += [key] if excerpt.is_cut else []
     if cut:
-        # No commas in the number: a larger one must not take more tokens than it gives.
+        # No commas in the number: a larger budget must not cost more tokens than it adds.
         advice = (
             f"Cut to fit {max_tokens} tokens and JSON: {', '.join(cut)}. To see more, filter in the script and return "
             "less, or raise server.output_tokens."
@@ -118,18 +118,18 @@ def _part(key: str, value: Json, excerpt: "_Excerpt") -> Json:
 
 
 class _TooLargeError(Exception):
-    """The excerpt outgrew what could fit."""
+    """The excerpt exceeds the budget."""
 
 
 class _Excerpt:
-    """Makes excerpts of one size, the characters of a text.
+    """Makes excerpts of one size: the characters per text.
 
-    A list's item is worth sixteen characters, an object's key one: texts are cut before items are left out, and keys
-    are left out last. An excerpt never costs more than a reader could be shown, however large the value is.
+    A list item counts as sixteen characters, an object key as one. So texts are cut first, then items, then keys. The
+    cost depends on the budget, not on the size of the value.
 
     Raises:
-        _TooLargeError: From any method, as soon as it has met or written more than that: answers with more of
-            either per token are rules of dashes, and lists of empty lists.
+        _TooLargeError: Any method raises it once it has read or written more than the budget can hold. Only lines of
+            dashes and lists of empty lists have more values or characters per token.
     """
 
     def __init__(self, size: int, max_tokens: int) -> None:
@@ -162,7 +162,7 @@ class _Excerpt:
         return value
 
     def text(self, value: str, share: float = 1) -> str:
-        """`share` is how many times the characters of other texts it may have."""
+        """`share` is the factor by which the text may be longer than others."""
         characters = int(self.characters * share)
         left = len(value) - characters
         if left <= min(characters, _SLACK_CHARS):
@@ -184,7 +184,7 @@ class _Excerpt:
             raise _TooLargeError
 
     def _unicode(self, value: str) -> str:
-        """The text without lone surrogates, which no encoding of Unicode can carry."""
+        """Replace lone surrogates, which no Unicode encoding can represent."""
         try:
             value.encode()
         except UnicodeEncodeError:
@@ -204,7 +204,7 @@ class _Excerpt:
         shown: dict[str, Json] = {}
         for key in islice(value, kept):
             name = self._unicode(self._short_key(key))
-            if name not in shown:  # else it differs from that one only in what is not shown
+            if name not in shown:  # two long keys may look equal when shortened
                 self._spend(len(name) + 3)
                 shown[name] = self.value(value[key], depth + 1)
         if left := len(value) - len(shown):
@@ -212,7 +212,7 @@ class _Excerpt:
         return shown
 
     def _short_key(self, key: str) -> str:
-        """Its beginning and its end, which is where addresses and paths differ."""
+        """Its beginning and its end, where URLs and paths differ."""
         characters = max(2 * _SLACK_CHARS, self.characters)
         left = len(key) - characters
         if left <= _SLACK_CHARS:

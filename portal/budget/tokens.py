@@ -1,6 +1,6 @@
-"""Counts tokens of o200k_base, whatever text it is given.
+"""Counts o200k_base tokens of any text.
 
-The ranks travel with this package: nothing is fetched, nothing is written.
+This package contains the ranks; nothing is downloaded or written.
 
 Source: `tiktoken_ext/openai_public.py` of tiktoken (MIT), whose own loader downloads the ranks.
 """
@@ -36,21 +36,21 @@ _PIECE = "|".join(
 )
 
 _CHUNK_CHARS = 32_768
-"""tiktoken panics on a million spaces in a row, and slows down on a long run of anything."""
+"""tiktoken panics on a million spaces in a row, and slows down on long runs of one character class."""
 
-# Behind an ASCII letter or digit and before one of these, o200k_base always ends a piece, so that counts of the two
-# sides add up exactly. An apostrophe is not among them ("don't" is one piece).
+# o200k_base always ends a piece between an ASCII letter or digit and one of these. So the counts of both sides add up
+# exactly. The apostrophe is not among them ("don't" is one piece).
 _PIECE_END = re.compile(r"[A-Za-z0-9](?=[\x00-&(-/:-@\[-`{-\x7f])")
 _PIECE_END_WITHIN = 512
 
 
 def compact(value: Json) -> str:
-    """JSON as clients get it, and as tokens are counted: without spaces, Unicode as it is."""
+    """JSON as clients get it and as tokens are counted: no spaces, Unicode unescaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def count_tokens(text: str) -> int:
-    """The text's tokens. Exact, or within one or two per 32,768 characters that have no word boundary.
+    """Count the tokens of the text. Exact, or off by one or two per 32,768 characters without a word boundary.
 
     Linear: at most 0.6 µs per character.
     """
@@ -58,7 +58,7 @@ def count_tokens(text: str) -> int:
 
 
 def is_within(text: str, max_tokens: int) -> bool:
-    """Whether the text has at most so many tokens; a text of no more bytes than that is not even looked at."""
+    """Whether the text has at most `max_tokens` tokens. A text of that many bytes or fewer is not tokenized."""
     if len(text) <= max_tokens and len(text.encode("utf-8", "replace")) <= max_tokens:
         return True
     tokens = 0
@@ -71,21 +71,21 @@ def is_within(text: str, max_tokens: int) -> bool:
 
 @cache
 def o200k_base() -> "Encoding":
-    """Loaded on first use: 0.3 s and 80 MB that a portal with small answers never pays."""
+    """The encoding, loaded on first use. Loading takes 0.3 s and 80 MB; portals with small answers never need it."""
     from tiktoken import Encoding  # 60 ms, not at start
 
     return Encoding("o200k_base", pat_str=_PIECE, mergeable_ranks=_ranks(), special_tokens=_SPECIAL_TOKENS)
 
 
 def is_loaded() -> bool:
-    """Whether it was used before. The first use holds an event loop for its 0.3 s: have a thread do it."""
+    """Whether the encoding is loaded. Load it in a thread: loading blocks for 0.3 s."""
     return o200k_base.cache_info().currsize > 0
 
 
 def _ranks() -> dict[bytes, int]:
     data = lzma.decompress(files("portal.budget").joinpath(_RANKS).read_bytes())
     if hashlib.sha256(data).hexdigest() != _RANKS_SHA256:
-        raise RuntimeError(f"{_RANKS} is not the file this portal was released with; install it again")
+        raise RuntimeError(f"{_RANKS} differs from the file of this release. Reinstall the portal")
     words = data.split()
     return dict(zip(map(a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
 

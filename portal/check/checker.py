@@ -1,6 +1,6 @@
-"""Checks scripts against the library before they run: what is wrong with a use of it, as its syntax and ty show.
+"""Checks a script's use of the library before it runs, from its syntax and with ty.
 
-ty dislikes much that runs well. Only findings about library calls and their results are passed on.
+ty reports much that runs correctly, so only its findings about library calls and their results are used.
 """
 
 import ast
@@ -19,24 +19,17 @@ import anyio.lowlevel
 from manifests.json_value import UNKNOWN, Json
 from manifests.names import STANDARD_LIBRARY
 from portal.check.ty_server import Finding, TypeChecker
-from portal.library.arguments import ArgumentError, fitted
+from portal.library.arguments import ArgumentError, normalize_arguments
 from portal.library.function import Function
 from portal.library.library import Library
 from portal.library.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
 
-_MAX_NEAREST: Final = 8
-"""Absent functions of one script for which the nearest are looked for, which takes up to 0.1 s each."""
-
-_CALLERS: Final = frozenset(
-    {"call", "call_tool", "callTool", "call_mcp_tool", "execute_tool", "invoke_tool", "run_tool", "use_tool"}
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding in the model's terms. If it `refuses`, nothing of the script runs."""
+    """One finding, worded for the model. If it `refuses`, the script does not run."""
 
     line: int
     message: str
@@ -45,29 +38,155 @@ class Diagnostic:
     code: str
 
 
-def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool) -> Iterator[Diagnostic]:
-    """Absent and refused functions, arguments that cannot fit, and calls that cannot be awaited.
+MAX_SOURCE_CHARACTERS: Final = 100_000
+"""The types of a longer script are not checked."""
 
-    `repairs` says whether calls are repaired where it is certain what was meant.
+_MAX_REMEMBERED: Final = 500
+_MOST_FOUND: Final = 50
+"""Scripts with more findings are not cached."""
+
+_UNCHECKED: Final = Diagnostic(
+    1,
+    "the types of this script were not checked, because the type checker did not answer",
+    "",
+    False,
+    "unchecked",
+)
+_UNCACHEABLE_CODES: Final = frozenset(
+    {"unknown_function", "not_granted", "quarantined", "upstream_unavailable"}
+)
+"""Codes of findings that depend on the whole library, not only on the script's namespaces."""
+
+
+@asynccontextmanager
+async def open_checker(folder: Path, *, repairs: bool = True) -> AsyncIterator["Checker"]:
+    """Open a checker over the stubs in `folder`. It starts ty in the background.
+
+    `repairs` says whether invalid arguments are repaired where the meaning is certain; they then refuse no script.
+    """
+    types = TypeChecker(folder)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(types.warm)
+        try:
+            yield Checker(types, repairs=repairs)
+        finally:
+            tasks.cancel_scope.cancel()
+            await types.close()
+
+
+class Checker:
+    """Checks the library calls of scripts. Safe for concurrent use.
+
+    A check never fails: if the type checker does not answer in time, a notice says that the types were not checked. If
+    it cannot be started, only the first script gets the notice.
+    """
+
+    def __init__(self, types: TypeChecker, *, repairs: bool = True) -> None:
+        self._types = types
+        self._repairs = repairs
+        self._library: Library | None = None
+        self._remembered: OrderedDict[bytes, Sequence[Diagnostic]] = OrderedDict()
+        self._is_outage_reported = False
+
+    async def update(self, library: Library, changed: Collection[Path]) -> None:
+        """Set the library whose stubs are on disk now, and its changed files."""
+        self._library = None
+        if changed:
+            await self._types.update(changed)
+        self._library = library
+
+    async def check(self, prepared: Prepared, snapshot: Snapshot) -> Sequence[Diagnostic]:
+        """The findings about a script's use of the library, by line.
+
+        Results are cached for the same script and definitions.
+        """
+        if not (prepared.names or prepared.uses):
+            return ()
+        key = _key(prepared, snapshot.library)
+        if key in self._remembered:
+            self._remembered.move_to_end(key)
+            return self._remembered[key]
+        found, is_cacheable = await self._found(prepared, snapshot)
+        if is_cacheable and len(found) <= _MOST_FOUND:
+            self._remembered[key] = found
+            if len(self._remembered) > _MAX_REMEMBERED:
+                self._remembered.popitem(last=False)
+        return found
+
+    async def _found(self, prepared: Prepared, snapshot: Snapshot) -> tuple[Sequence[Diagnostic], bool]:
+        """The diagnostics, and whether they may be cached.
+
+        ty's findings count only if its stubs are the snapshot's library before and after it was asked.
+        """
+        library = snapshot.library
+        names = sorted(prepared.names & library.namespaces.keys())
+        typed: list[Finding] | None = [] if not names else None
+
+        async def ask() -> None:
+            nonlocal typed
+            found = await self._types.findings(names, prepared.source)
+            typed = found if library is self._library else None
+
+        is_on_disk = snapshot.is_on_disk and library is self._library
+        async with anyio.create_task_group() as tasks:
+            if names and len(prepared.source) <= MAX_SOURCE_CHARACTERS and is_on_disk:
+                tasks.start_soon(ask)
+                await anyio.lowlevel.checkpoint()  # ty works while this thread does
+            found = [*syntax_diagnostics(prepared, snapshot, repairs=self._repairs)]
+        is_cacheable = typed is not None and not any(each.code in _UNCACHEABLE_CODES for each in found)
+        if typed is None:
+            # Only the first script of an outage gets the notice.
+            if not (self._is_outage_reported and self._types.is_out):
+                found.append(_UNCHECKED)
+            self._is_outage_reported = self._types.is_out
+        else:
+            wrong = {(each.line, each.code) for each in found}
+            added = TypeFindings(prepared, snapshot, repairs=self._repairs).diagnostics(typed)
+            found += (each for each in added if (each.line, each.code) not in wrong)
+        return sorted(dict.fromkeys(found), key=lambda each: each.line), is_cacheable
+
+
+def _key(prepared: Prepared, library: Library) -> bytes:
+    """A cache key of everything that the diagnostics depend on."""
+    namespaces = ((name, library.namespaces.get(name)) for name in sorted(prepared.names))
+    versions = [(name, namespace and namespace.version) for name, namespace in namespaces]
+    known = (prepared.source, versions, prepared.uses, prepared.problems, prepared.unguarded_lines)
+    return hashlib.sha256(repr(known).encode(errors="surrogatepass")).digest()
+
+
+_MAX_NEAREST: Final = 8
+"""Missing functions of one script for which the nearest names are searched, which takes up to 0.1 s each."""
+
+_CALLERS: Final = frozenset(
+    {"call", "call_tool", "callTool", "call_mcp_tool", "execute_tool", "invoke_tool", "run_tool", "use_tool"}
+)
+
+
+def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool) -> Iterator[Diagnostic]:
+    """Missing and refused functions, invalid arguments, and calls that cannot be awaited.
+
+    `repairs` says whether invalid arguments are repaired where the meaning is certain.
     """
     for problem in prepared.problems:
         refuses = problem.line in prepared.unguarded_lines
         yield Diagnostic(problem.line, problem.message, problem.hint, refuses, problem.code)
-    told: dict[str, Diagnostic] = {}
+    absences: dict[str, Diagnostic] = {}
     for use in prepared.uses:
-        absence = _absence(use, snapshot, with_nearest=len(told) < _MAX_NEAREST)
+        absence = _absence(use, snapshot, with_nearest=len(absences) < _MAX_NEAREST)
         if absence is None:
             yield from _argument_diagnostics(use, prepared, snapshot, repairs=repairs)
             continue
         refuses = use.line in prepared.unguarded_lines
-        former = told.get(absence.message)
+        former = absences.get(absence.message)
         if former is None or (refuses and not former.refuses):
-            told[absence.message] = Diagnostic(use.line, absence.message, absence.hint, refuses, absence.code)
-    yield from told.values()
+            absences[absence.message] = Diagnostic(
+                use.line, absence.message, absence.hint, refuses, absence.code
+            )
+    yield from absences.values()
 
 
 def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> CallError | None:
-    """Why a function is not there, or may not be called."""
+    """Why a function does not exist or may not be called; None if it may."""
     is_caller = use.function in _CALLERS and use.namespace not in snapshot.namespaces
     if not use.namespace or is_caller:
         return _bare_name(use, snapshot)
@@ -82,7 +201,7 @@ def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> Call
 
 
 def _bare_name(use: LibraryUse, snapshot: Snapshot) -> CallError | None:
-    """A function that is called without its namespace, or by way of a function that there is none of."""
+    """A function that is called without its namespace, or through a generic `call_tool`."""
     message = f"there is no function {use.function!r}"
     if use.function in _CALLERS:
         given = (use.arguments or {}).get("*0")
@@ -91,7 +210,7 @@ def _bare_name(use: LibraryUse, snapshot: Snapshot) -> CallError | None:
         return CallError("unknown_function", message, f"Call functions by their names: {example}")
     meant = [each for each in snapshot.library.functions.values() if each.name == use.function]
     if not meant:
-        return None  # some other name: Python itself says so
+        return None  # not a library function; Python raises the error
     return CallError("unknown_function", message, f"Write its namespace: {meant[0].signature}")
 
 
@@ -110,12 +229,12 @@ def _argument_diagnostics(
 def argument_error(
     function: Function, arguments: Mapping[str, Json], *, repairs: bool
 ) -> ArgumentError | None:
-    """Why a call would be refused, whatever the unknown values among its arguments are."""
+    """Why a call would be refused, whatever its unknown argument values are; None if it may be valid."""
     given = {name: _known(value) for name, value in arguments.items() if name != SPREAD}
     if SPREAD in arguments:
         given = {each.name: UNKNOWN for each in function.parameters if each.required} | given
     try:
-        fitted(function, given, repairs=repairs)
+        normalize_arguments(function, given, repairs=repairs)
     except ArgumentError as error:
         return error
     return None
@@ -150,14 +269,7 @@ _METHODS: Final = frozenset(name for kind in (dict, list, str, int, float) for n
 _KEYWORD: Final = re.compile(r"(\w+)\s*=")
 _ASSIGNED: Final = re.compile(r"\s*\]\s*[-+*/|&]?=(?!=)")
 _TYPED_DICT: Final = re.compile(r"^(?:class (\w+)\(\w+.*\):|(\w+) = \w+\(\"\w+\", \{)$", re.MULTILINE)
-_KINDS: Final = {
-    "str": "str",
-    "int": "int",
-    "float": "float",
-    "bool": "bool",
-    "list": "list",
-    "dict": "dict",
-}
+_JSON_KINDS: Final = frozenset({"str", "int", "float", "bool", "list", "dict"})
 _FITTING: Final[Mapping[str, Set[str]]] = {
     "str": {"str", "int"},
     "int": {"int", "float", "str"},
@@ -167,14 +279,14 @@ _FITTING: Final[Mapping[str, Set[str]]] = {
     "dict": {"dict", "str"},
     "None": {"None"},
 }
-"""What may be sent where a kind is wanted, also after a repair."""
+"""The kinds that are accepted for an expected kind, also after a repair."""
 _AWAIT: Final = (
-    "Write `await` before the call. Where none may stand, call it in an `async def` or a list comprehension."
+    "Write `await` before the call. Where `await` is not allowed, use an `async def` or a list comprehension."
 )
 
 
 class TypeFindings:
-    """Reads what ty found in one script."""
+    """Converts ty's findings in one script to diagnostics."""
 
     def __init__(self, prepared: Prepared, snapshot: Snapshot, *, repairs: bool) -> None:
         self._prepared = prepared
@@ -193,15 +305,15 @@ class TypeFindings:
             "invalid-typed-dict-key": self._key,
             "missing-attribute": self._attribute,
         }
-        is_told = any(problem.code == "not_awaited" for problem in self._prepared.problems)
+        is_reported = any(problem.code == "not_awaited" for problem in self._prepared.problems)
         for finding in findings:
             if _COROUTINE.match(finding.message):
-                if not is_told:
+                if not is_reported:
                     yield from self._coroutine(finding)
             elif finding.rule in readers:
                 yield from readers[finding.rule](finding)
 
-    def _told(self, finding: Finding, message: str, hint: str, code: str) -> Diagnostic:
+    def _diagnostic(self, finding: Finding, message: str, hint: str, code: str) -> Diagnostic:
         return Diagnostic(finding.line, message, hint, finding.line in self._prepared.unguarded_lines, code)
 
     def _coroutine(self, finding: Finding) -> Iterator[Diagnostic]:
@@ -213,15 +325,15 @@ class TypeFindings:
         others = re.search(rf"(?:\bfor\b.*|\bas\s+){used[1]}\b", self._prepared.source)
         if len(bindings) <= 1 and (bindings or used[2]) and not others:
             message = f"{used[1]}{used[2] or ''} is used as a value, and was not awaited"
-            yield self._told(finding, message, _AWAIT, "not_awaited")
+            yield self._diagnostic(finding, message, _AWAIT, "not_awaited")
 
     def _key(self, finding: Finding) -> Iterator[Diagnostic]:
-        """A field that a result does not declare: a notice, because results may hold more than they declare."""
+        """An undeclared field of a result: only a notice, because results may have undeclared fields."""
         matched = _UNKNOWN_KEY.match(finding.message)
         behind = self._lines[finding.end_line - 1][finding.end_column :]
         if matched is not None and matched[2] in self._typed_dicts and not _ASSIGNED.match(behind):
             near = f"Did you mean {matched[3]!r}?" if matched[3] else ""
-            message = f"{matched[1]!r} is not among the known fields of {matched[2]}"
+            message = f"{matched[1]!r} is not a known field of {matched[2]}"
             yield Diagnostic(finding.line, message, near, False, "unknown_field")
 
     def _attribute(self, finding: Finding) -> Iterator[Diagnostic]:
@@ -230,11 +342,11 @@ class TypeFindings:
         if matched is None or matched[1] not in self._typed_dicts or (is_called and matched[2] in _METHODS):
             return
         hint = "Write len(...)." if matched[2] == "length" else f'Write ["{matched[2]}"].'
-        message = f"{matched[1]} is plain data: it has no attribute {matched[2]!r}"
-        yield self._told(finding, message, hint, "unknown_field")
+        message = f"{matched[1]} is plain data, which has no attribute {matched[2]!r}"
+        yield self._diagnostic(finding, message, hint, "unknown_field")
 
     def _argument(self, finding: Finding) -> Iterator[Diagnostic]:
-        """An argument whose type cannot fit. What is written out was held against the schema without ty."""
+        """An argument of a wrong type. Literal arguments are already validated without ty."""
         matched = _ARGUMENT.match(finding.message)
         keyword = _KEYWORD.match(self._lines[finding.line - 1], finding.column)
         use = self._use(matched[1], finding, keyword[1]) if matched and keyword else None
@@ -247,18 +359,17 @@ class TypeFindings:
                 for value in _literals(matched[3])
             ]
             if errors and errors[0] is not None and None not in errors:
-                yield self._told(finding, str(errors[0]), errors[0].hint, "invalid_arguments")
+                yield self._diagnostic(finding, str(errors[0]), errors[0].hint, "invalid_arguments")
             return
         wanted, found = self._kinds(matched[2]), self._kinds(matched[3])
         if wanted and found and found.isdisjoint(kind for each in wanted for kind in _FITTING[each]):
             message = f"{function.qualified}: {keyword[1]} is {matched[3].rstrip('*')}, not {matched[2]}"
-            is_certain = finding.line in self._prepared.unguarded_lines and not _is_from_result(
-                use.arguments[keyword[1]]
-            )
-            yield Diagnostic(finding.line, message, function.signature, is_certain, "invalid_arguments")
+            is_certain = finding.line in self._prepared.unguarded_lines
+            refuses = is_certain and not _is_from_result(use.arguments[keyword[1]])
+            yield Diagnostic(finding.line, message, function.signature, refuses, "invalid_arguments")
 
     def _use(self, function: str, finding: Finding, keyword: str) -> LibraryUse | None:
-        """The call that an argument belongs to."""
+        """The call that an argument belongs to, or None."""
         functions = self._snapshot.library.functions
         for use in self._prepared.uses:
             is_there = use.function == function and use.line <= finding.line <= use.end_line
@@ -267,11 +378,11 @@ class TypeFindings:
         return None
 
     def _kinds(self, written: str) -> Set[str]:
-        """The kinds of JSON that a type as ty writes it can be; none if it has another among them."""
+        """The JSON kinds of a type in ty's notation; empty if it includes another kind."""
         kinds = set()
         for part in _parts(written):
             name = part.partition("[")[0].rstrip("*")
-            kind = "dict" if name in self._typed_dicts else _KINDS.get(name)
+            kind = "dict" if name in self._typed_dicts else name if name in _JSON_KINDS else None
             if name == "Literal":
                 kind = "str" if part.startswith('Literal["') else None
             if kind is None and name != "None":
@@ -281,7 +392,7 @@ class TypeFindings:
 
 
 def _literals(written: str) -> list[Json]:
-    """The values of `Literal["a", 1]`; none if they cannot be read."""
+    """The values of `Literal["a", 1]`; [] if they cannot be parsed."""
     try:
         values: list[Json] = ast.literal_eval(written.removeprefix("Literal"))
     except (ValueError, SyntaxError):
@@ -298,119 +409,3 @@ def _parts(written: str) -> Iterator[str]:
             yield written[start:at].strip()
             start = at + 1
     yield written[start:].strip()
-
-
-MAX_SOURCE_CHARACTERS: Final = 100_000
-"""Of a longer script the types are not checked."""
-
-_MAX_REMEMBERED: Final = 500
-_MOST_FOUND: Final = 50
-"""Findings of a script that is remembered; one with thousands is a mistake that nobody makes twice."""
-
-_UNCHECKED: Final = Diagnostic(
-    1,
-    "the types of this script were not checked before it ran: the type checker gave no answer",
-    "",
-    False,
-    "unchecked",
-)
-_OF_THE_WHOLE_LIBRARY: Final = frozenset(
-    {"unknown_function", "not_granted", "quarantined", "upstream_unavailable"}
-)
-"""Codes of what depends on all functions that are there, not on those of the script's namespaces."""
-
-
-@asynccontextmanager
-async def open_checker(folder: Path, *, repairs: bool = True) -> AsyncIterator["Checker"]:
-    """A checker over the stubs in `folder`. It gets warm in the background; nothing waits for it.
-
-    `repairs` says whether calls are repaired where it is certain what was meant; then that refuses no script.
-    """
-    types = TypeChecker(folder)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(types.warm)
-        try:
-            yield Checker(types, repairs=repairs)
-        finally:
-            tasks.cancel_scope.cancel()
-            await types.close()
-
-
-class Checker:
-    """Finds what is wrong with a script's library calls. Safe to use by many runs at once.
-
-    A check never fails: without an answer from the type checker in time, a script is told that its types were not
-    checked. Of a type checker that cannot be started, the first script is told.
-    """
-
-    def __init__(self, types: TypeChecker, *, repairs: bool = True) -> None:
-        self._types = types
-        self._repairs = repairs
-        self._library: Library | None = None
-        self._remembered: OrderedDict[bytes, Sequence[Diagnostic]] = OrderedDict()
-        self._is_outage_told = False
-
-    async def update(self, library: Library, changed: Collection[Path]) -> None:
-        """The library whose stubs are on disk now, and which of their files changed."""
-        self._library = None
-        if changed:
-            await self._types.update(changed)
-        self._library = library
-
-    async def check(self, prepared: Prepared, snapshot: Snapshot) -> Sequence[Diagnostic]:
-        """What is wrong with the script's use of the library, in the order of its lines.
-
-        The same script with the same definitions gets the same answer, without being looked at again.
-        """
-        if not (prepared.names or prepared.uses):
-            return ()
-        key = _key(prepared, snapshot.library)
-        if key in self._remembered:
-            self._remembered.move_to_end(key)
-            return self._remembered[key]
-        found, is_whole = await self._found(prepared, snapshot)
-        if is_whole and len(found) <= _MOST_FOUND:
-            self._remembered[key] = found
-            if len(self._remembered) > _MAX_REMEMBERED:
-                self._remembered.popitem(last=False)
-        return found
-
-    async def _found(self, prepared: Prepared, snapshot: Snapshot) -> tuple[Sequence[Diagnostic], bool]:
-        """The diagnostics, and whether they would be the same another time.
-
-        What ty says counts if its stubs are the snapshot's library before it is asked and still when it has answered.
-        """
-        library = snapshot.library
-        names = sorted(prepared.names & library.namespaces.keys())
-        typed: list[Finding] | None = [] if not names else None
-
-        async def ask() -> None:
-            nonlocal typed
-            found = await self._types.findings(names, prepared.source)
-            typed = found if library is self._library else None
-
-        is_on_disk = snapshot.is_on_disk and library is self._library
-        async with anyio.create_task_group() as tasks:
-            if names and len(prepared.source) <= MAX_SOURCE_CHARACTERS and is_on_disk:
-                tasks.start_soon(ask)
-                await anyio.lowlevel.checkpoint()  # ty works while this thread does
-            found = [*syntax_diagnostics(prepared, snapshot, repairs=self._repairs)]
-        is_whole = typed is not None and not any(each.code in _OF_THE_WHOLE_LIBRARY for each in found)
-        if typed is None:
-            # Of an outage only the first script is told.
-            if not (self._is_outage_told and self._types.is_out):
-                found.append(_UNCHECKED)
-            self._is_outage_told = self._types.is_out
-        else:
-            wrong = {(each.line, each.code) for each in found}
-            added = TypeFindings(prepared, snapshot, repairs=self._repairs).diagnostics(typed)
-            found += (each for each in added if (each.line, each.code) not in wrong)
-        return sorted(dict.fromkeys(found), key=lambda each: each.line), is_whole
-
-
-def _key(prepared: Prepared, library: Library) -> bytes:
-    """What the diagnostics depend on."""
-    namespaces = ((name, library.namespaces.get(name)) for name in sorted(prepared.names))
-    versions = [(name, namespace and namespace.version) for name, namespace in namespaces]
-    known = (prepared.source, versions, prepared.uses, prepared.problems, prepared.unguarded_lines)
-    return hashlib.sha256(repr(known).encode(errors="surrogatepass")).digest()

@@ -1,4 +1,4 @@
-"""ty as a server, spoken to over the Language Server Protocol on its pipes, and kept warm whatever becomes of it."""
+"""Runs ty as a language server (LSP over pipes), and restarts it when necessary."""
 
 import json
 import os
@@ -20,13 +20,13 @@ from manifests.json_value import Json
 log = structlog.get_logger()
 
 ANSWER_SECONDS: Final = 2.0
-"""How long a script waits for its types to be checked; it runs unchecked after that."""
+"""Time limit of a type check. After that the script runs unchecked."""
 
 MAX_DOCUMENTS: Final = 5_000
-"""Scripts after which ty is started anew. It forgets each with the next one (46 MB after 2,000), so far."""
+"""Scripts after which ty is restarted, in case it leaks memory (46 MB after 2,000)."""
 
 RETRY_SECONDS: Final = 30.0
-"""A type checker that does not start is not tried again for as long; nobody waits for it meanwhile."""
+"""Pause after a failed start of ty. Meanwhile no script waits for it."""
 
 _WARM_SECONDS: Final = 30.0
 _MAX_HEADER_BYTES: Final = 4096
@@ -34,48 +34,48 @@ _CREATED, _DELETED = 1, 3
 
 
 class TypeChecker:
-    """One `ty server`, started when it is needed and again when it is lost. Safe to use by many scripts at once."""
+    """One `ty server`, started on demand and restarted when it is lost. Safe for concurrent use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self._server: TyServer | None = None
-        self._turn = anyio.Lock(fast_acquire=True)  # the question is on its way before the asker goes on
+        self._lock = anyio.Lock(fast_acquire=True)  # so that the request is sent before the caller continues
         self._retry_at = 0.0
 
     @property
     def is_out(self) -> bool:
-        """Whether it could not be started, a short time ago."""
+        """Whether its last start failed within `RETRY_SECONDS`."""
         return anyio.current_time() < self._retry_at
 
     async def warm(self) -> None:
-        """Start ty, so that the first script need not wait for it."""
+        """Start ty, so that the first script does not wait for it."""
         with anyio.move_on_after(_WARM_SECONDS):
-            async with self._turn:
-                await self._asked("import tools", "await tools")
+            async with self._lock:
+                await self._ask("import tools", "await tools")
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
             await self._stop()
 
     async def update(self, changed: Collection[Path]) -> None:
-        """Take notice of stubs that were written or removed."""
-        async with self._turn:
+        """Tell ty about written or removed stubs."""
+        async with self._lock:
             if self._server is not None:
                 self._server.files_changed({path.resolve() for path in changed})
 
     async def findings(self, namespaces: Collection[str], source: str) -> "list[Finding] | None":
-        """What ty finds in a script that may use these namespaces; None if it has no answer in time."""
+        """ty's findings in a script with these namespaces; None if it does not answer in time."""
         imported = "import asyncio, portal, tools\nfrom portal import ToolError\nfrom tools import "
         preamble = imported + ", ".join(namespaces)
         with anyio.move_on_after(ANSWER_SECONDS):
-            async with self._turn:
-                return await self._asked(preamble, source)
+            async with self._lock:
+                return await self._ask(preamble, source)
         return None
 
-    async def _asked(self, preamble: str, source: str) -> "list[Finding] | None":
-        """Ask ty, starting it if it does not run, and once more if it died on the question."""
+    async def _ask(self, preamble: str, source: str) -> "list[Finding] | None":
+        """Ask ty, starting it if necessary, and once more if it died."""
         for _ in range(2):
-            server = await self._running()
+            server = await self._ensure_server()
             if server is None:
                 return None
             try:
@@ -84,12 +84,12 @@ class TypeChecker:
                 log.warning("type_checker_lost", error=str(error))
                 await self._stop()
             except BaseException:
-                # Cancelled amid an answer: what comes next on the pipe is not the next one's.
+                # After a cancellation the pipe may have the rest of an old answer.
                 await self._stop()
                 raise
         return None
 
-    async def _running(self) -> "TyServer | None":
+    async def _ensure_server(self) -> "TyServer | None":
         if self._server is not None and self._server.documents >= MAX_DOCUMENTS:
             await self._stop()
         if self._server is None and not self.is_out:
@@ -107,12 +107,12 @@ class TypeChecker:
 
 
 class TyServerError(Exception):
-    """The server died, or said what nobody understands; a new one has to be started."""
+    """The server died or sent an invalid message, and must be restarted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One diagnostic as ty gave it. Lines count from 1 and columns from 0, in characters."""
+    """One diagnostic of ty. Lines count from 1, columns from 0, in characters."""
 
     rule: str
     message: str
@@ -129,10 +129,10 @@ class Finding:
 
 
 class TyServer:
-    """A warm type checker over one folder of stubs.
+    """A running ty over one folder of stubs.
 
-    It sees nothing of the portal's environment, and ends when its standard input does: with the portal,
-    however that ends. Not safe for concurrent use: one question at a time.
+    It gets nothing of the portal's environment, and ends with its standard input, however the portal ends. Not safe for
+    concurrent use.
     """
 
     def __init__(self, process: Process, folder: Path) -> None:
@@ -153,10 +153,10 @@ class TyServer:
         """Start a server whose root is `folder`.
 
         Raises:
-            OSError: There is no ty to start.
-            TyServerError: It did not answer as a language server does.
+            OSError: ty cannot be started.
+            TyServerError: It did not answer like a language server.
         """
-        # ty looks for a virtual environment and for settings of a user: there are none for it to find.
+        # These folders have no virtual environment and no user settings for ty to find.
         environment = {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")}
         process = await anyio.open_process(
             [find_ty_bin(), "server"],
@@ -174,10 +174,10 @@ class TyServer:
         return server
 
     async def findings(self, preamble: str, script: str) -> list[Finding]:
-        """What ty has to say about a script that follows a preamble.
+        """ty's findings in a script that follows a preamble.
 
-        Both are cells of a notebook: there, and only there, ty lets a top-level `await` pass, and the script
-        keeps its own line numbers. It is one notebook for all scripts, which is faster than one for each.
+        Both are cells of a notebook: only there ty allows a top-level `await`, and the script keeps its line numbers.
+        All scripts use one notebook, which is faster than one each.
         """
         self.documents += 1
         notebook = {"uri": self._notebook, "version": self.documents}
@@ -203,12 +203,12 @@ class TyServer:
             return [Finding.of(item) for item in answer["items"]]
 
     def files_changed(self, files: Collection[Path]) -> None:
-        """Tell that stubs were written or removed since the last question; ty takes an old one that is new, too."""
+        """Report written or removed stubs; ty also accepts a change reported as a creation."""
         changes = [{"uri": file.as_uri(), "type": _CREATED if file.exists() else _DELETED} for file in files]
         self._notify("workspace/didChangeWatchedFiles", {"changes": changes})
 
     async def stop(self) -> None:
-        """End the process; it has nothing to save."""
+        """Kill the process, which has nothing to save."""
         with anyio.CancelScope(shield=True):
             if self._process.returncode is None:
                 self._process.kill()
@@ -235,7 +235,9 @@ class TyServer:
         while True:
             message = await self._receive()
             if "method" in message and "id" in message:
-                await self._send({"id": message["id"], "result": None})  # it asked something: its defaults do
+                await self._send(
+                    {"id": message["id"], "result": None}
+                )  # a request from the server: accept its defaults
             elif message.get("id") == number:
                 if "result" not in message:
                     raise TyServerError(f"ty refused {method}")
@@ -268,4 +270,4 @@ def _as_server_error() -> Iterator[None]:
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream) as error:
         raise TyServerError("ty went away") from error
     except (anyio.IncompleteRead, anyio.DelimiterNotFound, ValueError, KeyError, TypeError) as error:
-        raise TyServerError("ty sent what is no message") from error
+        raise TyServerError("ty sent an invalid message") from error

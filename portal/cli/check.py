@@ -1,4 +1,4 @@
-"""`mcp-code-portal check`: everything that can be wrong with a set-up, told at once."""
+"""`mcp-code-portal check`: reports everything that is wrong with a setup at once."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest, narrowed
 from manifests.references import literal_tokens
-from portal.authority import granted
+from portal.authority import grant_lines
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
@@ -29,7 +29,7 @@ WARNED: Final = 3
 NO_SUCH_UPSTREAM: Final = 2
 
 _MAX_SHOWN: Final = 10
-"""Suspicious texts and quarantined tools told; more are counted, and all of them are in the JSON."""
+"""Suspicious texts and quarantined tools that are shown; more are counted. The JSON has all of them."""
 
 _PROBE: Final = "import sys; sys.version.split()[0]"
 
@@ -45,13 +45,13 @@ class ToolRow:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether only what it declares of itself keeps it from scripts."""
+        """Whether only its own declaration keeps it from scripts."""
         return not self.decision.granted and self.decision.is_shown
 
 
 @dataclass
 class Findings:
-    """`errors` make the exit status 1; `warnings` make it 3 if they are asked to (`--strict`); `notes` nothing."""
+    """The report. `errors` make the exit status 1; with `--strict`, `warnings` make it 3."""
 
     manifest: str
     sandbox: str = ""
@@ -60,24 +60,24 @@ class Findings:
     withheld: list[dict[str, str]] = field(default_factory=list)
     """Tools that only their own declaration keeps from scripts, and what to write to grant each."""
     quarantined: list[str] = field(default_factory=list)
-    """Tools that are not as portal.lock accepts them."""
+    """Tools whose definitions portal.lock does not accept."""
     suspicious: list[str] = field(default_factory=list)
-    """What is odd in definitions of tools, each with its excerpt."""
+    """Suspicious texts in tool definitions, each with an excerpt."""
     unannotated: list[str] = field(default_factory=list)
-    """Granted tools that declare nothing of themselves, so that no rule can tell which of them change anything."""
+    """Granted tools without annotations, so that no rule can tell which of them write."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def tell_unusable(error: ManifestError, terminal: Terminal) -> None:
-    """What `check --json` answers when there is no manifest to look any further with."""
-    problems = [_told(problem, error.file) for problem in error.problems]
+def report_invalid_manifest(error: ManifestError, terminal: Terminal) -> None:
+    """Print the answer of `check --json` if the manifest is invalid, so that nothing else can be checked."""
+    problems = [_problem_line(problem, error.file) for problem in error.problems]
     terminal.json(asdict(Findings(manifest=error.file, errors=problems)))
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Start everything, look at it, and report; the manifest itself was read before this is called."""
+    """Start everything, check it and report. The manifest has already been read."""
     name, there = options.upstream, manifest.portal.upstreams
     if name is not None and name not in there:
         terminal.error(unknown_name("upstream", name, there))
@@ -89,38 +89,38 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     async with open_portal(manifest, terminal.note, profile=options.profile) as portal:
         if name is None:
             portal.fleet.want_all()
-            await _look_at_sandbox(portal, findings)
+            await _check_sandbox(portal, findings)
         await upstreams_tried(portal.fleet, terminal, names)
         await portal.catalog.fresh()
-        rows = _look_at_upstreams(portal, names, findings)
-        _look_at_manifest(manifest, portal, findings)
-        _look_at_definitions(portal, names, findings)
+        rows = _check_upstreams(portal, names, findings)
+        _check_manifest(manifest, portal, findings)
+        _check_definitions(portal, names, findings)
         if name is not None and not options.json:
-            _tell_upstream(portal.fleet[name], rows, terminal)
-    _tell(findings, terminal, options)
+            _print_upstream(portal.fleet[name], rows, terminal)
+    _print(findings, terminal, options)
     if findings.errors:
         return 1
     return WARNED if findings.warnings and options.strict else 0
 
 
 def declared(hints: Hints) -> str:
-    """What a tool declares of itself, in a word."""
+    """The annotations of a tool in one word."""
     if hints.destructive:
         return "destroys"
     return "reads" if hints.readonly else "nothing" if hints.is_silent else "writes"
 
 
-async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
+async def _check_sandbox(portal: Portal, findings: Findings) -> None:
     answer = await portal.execution.run(ExecuteCode(_PROBE))
     if answer.error is not None:
-        told = f"the sandbox does not run: {answer.error.message} {answer.error.hint}"
-        findings.errors.append(told.strip())
+        message = f"the sandbox does not run: {answer.error.message} {answer.error.hint}"
+        findings.errors.append(message.strip())
         return
     sandbox = await portal.sandbox()
     if missing := ", ".join(sandbox.missing_protections):
         findings.warnings.append(
-            f"workers run without {missing}, which this system does not offer. A script that broke out of the "
-            "engine would be held by less. Run the portal in a container, or as a user of its own"
+            f"a script that escapes from the engine would be less contained: this system lacks {missing}. Run the "
+            "portal in a container, or as a user of its own"
         )
     protections = ", ".join(sandbox.protections) or "nothing"
     engine = f"CPython {answer.result} in wasmtime {version('wasmtime')}"
@@ -129,8 +129,8 @@ async def _look_at_sandbox(portal: Portal, findings: Findings) -> None:
         findings.sandbox += f"; baked in: {portal.baked.listed() or 'nothing more'}"
 
 
-def _look_at_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -> list[ToolRow]:
-    findings.granted = granted(portal.manifest)
+def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -> list[ToolRow]:
+    findings.granted = grant_lines(portal.manifest)
     findings.warnings.extend(portal.catalog.snapshot.library.diagnostics)
     found: list[ToolRow] = []
     for upstream in (portal.fleet[name] for name in names):
@@ -178,40 +178,40 @@ def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
     ]
 
 
-def _look_at_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:
+def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:
     for path in literal_tokens(manifest.written, ("upstreams",)):
         findings.warnings.append(
-            f"{manifest.where(*path)}: {'.'.join(map(str, path))} holds a credential itself. Write a reference like "
-            "${NAME} and keep the value in the environment or in portal.env"
+            f"{manifest.where(*path)}: {'.'.join(map(str, path))} contains a literal credential. Write a reference "
+            "like ${NAME} and keep the value in the environment or in portal.env"
         )
     listed = {u.name: listed_tools(u) for u in portal.fleet if u.state.is_well}
     file = manifest.path.name if manifest.path else ""
     profiles = [narrowed(manifest, profile) for profile in manifest.portal.profiles]
     problems = chain.from_iterable(unmatched_rules(each, listed) for each in (manifest, *profiles))
-    findings.warnings += [_told(problem, file) for problem in dict.fromkeys(problems)]
+    findings.warnings += [_problem_line(problem, file) for problem in dict.fromkeys(problems)]
 
 
-def _look_at_definitions(portal: Portal, names: Sequence[str], findings: Findings) -> None:
+def _check_definitions(portal: Portal, names: Sequence[str], findings: Findings) -> None:
     pins = [pin for name in names for pin in pins_of(portal.fleet[name])]
     findings.suspicious = [*map(str, suspicions(pins))]
-    findings.warnings += [f"suspicious: {told}" for told in findings.suspicious[:_MAX_SHOWN]]
+    findings.warnings += [f"suspicious: {text}" for text in findings.suspicious[:_MAX_SHOWN]]
     if more := len(findings.suspicious[_MAX_SHOWN:]):
         findings.warnings.append(f"{more} more suspicious texts (see --json)")
     if quarantined := findings.quarantined:
         more = len(quarantined[_MAX_SHOWN:])
         some = ", ".join(quarantined[:_MAX_SHOWN]) + (f" and {more} more" if more else "")
         findings.warnings.append(
-            f"{counted(len(quarantined), 'tool')} quarantined, as portal.lock does not accept them: {some}. "
-            "See `mcp-code-portal lock --diff`; accept with `mcp-code-portal lock --accept`"
+            f"{counted(len(quarantined), 'tool')} quarantined, because portal.lock does not accept them: {some}. "
+            "Review them: `mcp-code-portal lock --diff`; accept them: `mcp-code-portal lock --accept`"
         )
 
 
-def _tell(findings: Findings, terminal: Terminal, options: Namespace) -> None:
+def _print(findings: Findings, terminal: Terminal, options: Namespace) -> None:
     if options.json:
         terminal.json(asdict(findings))
         return
     if options.upstream is None:
-        _tell_summary(findings, terminal)
+        _print_summary(findings, terminal)
     for text in findings.notes:
         terminal.line(f"note: {text}")
     for text in findings.warnings:
@@ -221,7 +221,7 @@ def _tell(findings: Findings, terminal: Terminal, options: Namespace) -> None:
     terminal.line(f"{counted(len(findings.errors), 'error')}, {counted(len(findings.warnings), 'warning')}")
 
 
-def _tell_summary(findings: Findings, terminal: Terminal) -> None:
+def _print_summary(findings: Findings, terminal: Terminal) -> None:
     terminal.line(f"manifest  {findings.manifest}")
     terminal.line(f"sandbox   {findings.sandbox or 'does not run'}")
     for text in findings.granted:
@@ -239,38 +239,34 @@ def _tell_summary(findings: Findings, terminal: Terminal) -> None:
         terminal.line(f"{one['tool']} is kept back because it declares itself destructive. {one['grant']}")
     for name in findings.unannotated[:1]:
         terminal.line(
-            f"{name} is granted and does not declare whether it changes anything. To keep it back, write "
+            f"{name} is granted but does not declare whether it writes. To keep it back, write "
             f"capabilities.tools.deny: [{name}]"
         )
-    terminal.line(f"each tool of one upstream: mcp-code-portal check {findings.upstreams[0]['name']}")
+    terminal.line(f"all tools of one upstream: mcp-code-portal check {findings.upstreams[0]['name']}")
 
 
-def _tell_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Terminal) -> None:
-    """Everything about one: how it is, each of its tools, and what it wrote to stderr last."""
+def _print_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Terminal) -> None:
+    """Print the state of one upstream, all of its tools, and the end of its stderr."""
     terminal.line(f"upstream  {upstream.name}")
     terminal.line(f"state     {upstream.state.adjective}, since {upstream.state.since:%H:%M:%S} UTC")
-    terminal.line(f"server    {upstream.server or 'has not said'}")
+    terminal.line(f"server    {upstream.server or 'unknown'}")
     if rows:
         terminal.line("")
         terminal.table(
             ("function", "declares", "may be called"),
             [
-                (
-                    row.function,
-                    row.declares,
-                    "yes" if row.decision.granted else f"no: {row.decision.reason}",
-                )
+                (row.function, row.declares, "yes" if row.decision.granted else f"no: {row.decision.reason}")
                 for row in rows
             ],
         )
         terminal.line("")
     for row in [row for row in rows if row.is_withheld][:1]:
         terminal.line(f"{row.name}: {row.decision.grant}")
-    if words := upstream.stderr_tail():
+    if tail := upstream.stderr_tail():
         terminal.line("its stderr ended with:")
-        for line in words.split("\n"):
+        for line in tail.split("\n"):
             terminal.line(f"{MARK}{line}")
 
 
-def _told(problem: Problem, file: str) -> str:
+def _problem_line(problem: Problem, file: str) -> str:
     return f"{problem.place(file)}: {problem.message}. {problem.hint}".strip()

@@ -31,17 +31,17 @@ INTERRUPTED: Final = 128 + signal.SIGINT
 TERMINATED: Final = 128 + signal.SIGTERM
 
 END_SECONDS: Final = 15
-"""How long a cancelled command may take to end its upstreams, workers and responses."""
+"""Time for a cancelled command to end its upstreams, workers and responses."""
 
 _EXPLAINED: Final = (SandboxError, PortalError, ManifestError, OSError)
-"""Errors that their own text explains; anything else is a defect of ours and keeps its traceback."""
+"""Errors whose text explains them. Any other error is a bug of the portal and keeps its traceback."""
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status.
 
-    0, 1 it failed, 2 it was asked wrongly or the manifest cannot be used, 3 `check --strict` warned, 130 Ctrl-C, 143
-    SIGTERM; for `serve` SIGTERM is the usual end, and 0.
+    0: success; 1: failure; 2: wrong usage or invalid manifest; 3: `check --strict` has warnings; 130: Ctrl-C; 143:
+    SIGTERM. For `serve`, SIGTERM is the normal end, and the status is 0.
     """
     terminal = Terminal()
     options = argument_parser().parse_args(arguments)
@@ -60,20 +60,20 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BaseExceptionGroup as group:
-        return _told(group, terminal)
+        return _report_failure(group, terminal)
     except ManifestError as error:
         terminal.error(*error.lines())
         if options.runs == "check:command" and options.json:
-            # A machine that reads the findings reads these too.
-            import_module("portal.cli.check").tell_unusable(error, terminal)
+            # Programs that read the findings read these too.
+            import_module("portal.cli.check").report_invalid_manifest(error, terminal)
         return USAGE_ERROR
     return 0 if options.runs == "serve:command" and status == TERMINATED else status
 
 
 async def _until_signal(command: Callable[[], Awaitable[int]]) -> int:
-    """The exit status of a command; Ctrl-C and SIGTERM cancel it in order, a second one ends it at once.
+    """Run a command and return its exit status. Ctrl-C and SIGTERM cancel it; a second signal ends it at once.
 
-    Raises BaseExceptionGroup: of whatever the command raised.
+    Raises BaseExceptionGroup: contains the exceptions of the command.
     """
     received: list[int] = []
     status = 0
@@ -95,15 +95,15 @@ async def _cancel(scope: anyio.CancelScope, received: list[int]) -> None:
         os._exit(128 + number)
 
 
-def _told(group: BaseExceptionGroup[BaseException], terminal: Terminal) -> int:
-    """The command failed: tell each cause, or raise what nobody can have expected."""
+def _report_failure(group: BaseExceptionGroup[BaseException], terminal: Terminal) -> int:
+    """Print the causes of a failure and return the exit status. Raises `group` if a cause is unexpected."""
     causes = list(_causes(group))
     if all(isinstance(cause, KeyboardInterrupt) for cause in causes):
         return INTERRUPTED
     if not all(isinstance(cause, _EXPLAINED) for cause in causes):
         raise group
     for cause in causes:
-        if not isinstance(cause, BrokenPipeError):  # who reads our output has seen enough of it
+        if not isinstance(cause, BrokenPipeError):  # the reader of the output has closed it
             terminal.error(*_lines(cause))
     return USAGE_ERROR if any(isinstance(cause, ManifestError) for cause in causes) else 1
 
@@ -119,20 +119,20 @@ def _causes(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 def _lines(error: BaseException) -> list[str]:
     if isinstance(error, ManifestError):
         return [*error.lines()]
-    told, hint = str(error), getattr(error, "hint", "")
-    end = "." if hint and told[-1:].isalnum() else ""
-    return [f"{told}{end} {hint}".strip()]
+    message, hint = str(error), getattr(error, "hint", "")
+    end = "." if hint and message[-1:].isalnum() else ""
+    return [f"{message}{end} {hint}".strip()]
 
 
 _Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """A parser whose options say in `runs` which function of which module of `portal.cli` takes them."""
+    """The parser of all commands. The option `runs` names the module and function of `portal.cli` to run."""
     parser = _Parser(
         prog="mcp-code-portal",
         description="Two MCP tools in front of any number of MCP servers: docs_search and execute_code.",
-        epilog="Every command takes --config FILE; without it $MCP_CODE_PORTAL_CONFIG, then ./portal.yaml.",
+        epilog="Every command takes --config FILE. The default is $MCP_CODE_PORTAL_CONFIG, then ./portal.yaml.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -143,33 +143,33 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Commands have parsers of this class, too."""
+    """The class of the parser and of the parsers of all commands."""
 
     def error(self, message: str) -> NoReturn:
-        """Names of files are arguments, and somebody else may have thought of them."""
+        """Escape the message: it may contain file names that somebody else chose."""
         super().error(marked_lines(message))
 
 
 def _serve(commands: _Commands) -> None:
     command = _command(commands, "serve", "serve MCP over stdio, or over HTTP with --http", log_level="info")
-    command.add_argument("--http", metavar="HOST:PORT", type=_address, help="listen here, at /mcp")
-    _profile_option(command, "give this profile to callers whose token has none")
+    command.add_argument("--http", metavar="HOST:PORT", type=_address, help="listen on this address, at /mcp")
+    _profile_option(command, "the profile of callers whose token has none")
 
 
 def _run(commands: _Commands) -> None:
     command = _command(commands, "run", "run a script file as execute_code would")
     command.add_argument("script", help="the Python file, or - for standard input")
-    command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="lower than limits.wall_seconds")
+    command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="less than limits.wall_seconds")
     _json_option(command)
-    _profile_option(command, "run it as a caller with this profile")
+    _profile_option(command, "run the script as a caller with this profile")
 
 
 def _search(commands: _Commands) -> None:
     command = _command(commands, "search", "find functions as docs_search would", runs="library:search")
-    command.add_argument("query", nargs="?", default="", help="a few words; none lists the namespaces")
+    command.add_argument("query", nargs="?", default="", help="a few words; empty lists the namespaces")
     command.add_argument("--full", action="store_true", help="show types and documentation too")
-    command.add_argument("--upstream", metavar="NAME", help="only this upstream")
-    command.add_argument("--limit", type=int, default=5, metavar="N", help="1 to 50, default 5")
+    command.add_argument("--upstream", metavar="NAME", help="search only this upstream")
+    command.add_argument("--limit", type=int, default=5, metavar="N", help="1 to 50 functions, default 5")
     _json_option(command)
     _profile_option(command)
 
@@ -178,86 +178,86 @@ def _stubs(commands: _Commands) -> None:
     text = "print or write the typed stubs of all functions"
     command = _command(commands, "stubs", text, runs="library:stubs")
     command.add_argument("namespace", nargs="?", help="print only this namespace")
-    command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package here")
+    command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package to DIR")
     _profile_option(command)
 
 
 def _check(commands: _Commands) -> None:
     command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
-    command.add_argument("upstream", nargs="?", metavar="UPSTREAM", help="only this one, tool by tool")
+    command.add_argument("upstream", nargs="?", metavar="UPSTREAM", help="check only this one, tool by tool")
     command.add_argument("--strict", action="store_true", help="exit with 3 if there are warnings")
     _json_option(command)
     _profile_option(command)
 
 
 def _explain(commands: _Commands) -> None:
-    command = _command(commands, "explain", "say whether a tool may be called, and by which rule")
-    command.add_argument("name", help="a tool or function, alone or as upstream.tool or namespace.function")
-    command.add_argument("--arguments", metavar="JSON", help="of one call, to try the conditions on them")
+    command = _command(commands, "explain", "show whether a tool may be called, and which rule decides")
+    command.add_argument("name", help="a tool or function: name, upstream.tool or namespace.function")
+    command.add_argument("--arguments", metavar="JSON", help="arguments to test against conditions")
     _json_option(command)
     _profile_option(command)
 
 
 def _login(commands: _Commands) -> None:
-    command = _command(commands, "login", "sign in to an upstream that wants OAuth")
+    command = _command(commands, "login", "sign in to an upstream that requires OAuth")
     command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
     command.add_argument("--no-browser", dest="browser", action="store_false", help="only print the URL")
     command.set_defaults(is_out=False)
 
 
 def _logout(commands: _Commands) -> None:
-    text = "sign out of an upstream: revoke its tokens and delete them"
+    text = "sign out of an upstream: revoke and delete its tokens"
     command = _command(commands, "logout", text, runs="login:command")
     command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
     command.set_defaults(is_out=True)
 
 
 def _lock(commands: _Commands) -> None:
-    command = _command(commands, "lock", "accept the definitions of tools as they are now, in portal.lock")
-    command.add_argument("--diff", action="store_true", help="only show what differs; then exit with 1")
+    command = _command(commands, "lock", "accept the current tool definitions in portal.lock")
+    command.add_argument("--diff", action="store_true", help="only show differences; exit with 1 if any")
     command.add_argument(
         "--accept",
         action="append",
         metavar="PATTERN",
-        help="accept only these: files.read_file, files.*, or files for its instructions; with @HASH, as --diff "
-        "shows it, only what was shown with that; may be repeated",
+        help="accept only matching differences (files.read_file, files.*, files for its instructions); append @HASH to "
+        "require the version shown by --diff; repeatable",
     )
     command.add_argument("--verbose", action="store_true", help="show whole definitions, with their hashes")
     _json_option(command)
 
 
 def _audit(commands: _Commands) -> None:
-    text = "look whether an audit log is whole, or print its last line's hash"
+    text = "verify an audit log, or print the number and hash of its last line"
     command = _command(commands, "audit", text, runs="offline:audit", needs_manifest=False)
     command.add_argument("action", choices=["verify", "head"])
-    command.add_argument("file", type=Path, nargs="+", help="the log's files, the oldest first")
-    command.add_argument("--head", type=_head, metavar="N:HASH", help="a line that must be there")
-    command.add_argument("--after", type=_head, metavar="N:HASH", help="the line before the first one here")
-    command.add_argument("--mixed", action="store_true", help="pass over other lines, as of a stderr")
+    command.add_argument("file", type=Path, nargs="+", help="the log's files, oldest first")
+    command.add_argument("--head", type=_head, metavar="N:HASH", help="fail unless this line is present")
+    command.add_argument("--after", type=_head, metavar="N:HASH", help="the predecessor of the first line")
+    command.add_argument("--mixed", action="store_true", help="ignore non-audit lines, as in a stderr")
 
 
 def _bake(commands: _Commands) -> None:
-    text = "make a sandbox with more Python packages inside"
+    text = "build a sandbox that contains more Python packages"
     command = _command(commands, "bake", text, runs="offline:bake", needs_manifest=False)
-    command.add_argument("package", nargs="+", help="a name, perhaps with versions, or the path of a wheel")
+    command.add_argument("package", nargs="+", help="a name, optionally with versions, or a path to a wheel")
     command.add_argument("--out", type=Path, default=Path("sandbox.wasm"), metavar="FILE")
 
 
 def _import(commands: _Commands) -> None:
-    text = "take over the servers that other clients are configured with"
+    text = "import the servers that other clients are configured with"
     command = _command(commands, "import", text, runs="import_servers:command", needs_manifest=False)
     command.add_argument(
         "client",
         nargs="*",
-        help="only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex; "
-        "one file alone is named as in docs/import.md, like cursor-project",
+        help="import only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex; "
+        "docs/import.md lists the names of single files, such as cursor-project",
     )
-    command.add_argument("--project", type=Path, metavar="DIR", help="read the files of this project, too")
-    command.add_argument("--add", action="store_true", help="add to a portal.yaml that is there already")
+    command.add_argument("--project", type=Path, metavar="DIR", help="also read the files of this project")
+    command.add_argument("--add", action="store_true", help="add to an existing portal.yaml")
     command.add_argument("--dry-run", action="store_true", help="only show what was found; write nothing")
-    command.add_argument("--save-secrets", action="store_true", help="write values to portal.env")
-    for name, told in (("install", "put the portal into this client's file"), ("undo", "put that file back")):
-        command.add_argument(f"--{name}", action="append", metavar="CLIENT", help=f"{told}; may be repeated")
+    command.add_argument("--save-secrets", action="store_true", help="write secret values to portal.env")
+    for name, text in (("install", "put the portal into this client's file"), ("undo", "restore that file")):
+        command.add_argument(f"--{name}", action="append", metavar="CLIENT", help=f"{text}; repeatable")
     _json_option(command)
 
 
@@ -275,16 +275,16 @@ def _command(
     log_level: str = "error",
     needs_manifest: bool = True,
 ) -> argparse.ArgumentParser:
-    """A command; without `runs` the function `command` of the module of its name runs it."""
+    """Add a command. By default, the function `command` of the module with its name runs it."""
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the manifest, portal.yaml")
-    levels, told = ["debug", "info", "warning", "error"], f"default: {log_level}"
-    parser.add_argument("--log-level", choices=levels, default=log_level, help=told)
+    levels = ["debug", "info", "warning", "error"]
+    parser.add_argument("--log-level", choices=levels, default=log_level, help=f"default: {log_level}")
     parser.set_defaults(runs=runs or f"{name}:command", needs_manifest=needs_manifest, profile=None)
     return parser
 
 
-def _profile_option(parser: argparse.ArgumentParser, text: str = "see what its callers see") -> None:
+def _profile_option(parser: argparse.ArgumentParser, text: str = "apply this profile") -> None:
     parser.add_argument("--profile", metavar="NAME", help=text)
 
 
@@ -296,7 +296,7 @@ def _address(text: str) -> tuple[str, int]:
     """`127.0.0.1:8080`, `[::1]:8080`, `:8080` or `8080` (both loopback) as host and port."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT, such as 127.0.0.1:8080")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a HOST:PORT such as 127.0.0.1:8080")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
@@ -313,5 +313,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds

@@ -1,4 +1,4 @@
-"""`mcp-code-portal explain`: whether a tool may be called, by which rule at which line, and what to write otherwise."""
+"""`mcp-code-portal explain`: shows whether a tool may be called, which rule decides, and how to change that."""
 
 import json
 from argparse import Namespace
@@ -13,22 +13,22 @@ from manifests.names import function_names, identifier
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import Portal, open_portal
 from portal.errors import NO_UPSTREAMS
-from portal.library.arguments import ArgumentError, fitted
+from portal.library.arguments import ArgumentError, normalize_arguments
 from portal.passthrough.resources import HINTS as READING_HINTS
 from portal.passthrough.resources import METHODS
 from sandbox_runtime.grants.fetch import FETCH
 from upstreams.upstream import Upstream
 
 NOTHING_KNOWN = 2
-"""The exit status when the name means no tool that is known; 0 is granted, 1 refused, for one of several."""
+"""The exit status if no known tool has the name. 0: all are granted; 1: at least one is refused."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the manifest says of one tool, or of one call of it.
+    """The decision about one tool, or about one call of it.
 
-    `conditions` are groups, each with the place of a rule and what it demands: one of each group must be met.
-    `repairs` is what would be changed of the arguments before they are sent.
+    `conditions` are groups of rules, each with its place and demand. One rule of each group must be met.
+    `repairs` lists the changes to the arguments before they are sent.
     """
 
     tool: str
@@ -45,7 +45,7 @@ class Explanation:
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Ask the upstreams that the name may mean, and tell what the manifest says."""
+    """Find the tools that the name may mean, and print the decision about each."""
     try:
         arguments = _arguments(options.arguments)
     except ValueError as error:
@@ -67,7 +67,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
                 for each in _explanations(portal, upstream, options.name, arguments)
             ]
             if not explanations:
-                terminal.error(_nothing(portal, options.name, upstreams))
+                terminal.error(_not_found(portal, options.name, upstreams))
                 return NOTHING_KNOWN
     if options.json:
         terminal.json([asdict(each) for each in explanations])
@@ -83,9 +83,9 @@ def _arguments(text: str | None) -> dict[str, Json] | None:
     try:
         value = json.loads(text)
     except RecursionError as error:
-        raise ValueError("it nests too deep") from error
+        raise ValueError("it is nested too deep") from error
     if not isinstance(value, dict):
-        raise ValueError(f"this is a {type(value).__name__}")
+        raise ValueError(f"it is a {type(value).__name__}")
     return value
 
 
@@ -99,7 +99,7 @@ def _behind(name: str, manifest: Manifest, upstream: str) -> str:
 def _explanations(
     portal: Portal, upstream: Upstream, name: str, arguments: dict[str, Json] | None
 ) -> Iterator[Explanation]:
-    """Of each tool of the upstream that the name may mean, and of the way to read what else it offers."""
+    """Explain each tool of the upstream that the name may mean, and a method for resources or prompts."""
     manifest, authority = portal.manifest, portal.authority
     names = function_names([tool.name for tool in upstream.tools])
     for tool in upstream.tools:
@@ -127,14 +127,14 @@ def _explanations(
 def _of_call(
     portal: Portal, qualified: str, tool: Decision, arguments: dict[str, Json], repairs: list[str]
 ) -> Decision:
-    """Decide about the call; what would be repaired of it is put into `repairs`."""
+    """Decide about the call. Adds the repairs of its arguments to `repairs`."""
     manifest, function = portal.manifest, portal.catalog.snapshot.library.functions[qualified]
     try:
-        wire, mended = fitted(function, arguments, repairs=manifest.portal.server.repairs)
+        wire, found = normalize_arguments(function, arguments, repairs=manifest.portal.server.repairs)
     except ArgumentError as error:
         where = manifest.where("upstreams", function.upstream)
         return Decision("deny", f"the arguments do not fit the tool: {error}", where, error.hint)
-    repairs.extend(mended.values())
+    repairs.extend(found.values())
     return decide_arguments(manifest, tool, wire)
 
 
@@ -147,7 +147,7 @@ def _explanation(
     of_tool: Decision | None = None,
     repairs: list[str] | None = None,
 ) -> Explanation:
-    """`of_tool` is what was decided of the tool, where `decision` is about a call of it."""
+    """`of_tool` is the decision about the tool if `decision` is about a call of it."""
     of_tool = of_tool or decision
     return Explanation(
         tool,
@@ -182,13 +182,13 @@ def _flows(manifest: Manifest, upstream: str) -> Iterator[dict[str, Json]]:
             yield {"from": list(rule.from_), "not_to": list(rule.not_to), "where": manifest.where(*keys)}
 
 
-def _nothing(portal: Portal, name: str, upstreams: list[Upstream]) -> str:
+def _not_found(portal: Portal, name: str, upstreams: list[Upstream]) -> str:
     if not upstreams:
         return f"no tool is called {name!r}: {NO_UPSTREAMS}"
     silent = [f"upstream {each.name!r} is {each.state}" for each in upstreams if not each.tools]
     namespace, dot, rest = name.rpartition(".")
     near = portal.catalog.snapshot.library.nearest(f"{namespace}{dot}{identifier(rest)}")
-    hint = f"Nearest: {', '.join(near)}." if near else "Look for it: mcp-code-portal search WORDS."
+    hint = f"Nearest: {', '.join(near)}." if near else "Search for it: mcp-code-portal search WORDS."
     return "; ".join([f"no tool is called {name!r}", *silent]) + f". {hint}"
 
 
@@ -197,19 +197,19 @@ def _show(each: Explanation, terminal: Terminal) -> None:
     terminal.line(f"{each.tool}{function}: {'granted' if each.verdict == 'allow' else 'refused'}")
     rows = [("rule", each.rule), ("at", each.where)]
     if each.grant:
-        rows.append(("mend", each.grant))
+        rows.append(("fix", each.grant))
     if not each.is_shown:
         rows.append(("shown", "neither in docs_search nor in stubs"))
     rows += [("sent", repair) for repair in each.repairs]
     for group in each.conditions:
-        told = [f"{condition['demand']} ({condition['where']})" for condition in group]
-        rows += [("or" if number else "where", text) for number, text in enumerate(told)]
+        demands = [f"{condition['demand']} ({condition['where']})" for condition in group]
+        rows += [("or" if number else "where", text) for number, text in enumerate(demands)]
     for budget in each.budgets:
-        words = {"calls": "calls a run", "per_minute": "calls a minute"}
-        said = [f"{budget[key]} {word}" for key, word in words.items() if budget[key] is not None]
-        rows.append(("budget", f"{', '.join(said)} of {budget['tool']} ({budget['where']})"))
+        words = {"calls": "calls per run", "per_minute": "calls per minute"}
+        limits = [f"{budget[key]} {word}" for key, word in words.items() if budget[key] is not None]
+        rows.append(("budget", f"{', '.join(limits)} of {budget['tool']} ({budget['where']})"))
     for flow in each.flows:
         ends = f"{', '.join(flow['from'])} may not go to {', '.join(flow['not_to'])}"
-        rows.append(("flow", f"what came from {ends} ({flow['where']})"))
+        rows.append(("flow", f"data from {ends} ({flow['where']})"))
     for word, text in rows:
         terminal.line(f"    {word:<6} {text}")

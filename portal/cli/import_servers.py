@@ -1,4 +1,4 @@
-"""`mcp-code-portal import`: takes over the servers that clients are configured with."""
+"""`mcp-code-portal import`: imports the servers that clients are configured with."""
 
 import os
 import sys
@@ -16,29 +16,29 @@ from portal.cli.terminal import Terminal, counted
 from portal.errors import SMALLEST_MANIFEST
 from portal.importing.clients import ClientFile, ClientFileError, client_files
 from portal.importing.installation import install, original, undo
-from portal.importing.merging import CannotAddError, Merging, Taken, Target, needed, short
+from portal.importing.merging import CannotAddError, ImportedServer, Merging, Target, needed, short
 from portal.importing.servers import Origin, servers_of
 
 PARTLY: Final = 1
-"""The exit status when a file could not be used, or no servers were found."""
+"""The exit status if a file could not be used, or no servers were found."""
 
 REFUSED: Final = 2
-"""The exit status when a manifest is there and was not to be added to, or no client has the name that was asked for."""
+"""The exit status if there is a manifest and no --add, or if a client's name is unknown."""
 
 _INHERITED: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "USER"})
-"""What every client hands on to the servers that it starts."""
+"""Variables that every client passes to the servers that it starts."""
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Show what clients are configured with, and write it as portal.yaml."""
+    """Show the servers of clients and write them to portal.yaml."""
     project = None if options.project is None else options.project.absolute()
     known = client_files(sys.platform, os.environ, Path.home(), project)
     names = {name for file in known for name in (file.name, file.client.name)}
     for name in (*options.client, *(options.install or ()), *(options.undo or ())):
         if name not in names:
-            hint = "; files of a project are read with --project DIR" if project is None else ""
-            there = ", ".join(file.name for file in known)
-            terminal.error(f"no client is called {name!r}; there are: {there}{hint}")
+            hint = "; add --project DIR for files of a project" if project is None else ""
+            names_text = ", ".join(file.name for file in known)
+            terminal.error(f"no client is called {name!r}; clients: {names_text}{hint}")
             return REFUSED
     if options.undo:
         return _undo([file for file in known if file.name in options.undo], terminal)
@@ -72,20 +72,22 @@ class _Import:
         return Merging(self.target, os.environ)
 
     def run(self) -> int:
-        """Read, show, write and install; the exit status."""
+        """Read, show, write and install. Returns the exit status."""
         for file in self.files:
             self._read(file)
         if self.options.json:
             self.terminal.json(self._facts())
         else:
             self._show()
-        if self.merging.taken:
-            self._write([each for each in self.merging.taken if each.spec is not None])
+        if self.merging.imported:
+            self._write([each for each in self.merging.imported if each.spec is not None])
         else:
             self.status = PARTLY
             start = () if self.target.is_there else (f"write portal.yaml yourself: {SMALLEST_MANIFEST}",)
-            told = "no servers were found that could be taken over; docs/import.md says where they are looked for"
-            self.terminal.error(told, *start)
+            message = (
+                "no servers were found that could be imported; docs/import.md lists the files that are read"
+            )
+            self.terminal.error(message, *start)
         return self.status
 
     def _read(self, file: ClientFile) -> None:
@@ -97,23 +99,24 @@ class _Import:
             self.status = PARTLY
             return
         if content is not None and not self.options.json:
-            told = f"{file.name:22} {short(file.path, self.home)}: {counted(len(found), 'server')}"
-            self.terminal.line(told)
+            self.terminal.line(
+                f"{file.name:22} {short(file.path, self.home)}: {counted(len(found), 'server')}"
+            )
         for each in found:
             self.merging.add(each)
 
     def _show(self) -> None:
         line = self.terminal.line
-        for each in self.merging.taken:
-            line(f"{'+' if each.spec else '='} {each.name}: {_told(each)}")
+        for each in self.merging.imported:
+            line(f"{'+' if each.spec else '='} {each.name}: {_address(each)}")
             line(f"    from {'; '.join(map(self._origin, each.origins))}")
             for note in each.server.notes:
                 line(f"    {note}")
-        for out in self.merging.left_out:
-            line(f"- {out.origin.name} ({self._origin(out.origin)}): left out, {out.reason}")
+        for out in self.merging.skipped:
+            line(f"- {out.origin.name} ({self._origin(out.origin)}): skipped: {out.reason}")
 
     def _facts(self) -> dict[str, Json]:
-        """The same as data: names of variables, and no value of one."""
+        """The same as data, with names of variables but no values."""
         return {
             "servers": [
                 {
@@ -123,72 +126,72 @@ class _Import:
                     "from": [*map(_fact, each.origins)],
                     "notes": list(each.server.notes),
                 }
-                for each in self.merging.taken
+                for each in self.merging.imported
             ],
-            "left_out": [{**_fact(each.origin), "reason": each.reason} for each in self.merging.left_out],
+            "left_out": [{**_fact(each.origin), "reason": each.reason} for each in self.merging.skipped],
             "variables": list(self.merging.variables),
         }
 
-    def _write(self, new: Sequence[Taken]) -> None:
+    def _write(self, new: Sequence[ImportedServer]) -> None:
         target, note, is_dry = self.target, self.terminal.note, self.options.dry_run
         lines = {each.name: self.merging.lines(each, self.home) for each in new}
         if lines and target.is_there and not self.options.add:
-            self._refuse("is there already: --add adds them to it, or write", lines)
+            self._refuse("exists already. Use --add, or add these by hand:", lines)
             return
         try:
             text = target.with_upstreams(lines) if lines else target.text
         except CannotAddError as error:
-            self._refuse(f"was left as it is, because {error}: write there", lines)
+            self._refuse(f"was not changed, because {error}; add these by hand:", lines)
             return
         variables = self.merging.variables
         values = {name: value for name, value in variables.items() if value is not None}
         saves = self.options.save_secrets
         if saves and not is_dry and (saved := target.keep(variables)):
             note(
-                f"{target.env_path} has {counted(len(saved), 'value')} more, for its owner alone: do not commit it"
+                f"wrote {counted(len(saved), 'value')} to {target.env_path}, for its owner alone. Do not commit it"
             )
         if not lines:
-            note(f"{target.path.name} has all of them already")
+            note(f"{target.path.name} already has all of these servers")
         elif is_dry:
             note(f"nothing was written; {target.path.name} would get {counted(len(lines), 'server')}")
         else:
             target.write(text)
-            self._tell_written(new)
+            self._report_written(new)
         self._install(needed(text) - target.kept.keys() - (values.keys() if saves else set()) - _INHERITED)
 
     def _refuse(self, why: str, lines: Mapping[str, Sequence[str]]) -> None:
         self.status = REFUSED
         self.terminal.error(f"{self.target.path.name} {why}")
         if not self.options.json:
-            told = [line for each in lines.values() for line in each]
-            self.terminal.result("\n".join(["upstreams:", *told]))
+            text = [line for each in lines.values() for line in each]
+            self.terminal.result("\n".join(["upstreams:", *text]))
 
-    def _tell_written(self, new: Sequence[Taken]) -> None:
+    def _report_written(self, new: Sequence[ImportedServer]) -> None:
         target, note = self.target, self.terminal.note
-        more = f"has {counted(len(new), 'server')} more"
-        note(f"{target.path} {more if target.is_there else 'is written'}")
+        added = f"added {counted(len(new), 'server')} to {target.path}"
+        note(added if target.is_there else f"wrote {target.path}")
         variables = self.merging.variables
         unset = sorted(variables.keys() - os.environ.keys() - target.kept.keys())
         if unset:
             note(f"set {', '.join(unset)}, in the environment or in {target.env_path.name}")
         if any(variables[each] is not None for each in unset):
-            note(f"import --save-secrets writes to {target.env_path.name} what the files hold")
+            note(f"import --save-secrets writes the values in these files to {target.env_path.name}")
         if theirs := [each.name for each in new if any(o.file.project for o in each.origins)]:
-            note(f"{', '.join(theirs)}: from files of the project; look at them before check starts them")
-        note("now: mcp-code-portal check")
+            note(f"{', '.join(theirs)}: from files of the project. Review them before `check` starts them")
+        note("next: mcp-code-portal check")
 
     def _install(self, lacking: set[str]) -> None:
-        """Put the portal into the files that were asked for; `lacking` are variables that its manifest needs."""
+        """Put the portal into the files of --install. `lacking` are variables that its manifest needs."""
         options, note = self.options, self.terminal.note
         for file in (each for each in self.files if each.name in (options.install or ())):
-            origins = [o for each in self.merging.taken for o in each.origins if o.file == file]
+            origins = [o for each in self.merging.imported for o in each.origins if o.file == file]
             try:
                 if lacking:
                     raise ClientFileError(
                         file.path,
-                        f"was left as it is: a portal that {file.client.title} starts would lack "
+                        f"was not changed: a portal started by {file.client.title} would lack "
                         f"{', '.join(sorted(lacking))}. Write them to {self.target.env_path.name} (--save-secrets "
-                        "writes what files hold)",
+                        "writes the values in these files)",
                     )
                 entry = install(file, origins, self.target.path, is_dry=options.dry_run)
             except ClientFileError as error:
@@ -196,17 +199,17 @@ class _Import:
                 self.status = PARTLY
                 continue
             out = ", ".join(origin.name for origin in origins) or "nothing"
-            note(f"{file.path} {'would get' if options.dry_run else 'has'} {entry!r} in place of {out}")
+            note(f"{file.path} {'would have' if options.dry_run else 'now has'} {entry!r} in place of {out}")
             if not options.dry_run:
-                note(f"what it was is in {original(file).path}; import --undo {file.name} puts it back")
+                note(f"the original is in {original(file).path}; import --undo {file.name} restores it")
 
     def _origin(self, origin: Origin) -> str:
         return f"{origin.file.client.title}, {short(origin.file.path, self.home)}"
 
 
-def _told(taken: Taken) -> str:
-    """How it is started or reached, for people."""
-    spec = taken.spec or taken.server.spec(lambda value: value.name)
+def _address(imported: ImportedServer) -> str:
+    """The command line or URL of a server, for people."""
+    spec = imported.spec or imported.server.spec(lambda value: value.name)
     words = [spec["url"]] if "url" in spec else [spec["command"], *spec.get("args", ())]
     return " ".join(words).replace("$${", "${")
 

@@ -1,4 +1,4 @@
-"""`mcp-code-portal search` and `stubs`: the typed library, as models and type checkers see it."""
+"""`mcp-code-portal search` and `stubs`: show the typed library as models and type checkers see it."""
 
 from argparse import Namespace
 from collections.abc import Set
@@ -12,9 +12,9 @@ from portal.library.library import ForeignFileError, Library, write_stubs
 
 
 async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print what docs_search answers: stub code, or JSON.
+    """Print the answer of docs_search as stub code or JSON.
 
-    Exits with 1 if there is no upstream of the name, 2 if an option cannot be what it is.
+    Exits with 1 if the upstream does not exist, 2 if an option is invalid.
     """
     try:
         request = docs_search_request(
@@ -40,8 +40,8 @@ async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 
 async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print the stubs of one namespace or all, or write them as a package; waits for the upstreams they are of."""
-    # A package holds all, whatever else is asked.
+    """Print the stubs of one namespace or all, or write them as a package. Waits for their upstreams."""
+    # A package always has all namespaces.
     is_of_all = options.namespace is None or options.out is not None
     names = {name for name, space in manifest.namespaces.items() if is_of_all or space == options.namespace}
     if not manifest.portal.upstreams:
@@ -56,7 +56,7 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
         if not names:
             terminal.error(unknown_name("namespace", options.namespace, manifest.namespaces.values()))
         elif not missing:
-            terminal.error(f"no tool of the namespace {options.namespace!r} is there for scripts")
+            terminal.error(f"scripts may call no tool of the namespace {options.namespace!r}")
         return 1
     try:
         _put(library, options, {manifest.namespaces[u.name] for u in missing}, terminal)
@@ -74,6 +74,6 @@ def _put(library: Library, options: Namespace, absent: Set[str], terminal: Termi
         return
     write_stubs(library, options.out, absent=absent)
     terminal.note(
-        f"written to {options.out}: {counted(len(library.functions), 'function')} of "
-        f"{counted(len(library.namespaces), 'namespace')}"
+        f"wrote {counted(len(library.functions), 'function')} of {counted(len(library.namespaces), 'namespace')} to "
+        f"{options.out}"
     )

@@ -14,7 +14,7 @@ from upstreams.oauth.login import log_in, revoke
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Sign in to an upstream, or out of it; exits with 2 if there is nothing to sign in to, 1 if it fails."""
+    """Sign in to an upstream, or out of it. Exits with 2 if the upstream takes no login, 1 if it fails."""
     name, upstreams = options.upstream, manifest.portal.upstreams
     spec = upstreams.get(name)
     if spec is None:
@@ -22,7 +22,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         return 2
     if not isinstance(spec, HttpUpstream) or spec.oauth is None:
         terminal.error(
-            f"the upstream {name!r} has no `oauth` in the manifest; where it should, write: oauth: {{}}"
+            f"the upstream {name!r} has no `oauth` in the manifest. If it requires OAuth, write: oauth: {{}}"
         )
         return 2
     if spec.oauth.grant == "client_credentials":
@@ -39,10 +39,10 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
 
 async def _in(name: str, spec: HttpUpstream, may_browse: bool, terminal: Terminal) -> int:
     def show(issuer: str, url: str) -> None:
-        # Before anybody types a password: an upstream may name whatever authorization server it likes.
+        # Show the issuer before anybody types a password: an upstream can name any authorization server.
         terminal.note(f"To sign in to {name!r} at {issuer}, open this in a browser on this machine:")
         terminal.result(url)
-        # A browser in the terminal would take it away from us.
+        # A text browser would take over the terminal.
         has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
         if may_browse and (sys.platform == "darwin" or has_display):
             webbrowser.open(url)
@@ -53,9 +53,9 @@ async def _in(name: str, spec: HttpUpstream, may_browse: bool, terminal: Termina
         await store.save(login)
     scope = f", for {login.scope}" if login.scope else ""
     terminal.note(f"signed in to {name!r} at {login.issuer}{scope}")
-    terminal.note("portals that run take it up when they next need a token")
+    terminal.note("running portals use this login when they next need a token")
     if login.refresh_token is None:
-        terminal.note("there is no refresh token: when the token expires, you will have to sign in again")
+        terminal.note("there is no refresh token: sign in again when the token expires")
     return 0
 
 
@@ -64,19 +64,19 @@ async def _out(name: str, spec: HttpUpstream, settings: OAuthSettings, terminal:
     async with store.locked():
         try:
             login = await store.load()
-        except OAuthError as error:  # what cannot be read can still be thrown away
-            terminal.note(f"what was kept cannot be revoked: {error}")
+        except OAuthError as error:  # an unreadable login can still be deleted
+            terminal.note(f"the stored login cannot be revoked: {error}")
         await store.delete()
     if login is None:
-        terminal.note(f"nobody is signed in to {name!r} any more")
+        terminal.note(f"not signed in to {name!r}")
         return 0
     try:
         async with open_guarded_http(spec.url, settings.issuer) as http:
-            # What is of another server than the manifest names by now is revoked there, with what was kept.
+            # If the manifest names another server by now, revoke at the stored one.
             is_revoked = await revoke(login.as_configured(settings) or login, http)
     except OAuthError as error:
-        terminal.error(f"the tokens are deleted here, but were not revoked: {error}")
+        terminal.error(f"the tokens were deleted here, but not revoked: {error}")
         return 1
-    lasts = "; the authorization server revokes none, so they last until they expire"
+    lasts = "; the authorization server does not support revocation, so they are valid until they expire"
     terminal.note(f"signed out of {name!r}: the tokens are deleted {'and revoked' if is_revoked else lasts}")
     return 0

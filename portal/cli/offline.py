@@ -12,13 +12,13 @@ from sandbox_runtime.build_guest import bake as make_component
 
 
 async def schema(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print the JSON Schema of portal.yaml, as it was shipped."""
+    """Print the JSON Schema of portal.yaml."""
     terminal.result(schema_text())
     return 0
 
 
 async def audit(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Look at every line of an audit log; exits with 1 if anything is wrong with it, 2 if it cannot be read."""
+    """Verify every line of an audit log. Exits with 1 if it is damaged, 2 if it cannot be read."""
     try:
         report = verify(options.file, after=options.after, known=options.head, is_mixed=options.mixed)
     except OSError as error:
@@ -31,20 +31,20 @@ async def audit(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
     if options.action == "head":
         terminal.result(str(report.head))
     else:
-        said = "damaged" if report.problems else "whole"
-        terminal.line(f"{said}: {report.lines:,} lines, the last one {report.head}")
+        result = "damaged" if report.problems else "intact"
+        terminal.line(f"{result}: {report.lines:,} lines, head {report.head}")
         if options.head is None and not report.problems:
             terminal.note(
-                "Lines that were cut off behind it, or a log written anew, show only with `--head`, of a line that "
-                "`audit head` printed before and that was kept somewhere else."
+                "Truncation and a rewritten log cannot be detected without a saved head. Run `audit head` regularly "
+                "and save its output elsewhere, then verify with `--head`."
             )
     return 1 if report.problems else 0
 
 
 async def bake(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Make the component, and say how to use it."""
+    """Build the component and print how to use it."""
     baked = await anyio.to_thread.run_sync(make_component, options.package, options.out, terminal.note)
-    told = baked.listed() or "nothing more than every sandbox"
-    terminal.note(f"{options.out} holds {told}. In portal.yaml:")
+    packages = baked.listed() or "no further packages"
+    terminal.note(f"{options.out} contains {packages}. To use it, write in portal.yaml:")
     terminal.result(f"server: {{component: {options.out}}}")
     return 0

@@ -21,9 +21,9 @@ from upstreams.fleet import Fleet
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Run a script; its prints and its value go to stdout; the ledger, notices and what it emitted to stderr.
+    """Run a script. Its output and its value go to stdout; the ledger, notices and emitted blocks go to stderr.
 
-    Exits with 1 if it failed or was refused, 2 if it cannot be read.
+    Exits with 1 if the script failed or was refused, 2 if it cannot be read.
     """
     try:
         read = (
@@ -36,7 +36,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     ledger = Ledger()
 
     async def await_upstreams(fleet: Fleet, names: Collection[str]) -> None:
-        # All of them end with this command: those that it runs again would start from nothing.
+        # They end with this command, so a later attempt would start them again.
         await upstreams_tried(fleet, terminal, names)
 
     async with open_portal(
@@ -48,22 +48,22 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         except anyio.get_cancelled_exc_class():
             answer = _interrupted(ledger)
             if answer.calls or answer.stdout or options.json:
-                _tell(answer, options, terminal)
+                _print(answer, options, terminal)
             raise
-    _tell(answer, options, terminal)
+    _print(answer, options, terminal)
     return 0 if answer.status == "ok" else 1
 
 
 def _interrupted(ledger: Ledger) -> Answer:
-    """What is known of a run that a signal ended."""
+    """The answer of a run that a signal ended."""
     hint = ""
     if ledger.count("unknown"):
-        hint = "A call that the ledger calls unknown may have happened: check before running it again."
+        hint = "A call with the state `unknown` may have happened: check before running the script again."
     error = RunError("cancelled", "the run was interrupted", hint=hint)
     return Answer("error", ledger.run_id, stdout=ledger.stdout, error=error, calls=ledger.rows())
 
 
-def _tell(answer: Answer, options: Namespace, terminal: Terminal) -> None:
+def _print(answer: Answer, options: Namespace, terminal: Terminal) -> None:
     structured = answer.structured()
     if options.json:
         terminal.json({**structured, "emitted": list(answer.emitted)} if answer.emitted else structured)

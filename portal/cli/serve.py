@@ -9,7 +9,7 @@ from portal.cli.terminal import Terminal
 from portal.serving import serve_http, serve_stdio
 
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 20_000
-"""By default 700, with which the collector looks for garbage four times while a script makes five calls."""
+"""The default is 700, with which the collector runs four times while a script makes five calls."""
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -17,7 +17,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     if options.http is None:
         if terminal.is_watched:
-            terminal.note("serving MCP on stdin and stdout; an MCP client is expected there. Ctrl-C ends it.")
+            terminal.note("serving MCP on stdin and stdout for an MCP client. Ctrl-C ends it.")
         await serve_stdio(manifest, terminal.note, options.profile)
     else:
         host, port = options.http

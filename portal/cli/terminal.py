@@ -1,7 +1,7 @@
-"""What a person sees: results on stdout, progress and errors on stderr, colours only on a terminal.
+"""Output for people: results on stdout, progress and errors on stderr, colours only on a terminal.
 
-Only here do texts become lines on a terminal. Strangers' names, descriptions and errors are in most of them, so each is
-escaped: none of them steers the terminal, hides something, or has a line that looks like one of ours.
+All output passes through here. Most of it contains untrusted names, descriptions and errors, so it is escaped: it
+cannot control the terminal, hide characters, or imitate a line of the portal.
 """
 
 import io
@@ -35,16 +35,16 @@ class Terminal:
         self._out = _Stdout(highlight=False, soft_wrap=True, emoji=False, width=width)
         self._err = _Stderr(stderr=True, highlight=False, soft_wrap=True, emoji=False)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # Not every encoding has every character.
+            # Some encodings lack some characters.
             sys.stdout.reconfigure(errors="backslashreplace")
 
     @property
     def is_watched(self) -> bool:
-        """Whether a person reads what goes to stderr."""
+        """Whether a person reads stderr."""
         return self._err.is_terminal
 
     def result(self, text: str) -> None:
-        """Print data, of any number of lines: exactly as it is in a pipe, escaped on a terminal."""
+        """Print data with any number of lines: unchanged to a pipe, escaped on a terminal."""
         if sys.stdout.isatty():
             text = escaped(text.replace("\r\n", "\n"), keep="\n\t")
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
@@ -58,7 +58,7 @@ class Terminal:
         self._out.print(Text(escaped(text), style=style))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Print rows under the names of their columns; numbers stand on the right."""
+        """Print rows under column names. Numbers are right-aligned."""
         rows = [*rows]
         table = Table(box=None, pad_edge=False)
         for name, *cells in zip(columns, *rows, strict=True):
@@ -69,33 +69,33 @@ class Terminal:
         self._out.print(table)
 
     def note(self, text: str) -> None:
-        """Progress or advice, on stderr. Further lines of the text are marked, so that they are none of ours."""
+        """Print progress or advice on stderr. Further lines of the text are marked."""
         self._err.print(Text(marked_lines(text), style="dim"))
 
     def quote(self, text: str) -> None:
-        """What somebody else says in several lines, such as a traceback, on stderr; each of them is marked."""
+        """Print untrusted lines, such as a traceback, on stderr. Each line is marked."""
         self._err.print(Text(marked_lines(f"\n{text}").removeprefix("\n"), style="dim"))
 
     def error(self, text: str, *more: str) -> None:
-        """An error on stderr, `more` being further lines of ours; those of the texts themselves are marked."""
+        """Print an error on stderr, with `more` as further lines. Line breaks within a text are marked."""
         lines = "\n".join(map(marked_lines, (text, *more)))
         self._err.print(Text.assemble(("error:", "bold red"), f" {lines}"))
 
 
 class _Stdout(Console):
     def on_broken_pipe(self) -> None:
-        """End the command as any other write to a reader that went away does; rich would exit at once."""
+        """Raise as any write to a closed pipe does; rich would exit at once."""
         raise BrokenPipeError
 
 
 class _Stderr(Console):
     def on_broken_pipe(self) -> None:
-        """Go on in silence: whoever read our logs went away, and the work goes on."""
+        """Continue without output: nobody reads stderr any more."""
         self.quiet = True
 
 
 async def upstreams_tried(fleet: "Fleet", terminal: Terminal, names: Collection[str] | None = None) -> None:
-    """Wait until each upstream (of `names`) is ready or has failed; name those that are slow."""
+    """Wait until each upstream (in `names`) is ready or has failed. Prints the names of slow ones."""
     slow = await fleet.settled(_QUIET_SECONDS, names)
     if not slow:
         return
@@ -107,9 +107,9 @@ async def upstreams_tried(fleet: "Fleet", terminal: Terminal, names: Collection[
 
 
 def unknown_name(noun: str, name: str, there: Collection[str]) -> str:
-    """That the manifest has nothing of the name, and what was probably meant, or all that there is."""
+    """The error for an unknown name, with the nearest name or all names."""
     near = get_close_matches(name, there, n=1) or sorted(there)[:_MAX_NAMED]
-    return f"the manifest has no {noun} {name!r}; there are: {', '.join(near) or 'none'}"
+    return f"the manifest has no {noun} {name!r}; known: {', '.join(near) or 'none'}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,1 +1,1 @@
-"""Takes over the servers that other MCP clients are configured with."""
+"""Imports the servers that other MCP clients are configured with."""

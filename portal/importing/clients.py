@@ -1,4 +1,4 @@
-"""The files in which MCP clients keep their servers, on Linux, macOS and Windows, read and written as data.
+"""Reads and writes the files in which MCP clients keep their servers, on Linux, macOS and Windows.
 
 Sources: modelcontextprotocol.io (Claude Desktop); code.claude.com/docs/en/mcp; cursor.com/docs/mcp;
 code.visualstudio.com/docs/copilot/reference/mcp-configuration; docs.windsurf.com (Cascade, MCP);
@@ -21,20 +21,20 @@ from manifests.own_files import PRIVATE, write_whole
 from portal.errors import PortalError
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Claude Code keeps histories in the same file as its servers."""
+"""Size of a client's file. Claude Code keeps histories in the same file as its servers."""
 
 MAX_COMMENTED_BYTES: Final = 256 * 1024
-"""Of JSON with comments, which is read at some 50 kB a second."""
+"""Characters of JSON with comments, which is parsed at about 50 kB per second."""
 
 Data = MutableMapping[str, Any]
-"""What a file says: JSON, or a document of tomlkit, which keeps comments and order."""
+"""The content of a file: JSON, or a tomlkit document, which keeps comments and order."""
 
 _LINE: Final = re.compile(r"(?:<string>:|\bline )(?P<line>\d+)")
-"""As the parsers of both formats name it."""
+"""The line in error messages of both parsers."""
 
 
 class ClientFileError(PortalError):
-    """A client's file cannot be read, understood or changed; `line` counts from 1."""
+    """A client's file cannot be read, parsed or changed. `line` counts from 1."""
 
     def __init__(self, path: Path, message: str, line: int | None = None) -> None:
         self.path = path
@@ -45,9 +45,9 @@ class ClientFileError(PortalError):
 
 @dataclass(frozen=True)
 class Client:
-    """What all files of a client have in common.
+    """The common properties of all files of a client.
 
-    `key` is that of the object with the servers, `variables` what the client fills in.
+    `key` is the key of the object with the servers. `variables` matches the references that the client expands.
     """
 
     name: str
@@ -69,12 +69,10 @@ WINDSURF: Final = Client("windsurf", "Windsurf", variables=_PREFIXED)
 GEMINI: Final = Client("gemini", "Gemini CLI", variables=_DOLLAR)
 CODEX: Final = Client("codex", "Codex", "mcp_servers", is_toml=True)
 
-CLIENTS: Final = (CLAUDE_DESKTOP, CLAUDE_CODE, CURSOR, VSCODE, WINDSURF, GEMINI, CODEX)
-
 
 @dataclass(frozen=True)
 class ClientFile:
-    """One file that a client reads; `project` is the folder it speaks for, None for the user's own file."""
+    """One file that a client reads. `project` is the folder that it applies to; None for the user's own file."""
 
     client: Client
     path: Path
@@ -83,15 +81,18 @@ class ClientFile:
 
     @property
     def name(self) -> str:
-        """What the command line calls it: `cursor`, `cursor-project`, `vscode-insiders`."""
+        """The name on the command line: `cursor`, `cursor-project`, `vscode-insiders`."""
         return "-".join(filter(None, (self.client.name, self.variant, "project" if self.project else "")))
 
     def content(self) -> bytes | None:
-        """Raises ClientFileError: it is there and cannot be read, is no file, or is larger than MAX_BYTES."""
+        """Read the file; None if it does not exist.
+
+        Raises ClientFileError: it cannot be read, is not a regular file, or is larger than MAX_BYTES.
+        """
         try:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-                raise ClientFileError(self.path, f"is no file of at most {MAX_BYTES} bytes")
+                raise ClientFileError(self.path, f"is not a regular file of at most {MAX_BYTES} bytes")
             return self.path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -99,7 +100,7 @@ class ClientFile:
             raise ClientFileError(self.path, f"cannot be read: {error.strerror}") from None
 
     def parsed(self, content: bytes) -> Data:
-        """Raises ClientFileError: it is not what the client reads."""
+        """Parse the content. Raises ClientFileError: it is not valid in the client's format."""
         try:
             text = content.decode("utf-8-sig")
             data: Any = tomlkit.parse(text) if self.client.is_toml else _json(text)
@@ -109,13 +110,13 @@ class ClientFile:
         except (ValueError, RecursionError) as error:
             found = _LINE.search(str(error))
             place = int(found["line"]) if found else None
-            raise ClientFileError(self.path, f"cannot be understood: {error}", place) from None
+            raise ClientFileError(self.path, f"cannot be parsed: {error}", place) from None
         if not isinstance(data, MutableMapping):
-            raise ClientFileError(self.path, "is no JSON object", 1)
+            raise ClientFileError(self.path, "is not a JSON object", 1)
         return data
 
     def write(self, data: Data) -> None:
-        """Write the file anew, as its format's library does; its mode stays, and a link stays a link.
+        """Write the data in the file's format. Its mode stays, and a link stays a link.
 
         Raises ClientFileError: it cannot be written.
         """
@@ -124,16 +125,16 @@ class ClientFile:
             if self.client.is_toml
             else json.dumps(data, indent=2, ensure_ascii=False) + "\n"
         )
-        # Half a character in a text is written as the escape of JSON that it was read from.
+        # A lone surrogate is written as the JSON escape from which it was read.
         self.put(text.encode("utf-8", "backslashreplace"))
 
     @property
     def mode(self) -> int:
-        """Who may read the file; of one that is not there, its owner alone."""
+        """The mode of the file; PRIVATE if it does not exist."""
         return stat.S_IMODE(self.path.stat().st_mode) if self.path.exists() else PRIVATE
 
     def put(self, content: bytes | None, mode: int | None = None) -> None:
-        """Replace the file by these bytes; None removes it. Without `mode` its own stays, and a link stays a link.
+        """Replace the file's content; None removes the file. Without `mode` its own stays, and a link stays a link.
 
         Raises ClientFileError: it cannot be written.
         """
@@ -154,15 +155,15 @@ def _json(text: str) -> Any:
     except json.JSONDecodeError:
         if len(text) > MAX_COMMENTED_BYTES:
             raise
-    return json5.loads(text)  # comments, and commas behind the last item
+    return json5.loads(text)  # accepts comments and trailing commas
 
 
 def client_files(
     platform: str, environ: Mapping[str, str], home: Path, project: Path | None
 ) -> list[ClientFile]:
-    """Every file that may be there, those of a project only with one; `platform` is as in `sys.platform`."""
+    """Every file that may exist, including those of `project`. `platform` is as in `sys.platform`."""
     found = [*_own(platform, environ, home), *(() if project is None else _of_project(project))]
-    # In the home itself a project's file may be the user's own.
+    # If the project is the home folder, a project file may be the user's own.
     by_path = {each.path: each for each in reversed(found)}
     return [each for each in found if by_path[each.path] is each]
 

@@ -1,4 +1,4 @@
-"""What is taken over from all files together, and the portal.yaml and portal.env that say it."""
+"""Merges the servers of all files, and writes portal.yaml and portal.env."""
 
 import re
 import tempfile
@@ -16,27 +16,27 @@ from manifests.loader import DEFAULT_FILE, YamlSource, load_manifest, read_yaml
 from manifests.names import namespace_of
 from manifests.own_files import write_whole
 from manifests.references import VariableReference, env_path, env_text, pieces, read_env
-from portal.importing.servers import LeftOut, Origin, Server, UnfitError, Value, variable_name
+from portal.importing.servers import EntryError, Origin, Server, SkippedServer, Value, variable_name
 from portal.library.plain_text import escaped, is_hidden
 
 HEADING: Final = """\
-# What clients had as their servers, taken over by `mcp-code-portal import`. `mcp-code-portal check` tries it out.
-# What scripts may do with them, capabilities says: docs/permissions.md.
+# Imported from MCP clients by `mcp-code-portal import`. Run `mcp-code-portal check` to test.
+# Set permissions under `capabilities`: see docs/permissions.md.
 
 """
 _UNKNOWN: Final = "https://unknown.example"
-"""In the place of what is not known here: a URL may begin with a variable."""
+"""Stands for the value of an unset variable. A URL may begin with a variable."""
 
 _COMPARED: Final = ("command", "args", "env", "url", "headers")
 
 
 class CannotAddError(ValueError):
-    """The manifest is written in a way that nothing can be added to; the message says which."""
+    """Upstreams cannot be added to the manifest as it is written. The message says why."""
 
 
 @dataclass
-class Taken:
-    """A server as the manifest gets it, and everywhere that it stands; of one that it has already `spec` is None."""
+class ImportedServer:
+    """A server for the manifest, with all places where it was found. `spec` is None if the manifest already has it."""
 
     name: str
     server: Server
@@ -45,15 +45,15 @@ class Taken:
 
 
 class Target:
-    """A manifest, there or not yet, and portal.env beside it."""
+    """A manifest, which may not exist yet, and portal.env next to it."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, ManifestError: one of the files cannot be read or understood."""
+        """Raises OSError, ManifestError: one of the files cannot be read or parsed."""
         self.path = path
         self.env_path = env_path(path)
         self.kept = read_env(self.env_path)
         self.is_there = path.exists() or path.is_symlink()
-        # newline="": what is added ends its lines as the others do.
+        # newline="" keeps line endings, so that added lines get the same ones.
         self.text = path.open(encoding="utf-8", newline="").read() if self.is_there else ""
         self.source = self._read(self.text)
 
@@ -64,9 +64,9 @@ class Target:
         return found if isinstance(found, dict) else {}
 
     def with_upstreams(self, new: Mapping[str, Sequence[str]]) -> str:
-        """The text with more upstreams at the top of their section, and no other character changed.
+        """The text with more upstreams at the top of their section. No other character changes.
 
-        Raises CannotAddError: there is no place at which they could be put.
+        Raises CannotAddError: there is no place for them.
         """
         block = [line for lines in new.values() for line in ("", *lines)][1:]
         if not self.text.strip():
@@ -84,16 +84,16 @@ class Target:
         except ManifestError:
             data = None
         if data is None or [*data["upstreams"]] != [*new, *self.upstreams]:
-            raise CannotAddError("its upstreams are not a block that is indented by two")
+            raise CannotAddError("its upstreams are not a block indented by two spaces")
         return text
 
     def write(self, text: str) -> None:
-        """Raises OSError: it cannot be written, or is there although it was not."""
+        """Write the manifest. Raises OSError: it cannot be written, or exists although it did not before."""
         with self.path.open("w" if self.is_there else "x", encoding="utf-8", newline="") as file:
             file.write(text)
 
     def keep(self, variables: Mapping[str, str | None]) -> list[str]:
-        """Write values to portal.env, for its owner alone; the names of those that were not there.
+        """Write values to portal.env, readable only by its owner. Returns the names of the new ones.
 
         Raises OSError: it cannot be written.
         """
@@ -116,35 +116,35 @@ class Target:
 
 
 class Merging:
-    """The servers of all files, each once, under names of their own, with variables for what is nobody's to see."""
+    """The servers of all files, without duplicates, under unique names, with variables for secrets."""
 
     def __init__(self, target: Target, environ: Mapping[str, str]) -> None:
-        self.taken: list[Taken] = []
-        self.left_out: list[LeftOut] = []
+        self.imported: list[ImportedServer] = []
+        self.skipped: list[SkippedServer] = []
         self.variables: dict[str, str | None] = {}
-        """What the upstreams refer to; a value stood in a file, and is nobody's to see."""
+        """The variables of the upstreams. Values come from the files and may be secret."""
         self._target = target
         self._known = {**target.kept, **environ}
         self._used = {*needed(target.text)}
         self._namespaces = {namespace_of(name) for name in target.upstreams}
 
-    def add(self, server: Server | LeftOut) -> None:
-        if isinstance(server, LeftOut):
-            self.left_out.append(server)
+    def add(self, server: Server | SkippedServer) -> None:
+        if isinstance(server, SkippedServer):
+            self.skipped.append(server)
             return
-        same = next((each for each in self.taken if each.server.raw() == server.raw()), None)
+        same = next((each for each in self.imported if each.server.raw() == server.raw()), None)
         if same is not None:
             same.origins.append(server.origin)
         elif (name := self._there(server)) is not None:
-            self.taken.append(Taken(name, server, [server.origin]))
+            self.imported.append(ImportedServer(name, server, [server.origin]))
         else:
             self._take(server)
 
-    def lines(self, taken: Taken, home: Path) -> list[str]:
-        """How the manifest says a new upstream, indented by two."""
-        origins = (f"{each.file.client.title}, {short(each.file.path, home)}" for each in taken.origins)
-        said = {taken.name: {key: value for key, value in (taken.spec or {}).items() if value}}
-        lines = yaml.safe_dump(said, sort_keys=False, default_flow_style=None, width=1 << 20).splitlines()
+    def lines(self, imported: ImportedServer, home: Path) -> list[str]:
+        """The lines of a new upstream in the manifest, indented by two spaces."""
+        origins = (f"{each.file.client.title}, {short(each.file.path, home)}" for each in imported.origins)
+        section = {imported.name: {key: value for key, value in (imported.spec or {}).items() if value}}
+        lines = yaml.safe_dump(section, sort_keys=False, default_flow_style=None, width=1 << 20).splitlines()
         return [f"  # {escaped('; '.join(origins))}", *(f"  {line}" for line in lines)]
 
     def _take(self, server: Server) -> None:
@@ -154,21 +154,21 @@ class Merging:
         try:
             spec = server.spec(partial(self._variable, name, made, self._used))
             values = {key: value for key, value in made.items() if value is not None}
-            taken = Taken(name, server, [server.origin], spec)
-            text = "\n".join(["upstreams:", *self.lines(taken, Path("/"))])
+            imported = ImportedServer(name, server, [server.origin], spec)
+            text = "\n".join(["upstreams:", *self.lines(imported, Path("/"))])
             _require_loading(text, {**self._known, **values})
-        except UnfitError as error:
-            self.left_out.append(LeftOut(server.origin, str(error)))
+        except EntryError as error:
+            self.skipped.append(SkippedServer(server.origin, str(error)))
         except ManifestError as error:
-            self.left_out.append(LeftOut(server.origin, error.problems[0].message))
+            self.skipped.append(SkippedServer(server.origin, error.problems[0].message))
         else:
-            self.taken.append(taken)
+            self.imported.append(imported)
             self.variables = {**dict.fromkeys(needed(text)), **self.variables, **made}
             self._used |= needed(text)
             self._namespaces.add(namespace_of(name))
 
     def _names(self, origin: Origin) -> list[str]:
-        """The client's own name; with the client's behind it where another server gives the same namespace."""
+        """Candidate names: the server's own, then with the client's name, then with a number."""
         plain = "".join("_" if is_hidden(each) else each for each in origin.name[:70]).strip()
         plain = plain if re.search(r"[A-Za-z0-9]", plain) else "server"
         return [plain, f"{plain}-{origin.file.name}", *(f"{plain}-{number}" for number in range(2, 2000))]
@@ -176,7 +176,7 @@ class Merging:
     def _variable(
         self, server_name: str, made: dict[str, str | None], used: Collection[str], value: Value
     ) -> str:
-        """The variable for a value: equal values under one name share it; none of `used` is taken for a new one."""
+        """The variable for a value. Equal values with one name share it. A new variable gets no `used` name."""
         prefix = variable_name(server_name)
         full = value.name if value.name.startswith(f"{prefix}_") else f"{prefix}_{value.name}"
         for name in (value.name, full, *(f"{full}_{number}" for number in range(2, 2000))):
@@ -187,15 +187,15 @@ class Merging:
         return name
 
     def _there(self, server: Server) -> str | None:
-        """What the manifest calls the server, if it is there as an import would write it, but for its `tools`."""
-        taken = {each.name for each in self.taken}
+        """The server's name in the manifest, if its entry is what an import would write, except for `tools`."""
+        imported = {each.name for each in self.imported}
         for name in self._names(server.origin)[:2]:
             there, made = self._target.upstreams.get(name), dict[str, str | None]()
-            if name in taken or not isinstance(there, dict):
+            if name in imported or not isinstance(there, dict):
                 continue
             try:
                 spec = server.spec(partial(self._variable, name, made, ()))
-            except UnfitError:
+            except EntryError:
                 return None
             if all(there.get(key) == spec.get(key) for key in _COMPARED):
                 self.variables |= made
@@ -204,7 +204,7 @@ class Merging:
 
 
 def needed(text: str) -> set[str]:
-    """The variables without which a manifest does not load."""
+    """The variables that a manifest requires to load."""
     found = re.findall(r"\$*\$\{[^}]*\}", text)
     return {
         piece.name
@@ -219,7 +219,7 @@ def short(path: Path, home: Path) -> str:
 
 
 def _require_loading(text: str, values: Mapping[str, str]) -> None:
-    """Raises ManifestError: with every variable set, a portal would not take the text."""
+    """Check that the text is a valid manifest if all variables are set. Raises ManifestError."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / DEFAULT_FILE
         path.write_text(text, "utf-8")

@@ -1,6 +1,6 @@
-"""One entry of a client's file, turned into a server of the portal, or into the reason why it cannot be one.
+"""Converts one entry of a client's file to an upstream of the portal, or says why it cannot.
 
-Nothing is started or fetched: what a file says becomes a command with its arguments, or a URL with its headers.
+Nothing is started or fetched. An entry becomes a command with arguments, or a URL with headers.
 """
 
 import glob
@@ -29,7 +29,7 @@ _READ: Final = frozenset(
         *("name", "description", "icon", "gallery", "version"),
     )
 )
-_MAX_TOLD: Final = 10
+_MAX_SHOWN: Final = 10
 _SCHEME: Final = re.compile(r"(?i:bearer|basic|token) +(?=\S)")
 _OF_URL: Final = re.compile(
     r"(?P<before>://(?:[^/?#:@]*:)?)(?P<login>[^/?#]+)(?=@)|(?P<start>[?&](?P<name>[^=&#]+)=)(?P<value>[^&#]+)"
@@ -41,9 +41,9 @@ _ORIGIN: Final = re.compile(r"https?://[^/@?#]+/?")
 
 @dataclass(frozen=True)
 class Value:
-    """What stands in the manifest as a variable of its own; `text` is None for what VS Code asks somebody for.
+    """A value that becomes a variable in the manifest. `text` is None for an input that VS Code asks for.
 
-    `name` is what the variable would best be called.
+    `name` is the preferred name of the variable.
     """
 
     name: str
@@ -54,13 +54,13 @@ Piece: TypeAlias = str | VariableReference | Value
 Template: TypeAlias = tuple[Piece, ...]
 
 
-class UnfitError(ValueError):
-    """The entry cannot be taken over; the message says why."""
+class EntryError(ValueError):
+    """The entry cannot be imported. The message says why."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a server stands: under `name` in the object at `container` of the file."""
+    """The place of a server: `name` in the object at `container` of the file."""
 
     file: ClientFile
     name: str
@@ -68,38 +68,38 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class SkippedServer:
     origin: Origin
     reason: str
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that the portal can stand in front of; `said` has the keys of an upstream in the manifest.
+    """A server that can be an upstream. `templates` has the keys of an upstream in the manifest.
 
-    `notes` say what of its entry was not taken over.
+    `notes` say which parts of the entry were not imported.
     """
 
     origin: Origin
-    said: Mapping[str, Any]
+    templates: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
     def spec(self, name_of: Callable[[Value], str]) -> dict[str, Json]:
-        """What the manifest says of it, with a variable of this name for each value.
+        """The upstream for the manifest, with variables named by `name_of` in place of values.
 
-        Raises UnfitError: a manifest cannot say it.
+        Raises EntryError: a manifest cannot express it.
         """
-        found = _mapped(self.said, lambda template: _written(template, name_of))
+        found = _mapped(self.templates, lambda template: _written(template, name_of))
         return {key: value for key, value in found.items() if value}
 
     def raw(self) -> dict[str, Json]:
-        """What tells it from others, with the values themselves; what is not known stays a reference."""
-        found = _mapped(self.said, lambda template: "".join(map(_raw, template)))
+        """The identity of the server, with the values themselves. Unknown values stay references."""
+        found = _mapped(self.templates, lambda template: "".join(map(_raw, template)))
         return {key: value for key, value in found.items() if value and key != "cwd"}
 
 
 def containers(file: ClientFile, data: Data) -> Iterator[tuple[tuple[str, ...], Data]]:
-    """The objects with servers of a file, each with its path; Claude Code has one for each project, too."""
+    """The objects with servers in a file, each with its path. Claude Code also has one per project."""
     key = file.client.key
     projects = data.get("projects") if file.client is CLAUDE_CODE else None
     found: dict[tuple[str, ...], Any] = {
@@ -111,23 +111,23 @@ def containers(file: ClientFile, data: Data) -> Iterator[tuple[tuple[str, ...], 
             yield (*path, key), servers
 
 
-def servers_of(file: ClientFile, data: Data, home: Path) -> list[Server | LeftOut]:
-    """The servers that a file names, in its order."""
-    found: list[Server | LeftOut] = []
+def servers_of(file: ClientFile, data: Data, home: Path) -> list[Server | SkippedServer]:
+    """The servers of a file, in order."""
+    found: list[Server | SkippedServer] = []
     for container, servers in containers(file, data):
         folder = Path(container[1]) if len(container) > 1 else file.project
         for name, entry in servers.items():
             origin = Origin(file, name, container)
             try:
                 found.append(_Entry(origin, entry, folder, home).server())
-            except UnfitError as error:
-                found.append(LeftOut(origin, str(error)))
+            except EntryError as error:
+                found.append(SkippedServer(origin, str(error)))
     return found
 
 
 def is_portal(command: str, arguments: Sequence[str]) -> bool:
-    """Whether it starts a portal: one in front of itself would never finish starting."""
-    # The path of a folder is no program: a server may be to look at it.
+    """Whether the command starts a portal. A portal in front of itself would never finish starting."""
+    # Only file names count: a folder with the portal's name may be an argument of another server.
     words = [re.split(r"[/\\]", command)[-1], *arguments]
     starts = [word.rpartition("/")[2] for word, after in pairwise([*words, ""]) if after == "serve"]
     return ("-m", "portal") in pairwise(words) or any(map(_SELF.fullmatch, [*words, *starts]))
@@ -142,7 +142,7 @@ def variable_name(*texts: str) -> str:
 
 @dataclass(frozen=True)
 class _Entry:
-    """`folder` is the project's, in which its servers start."""
+    """One entry of a client's file. `folder` is the project's, in which its servers start."""
 
     origin: Origin
     data: Any
@@ -151,17 +151,17 @@ class _Entry:
 
     def server(self) -> Server:
         if not isinstance(self.data, Mapping):
-            raise UnfitError("it is no object")
+            raise EntryError("the entry is not an object")
         if self.data.get("disabled") is True or self.data.get("enabled") is False:
-            raise UnfitError("it is turned off in the client")
+            raise EntryError("it is disabled in the client")
         kind = (self._text("type") or self._text("transport") or "stdio").lower()
         if kind not in _TRANSPORTS:
-            raise UnfitError(f"its type {kind[:40]!r} is none that the portal speaks")
-        said = self._stdio() if self._text("command") is not None else self._http(kind)
+            raise EntryError(f"the portal does not support its type {kind[:40]!r}")
+        templates = self._stdio() if self._text("command") is not None else self._http(kind)
         allow, deny = self._listed(_ALLOWED), self._listed(_DENIED)
         tools = {"allow": allow, "deny": deny or None}
-        said["tools"] = {key: names for key, names in tools.items() if names is not None}
-        return Server(self.origin, said, tuple(self._notes(allow)))
+        templates["tools"] = {key: names for key, names in tools.items() if names is not None}
+        return Server(self.origin, templates, tuple(self._notes(allow)))
 
     @property
     def _prefix(self) -> str:
@@ -174,11 +174,11 @@ class _Entry:
     def _stdio(self) -> dict[str, Any]:
         command, arguments = self._text("command") or "", self._texts("args")
         if not command.strip():
-            raise UnfitError("its command is empty")
+            raise EntryError("its command is empty")
         if re.search(r"\s-", command) or (" " in command and "/" not in command and "\\" not in command):
-            raise UnfitError("its command holds its arguments, too: write them as args")
+            raise EntryError("its command contains arguments: write them as args")
         if is_portal(command, arguments):
-            raise UnfitError("it is the portal itself")
+            raise EntryError("it is the portal itself")
         env = {
             name: (text,) if _is_setting(text) else self._hidden(text, name)
             for name, text in self._own.items()
@@ -196,9 +196,9 @@ class _Entry:
     def _http(self, kind: str) -> dict[str, Any]:
         keys = [key for key in _URLS if self._text(key) is not None]
         if not keys:
-            raise UnfitError("it has neither a command nor a URL")
+            raise EntryError("it has neither a command nor a URL")
         if "headersHelper" in self.data:
-            raise UnfitError("its headers come from a program (headersHelper), which is not run for it")
+            raise EntryError("its headers come from a program (headersHelper), which the portal does not run")
         url = self._text(keys[-1]) or ""
         headers = {
             name: self._hidden(text, variable_name(self._prefix, name))
@@ -208,20 +208,20 @@ class _Entry:
         headers |= {name: (_reference(text),) for name, text in self._mapping("env_http_headers").items()}
         if (bearer := self._text("bearer_token_env_var")) is not None:
             headers["Authorization"] = ("Bearer ", _reference(bearer))
-        said: dict[str, Any] = {"url": self._url(url), "headers": headers}
+        templates: dict[str, Any] = {"url": self._url(url), "headers": headers}
         is_of_gemini = self.origin.file.client is GEMINI and keys[-1] == "url"
         if kind == "sse" or is_of_gemini or re.split(r"[?#]", url)[0].rstrip("/").endswith("/sse"):
-            said["transport"] = ("sse",)
-        return said
+            templates["transport"] = ("sse",)
+        return templates
 
     def _notes(self, allowed: Sequence[Any] | None) -> Iterator[str]:
         if left := [key for key in self.data if key not in _READ]:
-            yield f"not taken over: {', '.join(left[:_MAX_TOLD])}"
+            yield f"not imported: {', '.join(left[:_MAX_SHOWN])}"
         if allowed is not None:
-            yield "the tools that its filter names are granted by name, also destructive ones"
+            yield "the tools in its filter are granted by name, including destructive ones"
 
     def _hidden(self, text: str, name: str) -> Template:
-        """The text of a variable or a header, of which no literal goes into the manifest but `Bearer ` and the like."""
+        """The text of a variable or a header. The manifest gets no literal of it except a prefix such as `Bearer `."""
         pieces = self._translated(text)
         if not any(isinstance(piece, VariableReference | Value) for piece in pieces):
             scheme = _SCHEME.match(text)
@@ -229,7 +229,7 @@ class _Entry:
             value = Value(variable_name(name) if not _NAME.fullmatch(name) else name, text[start:])
             return tuple(filter(None, (text[:start], value if text[start:] else "")))
         if any("@" in str(piece) or TOKEN.search(str(piece)) for piece in pieces):
-            raise UnfitError(f"its {name} mixes a secret with a variable")
+            raise EntryError(f"its {name} combines a secret with a variable")
         return pieces
 
     def _argument(self, before: str, text: str) -> Template:
@@ -253,7 +253,7 @@ class _Entry:
         return _split(pieces, TOKEN, lambda found: (value(found[0]),))
 
     def _translated(self, text: str) -> Template:
-        """The text with the client's variables as ours."""
+        """The text with the client's variables as the portal's."""
         pattern = self.origin.file.client.variables
         return (text,) if pattern is None else _split((text,), pattern, self._variable)
 
@@ -261,7 +261,7 @@ class _Entry:
         groups = found.groupdict()
         if "inside" not in groups:
             name = groups.get("bare") or groups["name"]
-            # mcp-remote and others fill in what the client leaves, from the variables of their own entry.
+            # mcp-remote and others expand this reference themselves, from the variables of their entry.
             if name in self._own and self._own[name] != found[0]:
                 return (found[0],)
             return (VariableReference(name, groups["default"]),)
@@ -271,7 +271,7 @@ class _Entry:
         if prefix == "input":
             return (Value(variable_name(inside), None),)
         if prefix is not None:
-            raise UnfitError(f"only the client can tell what {found[0][:60]} stands for")
+            raise EntryError(f"only the client can expand {found[0][:60]}")
         folder = str(self.folder or Path.cwd())
         known = {"workspaceFolder": folder, "workspaceRoot": folder, "userHome": str(self.home)}
         return (known.get(inside, found[0]),)
@@ -279,25 +279,25 @@ class _Entry:
     def _plain(self, text: str, key: str) -> str:
         pieces = self._translated(text)
         if not all(isinstance(piece, str) for piece in pieces):
-            raise UnfitError(f"its {key} holds a variable, which a manifest's cannot")
+            raise EntryError(f"its {key} contains a variable. Manifests do not allow variables there")
         return "".join(map(str, pieces))
 
     def _text(self, key: str) -> str | None:
         value = self.data.get(key)
         if value is not None and not isinstance(value, str):
-            raise UnfitError(f"its {key} is no text")
+            raise EntryError(f"its {key} is not a string")
         return value if value is None else str(value)
 
     def _texts(self, key: str) -> list[str]:
         value = self.data.get(key) or []
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise UnfitError(f"its {key} is no list of texts")
+            raise EntryError(f"its {key} is not a list of strings")
         return [str(each) for each in value]
 
     def _mapping(self, key: str) -> dict[str, str]:
         value = self.data.get(key) or {}
         if not isinstance(value, Mapping) or any(isinstance(each, Mapping | list) for each in value.values()):
-            raise UnfitError(f"its {key} is no object of texts")
+            raise EntryError(f"its {key} is not an object of strings")
         return {
             str(k): str(v).lower() if isinstance(v, bool) else str(v)
             for k, v in value.items()
@@ -305,7 +305,7 @@ class _Entry:
         }
 
     def _listed(self, keys: Sequence[str]) -> list[Template] | None:
-        """Patterns that mean just the tools that a filter names; None without one."""
+        """Patterns that match exactly the tools in a filter; None without a filter."""
         found = [key for key in keys if self.data.get(key) is not None]
         return [(glob.escape(name),) for key in found for name in self._texts(key)] if found else None
 
@@ -313,7 +313,7 @@ class _Entry:
 def _split(
     pieces: Template, pattern: re.Pattern[str], split: Callable[[re.Match[str]], Template]
 ) -> Template:
-    """The same with each place in its texts that has the pattern split up."""
+    """Split each match of the pattern in the template's texts."""
     found: list[Piece] = []
     for piece in pieces:
         end = 0
@@ -325,26 +325,26 @@ def _split(
 
 
 def _is_setting(text: str) -> bool:
-    """Whether a value is too short to be a secret, the address of a host, or a path that is there.
+    """Whether a value is not a secret: too short, a host's URL, or an existing path.
 
-    What a variable stands for is masked in what tools answer: a folder would be missing there.
+    The values of variables are masked in results of tools, so a folder must not become one.
     """
     if len(text) < LEAST_CHARACTERS or _ORIGIN.fullmatch(text):
         return "${" not in text
     try:
         return text.startswith(("/", "~/")) and Path(text).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):  # no name that a file could have
+    except (OSError, ValueError, RuntimeError):  # not a valid path
         return False
 
 
 def _reference(name: str) -> VariableReference:
-    if not _NAME.fullmatch(name):  # it may be a token that somebody wrote in the place of its name
-        raise UnfitError("what stands where it wants the name of an environment variable cannot be one")
+    if not _NAME.fullmatch(name):  # it may be a token in place of a name, so it is not shown
+        raise EntryError("the name of one of its environment variables is not valid")
     return VariableReference(name)
 
 
 def _mapped(value: Any, change: Callable[[Template], Any]) -> Any:
-    """The same with each template changed."""
+    """Apply `change` to each template in a value."""
     if isinstance(value, Mapping):
         return {key: _mapped(each, change) for key, each in value.items()}
     if isinstance(value, list):
@@ -358,7 +358,7 @@ def _written(template: Template, name_of: Callable[[Value], str]) -> str:
         if isinstance(piece, str):
             text += piece.replace("${", "$${")
         elif text.endswith("$"):
-            raise UnfitError("a $ stands right before a variable, which a manifest cannot say")
+            raise EntryError("a `$` directly before a variable is not supported")
         else:
             text += str(VariableReference(name_of(piece)) if isinstance(piece, Value) else piece)
     return text

@@ -1,1 +1,1 @@
-"""All functions and their types: what `docs_search` searches and scripts import."""
+"""All functions and their types, which `docs_search` finds and scripts import."""

@@ -1,11 +1,12 @@
-"""A script's arguments to the arguments that go on the wire, repaired where it is certain what was meant.
+"""Turns a script's arguments into wire arguments, and repairs them if the meaning is certain.
 
-A repair is certain if nothing but what does not fit is changed, exactly one remedy fits, and it means the same:
+A repair is certain if it changes only values that do not fit, exactly one conversion fits, and the meaning is the same:
 
-- a number, a boolean, an object or a list in a text, where that is wanted and a text is not: `"3"`, `"true"`, `"{}"`;
-  an integer, where a text is wanted
-- a single item, where a list of such is wanted: `"bug"` for `["bug"]`; but no text that may be several: `"bug, ui"`
-- arguments by position, in the order of the signature; one object with all of them; a name in other case or with
+- a number, boolean, object or list in a string, if the schema takes that and no string: `"3"`, `"true"`, `"{}"`;
+  an integer, if the schema takes a string
+- a single item, if the schema takes a list of such: `"bug"` for `["bug"]`; but no string that may be several: `"bug,
+  ui"`
+- positional arguments, in the order of the signature; one object with all arguments; a name in other case or with
   other dashes
 """
 
@@ -26,13 +27,13 @@ from portal.library.schema import is_kind, kind_of, kind_words
 from upstreams.tools import MISSING
 
 MAX_STEPS: Final = 20_000
-"""Uses of a schema's keyword on a value of one call, a tenth of a second; what lies beyond counts as right."""
+"""Validation steps for one call, about 0.1 s. A step applies one keyword to one value. The rest counts as valid."""
 
 LONGEST_VALUE: Final = 80
 """Characters of one value in a message."""
 
 POSITIONAL: Final = re.compile(r"\*[0-9]{1,3}")
-"""How an argument by position is named on its way here: `*0`, `*1`."""
+"""Names a positional argument: `*0`, `*1`."""
 
 _LONGEST_MESSAGE: Final = 2_000
 _LONGEST_PATH: Final = 120
@@ -41,11 +42,11 @@ _MOST_LISTED: Final = 12
 _WRAPPERS: Final = frozenset(
     "args arguments body data input inputs kwargs options parameters params payload request".split()  # noqa: SIM905
 )
-"""What models call the object of all arguments, where there is none; and the function's own name."""
+"""Names that models give to an object that wraps all arguments. They also use the function's own name."""
 
 _MAX_TRIES: Final = 100
 _MAX_ROUNDS: Final = 4
-_MOST_MENDED: Final = 1_000
+_MOST_ERRORS: Final = 1_000
 _LONGEST_NUMBER: Final = 40
 _TRUTHS: Final = {"True": True, "False": False}
 _SINGLE: Final = re.compile(r"[A-Za-z0-9_./:@#+-]*[A-Za-z0-9][A-Za-z0-9_./:@#+-]*")
@@ -53,11 +54,11 @@ _NOTHING: Final = frozenset({"empty", "false", "n/a", "na", "nil", "none", "noth
 
 Arguments: TypeAlias = dict[str, Json]
 Repairs: TypeAlias = dict[str, str]
-"""What was changed before a call was sent, by what it has in common with changes that differ in their values only."""
+"""Descriptions of changes to arguments. Changes with the same key differ only in their values."""
 
 
 class ArgumentError(Exception):
-    """The arguments of a call do not fit the function; nothing was sent. For the script, a `ToolError`."""
+    """The arguments of a call do not fit the function. Nothing was sent. The script gets a `ToolError`."""
 
     code = "invalid_arguments"
 
@@ -66,12 +67,11 @@ class ArgumentError(Exception):
         self.hint = function.signature
 
 
-def fitted(function: Function, kwargs: Arguments, *, repairs: bool) -> tuple[Arguments, Repairs]:
-    """The arguments by the upstream's own names, and what it took to make them fit; with `repairs` also arguments that
-    do not fit, if it is certain what was meant.
+def normalize_arguments(function: Function, kwargs: Arguments, *, repairs: bool) -> tuple[Arguments, Repairs]:
+    """Return the arguments by wire name, and their repairs. With `repairs`, arguments that do not fit are repaired.
 
-    Arguments by position are `{"*0": 3}`. `UNKNOWN` stands for values, or parts of them, that are not known yet.
-    Raises ArgumentError: they do not fit.
+    A positional argument is `{"*0": 3}`. `UNKNOWN` stands for a value, or a part of one, that is not known yet.
+    Raises ArgumentError: the arguments do not fit.
     """
     try:
         if any(map(POSITIONAL.fullmatch, kwargs)):
@@ -85,43 +85,49 @@ def fitted(function: Function, kwargs: Arguments, *, repairs: bool) -> tuple[Arg
 
 
 def bind(function: Function, kwargs: Arguments) -> Arguments:
-    """The arguments by the upstream's own names, checked against the tool's input schema, reduced.
+    """Return the arguments by wire name, validated against the tool's reduced input schema.
 
-    A keyword may be the parameter's Python name or, for `**{"cik-A": 1}`, its wire name; never both. An optional
-    argument that is None, where the schema takes no null, is left out. `UNKNOWN` fits everywhere.
+    A keyword is the parameter's Python name or, for `**{"cik-A": 1}`, its wire name; never both. An optional argument
+    that is None is dropped if the schema takes no null. `UNKNOWN` fits everywhere.
 
     Raises:
-        ArgumentError: An argument is unknown, given twice, missing, or does not fit; the message names each
-            one, with the value (cut to 80 characters) and what is allowed, and the hint is the signature.
+        ArgumentError: An argument is unknown, given twice, missing, or does not fit. The message names each one, with
+            its value (cut to 80 characters) and what is allowed. The hint is the signature.
     """
     wire = _wire(function, kwargs)
     errors = function.arguments.validate(wire, MAX_STEPS).errors
     if errors:
-        raise ArgumentError(function, "; ".join(dict.fromkeys(_told(function, error) for error in errors)))
+        raise ArgumentError(
+            function, "; ".join(dict.fromkeys(_error_text(function, error) for error in errors))
+        )
     return wire
 
 
 def repaired(function: Function, kwargs: Arguments) -> tuple[Arguments, Repairs] | None:
-    """The arguments as they were meant; None if that is not certain. For a call that does not fit as it is."""
+    """Repair arguments that do not fit. None if no repair is certain."""
     found: list[tuple[Arguments, Repairs]] = []
     is_placed = sum(1 for each in kwargs if POSITIONAL.fullmatch(each)) <= 1
     for arrangement in _arrangements(function, kwargs):
         try:
             wire = _wire(function, arrangement)
-            # By position, what is wrong with one of several values may be its place.
-            fitting = _mended(function.arguments.root, wire, []) if is_placed else bind(function, arrangement)
-        except (ArgumentError, _UnsureError, RecursionError):
+            # With several positional arguments, a value may not fit because it is in the wrong place.
+            fitting = (
+                _repaired_value(function.arguments.root, wire, [])
+                if is_placed
+                else bind(function, arrangement)
+            )
+        except (ArgumentError, _AmbiguousError, RecursionError):
             continue
-        told = {} if arrangement == kwargs else dict([_moved(function, kwargs, arrangement)])
-        told |= dict(_changed(function, *change) for change in _changes((), wire, fitting))
+        changes = {} if arrangement == kwargs else dict([_moved(function, kwargs, arrangement)])
+        changes |= dict(_changed(function, *change) for change in _changes((), wire, fitting))
         if not any(each == fitting for each, _ in found):
-            found.append((fitting, told))
+            found.append((fitting, changes))
     is_certain = len(found) == 1 or (found and UNKNOWN in kwargs.values())
     return found[0] if is_certain else None
 
 
 def _wire(function: Function, kwargs: Arguments) -> Arguments:
-    """The arguments by their wire names, complete, their values not looked at.
+    """Return the arguments by wire name, complete. Their values are not validated.
 
     Raises ArgumentError: an argument is unknown, given twice, or missing.
     """
@@ -132,7 +138,9 @@ def _wire(function: Function, kwargs: Arguments) -> Arguments:
             raise ArgumentError(function, _unknown(function, keyword))
         name = keyword if parameter is None else parameter.wire_name
         if name in wire:
-            raise ArgumentError(function, f"got {value_text(name)} twice, by its Python name and by its own")
+            raise ArgumentError(
+                function, f"got {value_text(name)} twice, by its Python name and by its wire name"
+            )
         # Models write `assignee=None` for "no assignee", whether or not the schema takes null.
         if parameter is None or value is not None or parameter.required or parameter.is_nullable:
             wire[name] = value
@@ -147,7 +155,7 @@ def _wire(function: Function, kwargs: Arguments) -> Arguments:
 
 
 def path_text(function: Function, path: Iterable[str | int]) -> str:
-    """Where a value of the arguments sits, as a script would write it: `labels[0]['name']`."""
+    """The place of a value in the arguments, as a script would write it: `labels[0]['name']`."""
     first, *rest = path
     parameter = function.by_keyword.get(str(first))
     head = str(first) if parameter is None else parameter.name
@@ -155,7 +163,7 @@ def path_text(function: Function, path: Iterable[str | int]) -> str:
 
 
 def value_text(value: Json) -> str:
-    """A value in Python's notation, enough to recognise it: scalars cut, containers by what they hold."""
+    """A value in Python's notation, short but recognisable: scalars are cut, containers are summarised."""
     if isinstance(value, str):
         return cut(visible(repr(value[: 2 * LONGEST_VALUE])), LONGEST_VALUE)
     if isinstance(value, list):
@@ -175,9 +183,9 @@ def listing(values: Iterable[Json]) -> str:
 
 
 def nearest_error(error: SchemaError) -> SchemaError:
-    """Of alternatives that all fail, what the one says that came nearest, if it got to look into the value.
+    """For an `anyOf` error, the error of the alternative that got deepest into the value, if one got into it.
 
-    An alternative that has no constant of the value's, such as another `kind`, was not meant.
+    An alternative that lacks a constant of the value, such as another `kind`, was not meant.
     """
     while error.validator == "anyOf" and error.context:
         constants = {each.schema_path[0] for each in error.context if each.validator == "enum" and each.path}
@@ -197,8 +205,8 @@ def _unknown(function: Function, keyword: str) -> str:
     return f"has no argument {value_text(keyword)}; {known}"
 
 
-def _told(function: Function, error: SchemaError) -> str:
-    """One error, its path written as a script would: `labels[0]['name'] is 3, not a str`."""
+def _error_text(function: Function, error: SchemaError) -> str:
+    """One error, with its path as a script would write it: `labels[0]['name'] is 3, not a str`."""
     error = nearest_error(error)
     path = [*error.absolute_path]
     return f"{path_text(function, path) if path else 'the call'} {_message(error)}"
@@ -218,32 +226,32 @@ def _message(error: SchemaError) -> str:
             allowed = f"it has {listing(known)}" if known else "it must be empty"
             return f"has no property {listing(each for each in value if each not in known)}; {allowed}"
         case "anyOf":
-            return f"is {value_text(value)}, which fits none of: {_alternatives(error)}"
+            return f"is {value_text(value)}, but must be one of: {_alternatives(error)}"
         case None:
             return "is not allowed here"
-    return f"is {value_text(value)}, but its schema says {error.validator}: {value_text(operand)}"
+    return f"is {value_text(value)}, but its schema has {error.validator}: {value_text(operand)}"
 
 
 def _alternatives(error: SchemaError) -> str:
-    """What alternatives ask for, in a few words each."""
-    told = []
+    """What the alternatives accept, in a few words each."""
+    texts = []
     for each in islice(error.context or (), _MOST_LISTED):
         if each.validator == "type":
-            told.append(kind_words(each.validator_value))
+            texts.append(kind_words(each.validator_value))
         elif each.validator in ("enum", "required"):
-            told.append("an object with " * (each.validator == "required") + listing(each.validator_value))
-    return ", ".join(dict.fromkeys(told)) or "its alternatives"
+            texts.append("an object with " * (each.validator == "required") + listing(each.validator_value))
+    return ", ".join(dict.fromkeys(texts)) or "the alternatives of its schema"
 
 
 def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
-    """The arguments as they are, and as they may have been meant to be put."""
+    """The arguments by keyword, in every way that the script may have meant them."""
     values = [value for name, value in kwargs.items() if POSITIONAL.fullmatch(name)]
     named = {name: value for name, value in kwargs.items() if not POSITIONAL.fullmatch(name)}
     named = _respelt(function, named)
     if values:
         first = function.parameters[: len(values)]
         free = [each for each in function.parameters if {each.name, each.wire_name}.isdisjoint(named)]
-        # As Python binds them; or, beside a name for one of the first, exactly what is still missing.
+        # As Python binds them. If one of the first is also given by name: exactly the missing ones.
         meant = first if all(each in free for each in first) else [each for each in free if each.required]
         if len(values) == len(meant):
             yield dict(zip((each.name for each in meant), values, strict=True)) | named
@@ -256,7 +264,7 @@ def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
 
 
 def _respelt(function: Function, kwargs: Arguments) -> Arguments:
-    """Names that differ from one parameter's in case or dashes only, as that is called: `maxResults`, `max-results`."""
+    """Correct names that differ from one parameter's only in case or dashes: `maxResults`, `max-results`."""
 
     def meant(name: str) -> str:
         alike = [each.name for each in function.parameters if _plain(each.name) == _plain(name)]
@@ -271,7 +279,7 @@ def _plain(name: str) -> str:
 
 
 def _unwrapped(function: Function, value: Json) -> Iterator[Arguments]:
-    """The arguments taken out of an object that they lie in and should not."""
+    """The arguments, taken out of an object that wraps them."""
     inner = data_in(value) if isinstance(value, str) else value
     if inner is UNKNOWN:
         inner = {each.name: UNKNOWN for each in function.parameters if each.required}
@@ -281,17 +289,17 @@ def _unwrapped(function: Function, value: Json) -> Iterator[Arguments]:
             yield inner
 
 
-class _UnsureError(Exception):
-    """There is no way to make a value fit, or more than one."""
+class _AmbiguousError(Exception):
+    """No conversion makes the value fit, or more than one does."""
 
 
-def _mended(schema: SoundNode, value: Any, tried: list[SoundNode]) -> Any:
-    """The one way in which the value fits. Raises _UnsureError: there is none, or several, or too much was `tried`."""
+def _repaired_value(schema: SoundNode, value: Any, tried: list[SoundNode]) -> Any:
+    """The only conversion of the value that fits. Raises _AmbiguousError: none or several fit, or too many `tried`."""
     for _ in range(_MAX_ROUNDS):
         tried.append(schema)
-        findings = SchemaValidator(schema).validate(value, MAX_STEPS, most=_MOST_MENDED)
+        findings = SchemaValidator(schema).validate(value, MAX_STEPS, most=_MOST_ERRORS)
         if len(tried) > _MAX_TRIES or not findings.is_complete:
-            raise _UnsureError
+            raise _AmbiguousError
         if not findings.errors:
             return value
         holder: Any = [deepcopy(value)]
@@ -299,30 +307,30 @@ def _mended(schema: SoundNode, value: Any, tried: list[SoundNode]) -> Any:
             place: list[str | int] = [0, *error.path]
             reduce(getitem, place[:-1], holder)[place[-1]] = _remedy(error, tried)
         [value] = holder
-    raise _UnsureError
+    raise _AmbiguousError
 
 
 def _remedy(error: SchemaError, tried: list[SoundNode]) -> Json:
-    """What the value of an error becomes."""
+    """The repaired value of one error."""
     if error.validator == "type":
         ways = [(error.schema, each) for each in _conversions(error)]
     elif error.validator == "anyOf":
         ways = [(each, error.instance) for each in error.validator_value]
     else:
-        raise _UnsureError
+        raise _AmbiguousError
     fitting = []
     for schema, value in ways:
-        with contextlib.suppress(_UnsureError):
-            mended = _mended(schema, value, tried)
-            if mended not in fitting:
-                fitting.append(mended)
+        with contextlib.suppress(_AmbiguousError):
+            candidate = _repaired_value(schema, value, tried)
+            if candidate not in fitting:
+                fitting.append(candidate)
     if len(fitting) != 1 or len(tried) > _MAX_TRIES:
-        raise _UnsureError
+        raise _AmbiguousError
     return fitting[0]
 
 
 def _conversions(error: SchemaError) -> Iterator[Json]:
-    """What a value that is of none of the wanted types may stand for."""
+    """Conversions of a value whose type the schema does not take."""
     value, wanted, schema = error.instance, error.validator_value, error.schema
     if isinstance(value, str):
         data: Json = _TRUTHS.get(value, data_in(value))
@@ -331,7 +339,7 @@ def _conversions(error: SchemaError) -> Iterator[Json]:
             yield data
     elif "string" in wanted and type(value) is int and {"format", "pattern"}.isdisjoint(schema):
         yield str(value)
-    # What is in a list already may be meant as a whole: ["Ann", "30"] for [["Ann", "30"]].
+    # An item of a list is not wrapped: ["Ann", "30"] may mean [["Ann", "30"]].
     is_item = bool(error.path) and isinstance(error.path[-1], int)
     takes_list = "array" in wanted and "prefixItems" not in schema
     if takes_list and not is_item and _is_single(value, schema.get("items", True)):
@@ -339,7 +347,7 @@ def _conversions(error: SchemaError) -> Iterator[Json]:
 
 
 def _is_single(value: Json, items: SoundNode) -> bool:
-    """Whether a value is one item of a list for certain, and no list in itself, nor stands for an empty one."""
+    """Whether a value is certainly one item of a list: it is no list itself and does not mean an empty list."""
     if isinstance(value, dict):
         return bool(value) and isinstance(items, dict)
     if isinstance(value, str) and not (isinstance(items, dict) and value in items.get("enum", ())):
@@ -348,7 +356,7 @@ def _is_single(value: Json, items: SoundNode) -> bool:
 
 
 def _changes(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """The smallest parts that were changed, with their places in front."""
+    """The smallest parts that changed: path, value before, value after."""
     if type(before) is type(after) and isinstance(before, dict | list) and len(before) == len(after):
         for key in before if isinstance(before, dict) else range(len(before)):
             yield from _changes((*path, key), before[key], after[key])
@@ -358,9 +366,9 @@ def _changes(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[t
 
 def _changed(function: Function, path: tuple[str | int, ...], before: Json, after: Json) -> tuple[str, str]:
     anywhere = path_text(function, [step for step in path if isinstance(step, str)])
-    told = f"[{value_text(before)}]" if after == [before] else value_text(after)
+    sent = f"[{value_text(before)}]" if after == [before] else value_text(after)
     kind = f"{function.qualified} {anywhere} {kind_of(before)} {kind_of(after)}"
-    return kind, f"{function.qualified}: {path_text(function, path)}: {value_text(before)} was sent as {told}"
+    return kind, f"{function.qualified}: {path_text(function, path)}: {value_text(before)} was sent as {sent}"
 
 
 def _moved(function: Function, kwargs: Arguments, arrangement: Arguments) -> tuple[str, str]:

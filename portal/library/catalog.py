@@ -1,4 +1,4 @@
-"""What scripts get of the tools of all upstreams: offered by rules, compiled into a library, indexed for search."""
+"""Builds snapshots from the tools of all upstreams: applies the rules, compiles the library, indexes it for search."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,7 +27,7 @@ from upstreams.upstream import Upstream
 
 
 def listed_tools(upstream: Upstream) -> list[ListedTool]:
-    """Those that it lists now, whatever is granted, and the ways to read what else it offers."""
+    """The tools that the upstream lists now, granted or not, and the methods for resources and prompts."""
     names, found = function_names([tool.name for tool in upstream.tools]), [*LISTED]
     for tool in upstream.tools:
         properties = tool.input_schema.get("properties")
@@ -38,9 +38,9 @@ def listed_tools(upstream: Upstream) -> list[ListedTool]:
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """Of the tools that the upstream lists, those that are shown, and the decisions about all that are not granted.
+    """The shown tools of one upstream, and the decisions about all tools that are not granted.
 
-    `source` is None if none is shown; `denied` is by qualified name.
+    `source` is None if no tool is shown. The keys of `denied` are qualified names.
     """
 
     tools: tuple[RecordedTool, ...]
@@ -50,7 +50,7 @@ class CatalogEntry:
     denied: Mapping[str, Decision]
 
     def is_of(self, authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> bool:
-        """Whether it is of what the upstream lists, and what is known of its results, now."""
+        """Whether the entry is up to date: the upstream's listing and the observed results have not changed."""
         is_same = self.tools is upstream.tools and self.summary == authority.pins.summary(upstream)
         return is_same and self.observed == observed
 
@@ -58,7 +58,7 @@ class CatalogEntry:
 def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> CatalogEntry:
     namespace = authority.manifest.namespaces[upstream.name]
     tools, summary = upstream.tools, authority.pins.summary(upstream)
-    # Of all tools, so that no name depends on what is granted.
+    # Use all tools, so that no name depends on what is granted.
     names = function_names([tool.name for tool in tools])
     shown: list[RecordedTool] = []
     denied: dict[str, Decision] = {}
@@ -84,23 +84,18 @@ def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, 
 log = structlog.get_logger()
 
 MAX_READERS: Final = 16
-"""Checks that read the stub files at once; whoever replaces the files waits for all of them."""
+"""Checks that may read the stub files at once. Replacing the files waits for all of them."""
 
 
 class Catalog:
-    """Rebuilds the snapshot whenever an upstream's tools or state change, or results look like none before them; one
-    rebuild at a time.
+    """Rebuilds the snapshot when an upstream's tools or state change, or when results have a new shape.
 
-    Only what changed is made anew. Nobody waits for that but those who ask for the newest snapshot; stub files are
-    replaced, and the snapshot with them, at a moment at which no check reads them.
+    One rebuild runs at a time and compiles only what changed. Only callers of `fresh` wait for it. The stub files and
+    the snapshot are replaced together, while no check reads them.
     """
 
     def __init__(
-        self,
-        authority: Authority,
-        stubs: Path,
-        checker: Checker | None,
-        observations: Observations,
+        self, authority: Authority, stubs: Path, checker: Checker | None, observations: Observations
     ) -> None:
         self._authority = authority
         self._stubs = stubs
@@ -109,14 +104,14 @@ class Catalog:
         observations.listen(self._note_change)
         self._entries: dict[str, CatalogEntry] = {}
         self._readers = anyio.Semaphore(MAX_READERS, fast_acquire=True)
-        self._noted = 1  # changes, the first of which is that there is a fleet
-        self._held = 0  # of these, as many as the snapshot holds
+        self._noted = 1  # number of changes so far; the first is the fleet itself
+        self._held = 0  # number of changes in the snapshot
         self._changed = anyio.Event()
         self._rebuilt = anyio.Event()
         self.snapshot = Snapshot(0, Library.compile([]), None, MappingProxyType({}), MappingProxyType({}))
 
     def note_change(self, upstream: Upstream) -> None:
-        """Called by the fleet whenever an upstream's state or tools changed."""
+        """Schedule a rebuild. The fleet calls this when an upstream's state or tools changed."""
         log.debug(
             "upstream_changed",
             upstream=upstream.name,
@@ -130,7 +125,7 @@ class Catalog:
         self._changed.set()
 
     async def keep(self, fleet: Fleet) -> None:
-        """Follow the fleet until cancelled."""
+        """Rebuild the snapshot after each change, until cancelled."""
         while True:
             while self._held < self._noted:
                 noted = self._noted
@@ -142,7 +137,7 @@ class Catalog:
             await self._changed.wait()
 
     async def fresh(self) -> Snapshot:
-        """The snapshot that holds every change noted so far; later ones keep nobody waiting."""
+        """Return a snapshot with every change noted so far. Does not wait for later changes."""
         await self._observations.learn()
         noted = self._noted
         while self._held < noted:
@@ -151,7 +146,7 @@ class Catalog:
 
     @asynccontextmanager
     async def steady(self) -> AsyncIterator[Snapshot]:
-        """The snapshot, whose stub files stay as they are meanwhile: for a check, not for a run."""
+        """Yield the snapshot and keep its stub files unchanged. For a check, not for a run."""
         async with self._readers:
             yield self.snapshot
 
@@ -169,12 +164,9 @@ class Catalog:
             self.snapshot = replace(snapshot, is_on_disk=touched is not None)
 
     def _build(
-        self,
-        former: Snapshot,
-        upstreams: list[Upstream],
-        observed: Mapping[str, Mapping[str, Observed]],
+        self, former: Snapshot, upstreams: list[Upstream], observed: Mapping[str, Mapping[str, Observed]]
     ) -> Snapshot:
-        # Here, in a thread, and not on top: numpy takes a third of a second to import, and no client waits for it.
+        # Import in this thread: numpy takes a third of a second to import, and no client should wait for it.
         from portal.search.index import SearchIndex
 
         denied: dict[str, Decision] = {}
@@ -189,8 +181,8 @@ class Catalog:
                 sources.append(entry.source)
             elif not entry.tools:
                 is_well, name = upstream.state.is_well, self._authority.manifest.namespaces[upstream.name]
-                told = f"upstream {upstream.name!r} lists no tools"
-                silent[name] = told if is_well else standing(upstream)
+                reason = f"upstream {upstream.name!r} lists no tools"
+                silent[name] = reason if is_well else describe_state(upstream)
         library = Library.compile(sources, former.library)
         index = former.index or SearchIndex({}, {})
         index = index.updated({name: each.in_order for name, each in library.namespaces.items()})
@@ -206,8 +198,8 @@ class Catalog:
             return None
 
 
-def standing(upstream: Upstream, max_detail_characters: int | None = None) -> str:
-    """How an upstream is, since when, and why."""
+def describe_state(upstream: Upstream, max_detail_characters: int | None = None) -> str:
+    """The state of an upstream, since when, and why."""
     state = upstream.state
     since = state.since.strftime("%H:%M:%S")
     detail = f": {state.detail}" if state.detail else ""

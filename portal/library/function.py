@@ -1,4 +1,4 @@
-"""What one tool is to a script: a typed, keyword-only Python function, its text, and what a call of it returns."""
+"""One tool as a script sees it: a typed, keyword-only Python function, its source, and its return value."""
 
 import json
 import math
@@ -27,7 +27,7 @@ from portal.library.schema_types import (
 from upstreams.tools import MISSING, Missing, RecordedTool, ToolResult
 
 LONGEST_SIGNATURE: Final = 400
-"""Characters of a one-line signature; optional parameters beyond are left out, which it shows by `...`."""
+"""Characters of a one-line signature. Further optional parameters are shown as `...`."""
 
 LONGEST_REQUIRED: Final = 2_000
 """Characters of required parameters that a one-line signature shows."""
@@ -42,11 +42,11 @@ _MAX_STEPS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One keyword of a function; `annotation` is its type as a signature shows it, `list[str] | None`.
+    """One keyword of a function. `annotation` is its type as a signature shows it: `list[str] | None`.
 
-    An optional parameter that a script leaves out is not sent: the upstream applies its own default. Only of a property
-    that is both required and has a default, this is `sent`, because a call without it would break the tool's own
-    schema. None for an optional parameter whose schema does not take null (`is_nullable`) means: not sent.
+    An omitted optional parameter is not sent, and the upstream applies its default. If a property is required and has a
+    default, the default is `sent`, because a call without it would violate the tool's schema. None is not sent for an
+    optional parameter whose schema takes no null (`is_nullable`).
     """
 
     name: str
@@ -54,7 +54,7 @@ class Parameter:
     annotation: str
     required: bool
     default_source: str
-    """What stands behind `=` in a signature: the default if it is short and simple, `...`, or "" if required."""
+    """The text after `=` in a signature: the default if it is short and simple, else `...`; "" if required."""
     doc: str
     is_nullable: bool
     sent: Json | Missing = MISSING
@@ -62,9 +62,7 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """One tool as scripts see it, safe to show: no text of the upstream stands anywhere but in docstrings, comments
-    and string literals, escaped.
-    """
+    """One tool as scripts see it. Text of the upstream appears only in docstrings, comments and literals, escaped."""
 
     namespace: str
     name: str
@@ -73,27 +71,27 @@ class Function:
     """The tool as the upstream sent it."""
     parameters: tuple[Parameter, ...]
     others: str
-    """`**others: Any` for a tool that takes arguments which its schema does not name, or ""."""
+    """`**others: Any` if the tool takes arguments that its schema does not name, else ""."""
     returns: str
     remark: str
-    """What stands behind the return type."""
+    """The comment after the return type."""
     summary: str
     description: str
     refusal: str
-    """Why it may not be called, for the docstring; "" if it may."""
+    """Why it is not granted, for the docstring; "" if it is."""
     types: tuple[str, ...]
-    """The definitions of the types that the signature needs, in an order in which they can stand."""
+    """The definitions of the types that the signature needs, each after those that it needs itself."""
     is_observable: bool
-    """Whether the tool says nothing about its result, so that it can only be learnt from real ones."""
+    """Whether the tool declares nothing about its result, so that only real results show its shape."""
 
     @cached_property
     def arguments(self) -> SchemaValidator:
-        """The input schema as calls are checked against it; made when the first call is, of few of many functions."""
+        """Validates arguments. Built on the first call, as most functions are never called."""
         return SchemaValidator(arguments_schema(self.recorded.input_schema))
 
     @cached_property
     def results(self) -> SchemaValidator:
-        """What the tool declares about the value that scripts get; results that are otherwise are passed on too."""
+        """Validates the value that scripts get against the tool's declaration. Invalid results are passed on too."""
         return SchemaValidator(declared_result(self.recorded.output_schema))
 
     @property
@@ -102,13 +100,13 @@ class Function:
 
     @cached_property
     def by_keyword(self) -> Mapping[str, Parameter]:
-        """Parameters by the keywords that scripts may use: their own names, and wire names beside them."""
+        """Parameters by every keyword that scripts may use: Python names and wire names."""
         own = {parameter.name: parameter for parameter in self.parameters}
         return {parameter.wire_name: parameter for parameter in self.parameters} | own
 
     @property
     def qualified(self) -> str:
-        """What a script writes: `tickets.create_issue`."""
+        """The name as a script writes it: `tickets.create_issue`."""
         return f"{self.namespace}.{self.name}"
 
     @cached_property
@@ -121,7 +119,7 @@ class Function:
         return f"async def {self.qualified}({arguments}{end}"
 
     def fitting(self, texts: Sequence[str], longest: int) -> list[str]:
-        """The first of the parameters' texts, as many as fit into so many characters, but nearly all required ones."""
+        """The first texts that fit into `longest` characters; for required parameters, into LONGEST_REQUIRED."""
         left = longest
         for number, (parameter, shown) in enumerate(zip(self.parameters, texts, strict=True)):
             left -= len(shown) + 2
@@ -130,10 +128,10 @@ class Function:
         return [*texts]
 
     def module_definition(self, hidden: Collection[str]) -> str:
-        """As it stands in its module, on one line or one line per parameter; `hidden` words are `respelt`.
+        """The source in its stub module, on one line or with one line per parameter. `hidden` words are `respelt`.
 
-        The types say that None stands for an optional argument that is not sent: calls take it in any case, and a
-        checker must know, but a model reads one word less elsewhere.
+        Here the types include None for an optional argument that is not sent. A checker must know that calls accept it.
+        Elsewhere it is omitted, which saves a model tokens.
         """
         texts = [_parameter_text(each, respelt(_with_none(each), hidden)) for each in self.parameters]
         others, returns = respelt(self.others, hidden), respelt(self.returns, hidden)
@@ -147,12 +145,12 @@ class Function:
 
     @cached_property
     def definition(self) -> str:
-        """As models read it: in fewer tokens, with what is known of each parameter behind it."""
+        """The source as models read it: in fewer tokens, with a comment after each parameter."""
         texts = [short_parameter(each) for each in self.parameters]
         arguments = self._arguments(texts, self.others)
         if any(each.doc for each in self.parameters):
-            told = (f",{comment(each.doc, LONGEST_PARAMETER_DOC)}" for each in self.parameters)
-            lines = filter(None, ["*,", *map("".join, zip(texts, told, strict=True)), self.others])
+            docs = (f",{comment(each.doc, LONGEST_PARAMETER_DOC)}" for each in self.parameters)
+            lines = filter(None, ["*,", *map("".join, zip(texts, docs, strict=True)), self.others])
             arguments = "".join(f"\n    {line}" for line in lines) + "\n"
         return self._with_body(f"async def {self.name}({arguments}) -> {self.returns}:", "")
 
@@ -166,10 +164,10 @@ class Function:
 
 
 def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ...], str]:
-    """The keywords for a tool's arguments, the required ones first, and what is written for keywords beyond them.
+    """The keywords for a tool's arguments, required ones first, and the source for further keywords.
 
-    A schema that names none, and forbids none, takes any; so does one that declares some for some calls only, or too
-    many.
+    Further keywords are allowed if the schema names and forbids none, declares some for some calls only, or declares
+    too many.
     """
     whole = _root_object(root)
     required = dict.fromkeys(whole.get("required", ()), True)
@@ -187,7 +185,7 @@ def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ..
 
 
 def admits(node: SoundNode, value: Json) -> bool:
-    """Whether a value fits a schema, as far as a short look tells."""
+    """Whether a value fits a schema, as far as _MAX_STEPS steps show."""
     if not isinstance(node, dict) or ("type" in node and not is_kind(value, node["type"])):
         return node is True
     return not SchemaValidator(node).validate(value, _MAX_STEPS, most=1).errors
@@ -208,7 +206,7 @@ def _parameter(name: str, key: str, node: SoundNode, types: SchemaTypes, is_requ
 
 
 def _described(node: SoundNode) -> SoundNode:
-    """The schema with what its only real alternative, or the definition it refers to, says about it."""
+    """The schema, merged with its only non-null alternative or with the definition that it refers to."""
     if not isinstance(node, dict):
         return node
     members = [
@@ -219,7 +217,7 @@ def _described(node: SoundNode) -> SoundNode:
 
 
 def _root_object(root: SoundNode) -> dict[str, Any]:
-    """The arguments' schema as one object, references followed. What only alternatives declare is not in it."""
+    """The arguments' schema as one object, with references followed and without the contents of alternatives."""
     if not isinstance(root, dict):
         return {}
     return merged({"allOf": [root]}) if "$ref" in root or "allOf" in root else root
@@ -229,14 +227,14 @@ def _others(root: SoundNode, whole: dict[str, Any], types: SchemaTypes) -> Type 
     other: SoundNode | None = whole.get("additionalProperties")
     if other is not None:
         return None if other is False else types.property_type("value", other)
-    # What alternatives, `then` and the like declare is for some arguments only, and may be given by its name.
+    # Alternatives, `then` and the like declare properties for some calls only. Those may be given by name.
     conditions = {*CONDITIONS, "anyOf"}
     is_open = "properties" not in whole or any(conditions & each.keys() for each in parts([root]))
     return ANY if is_open else None
 
 
 def short_parameter(parameter: Parameter) -> str:
-    """Without what says nothing or is plain to see: the type that a default shows, and `| None` before `= None`."""
+    """A parameter without redundant text: the type that a default shows, and `| None` before `= None`."""
     annotation, default = parameter.annotation, parameter.default_source
     if default == "None":
         annotation = annotation.removesuffix(" | None")
@@ -261,7 +259,7 @@ _WRAPPED: Final = "result"
 
 
 def is_wrapper(output_schema: Json) -> bool:
-    """Whether a declared result is the `{"result": X}` that FastMCP and its like put around what is no object."""
+    """Whether a declared result is `{"result": X}`, as FastMCP and others wrap results that are not objects."""
     if not isinstance(output_schema, dict) or output_schema.get("type", "object") != "object":
         return False
     properties = output_schema.get("properties")
@@ -271,7 +269,7 @@ def is_wrapper(output_schema: Json) -> bool:
 
 
 def declared_result(output_schema: Json | None) -> SoundNode:
-    """What a tool declares about the value that scripts get."""
+    """The schema that a tool declares for the value that scripts get."""
     root = sound_schema(True if output_schema is None else output_schema)
     if not is_wrapper(output_schema) or not isinstance(root, dict):
         return root
@@ -282,9 +280,10 @@ def declared_result(output_schema: Json | None) -> SoundNode:
 def script_value(result: ToolResult, output_schema: Json | None) -> Json:
     """A tool's result as Python data.
 
-    structuredContent as it is, without the wrapper that the stub does not show either; else the text, parsed if it is
-    JSON (see `parsed_text`); several text blocks are a list; with any other block among them it is a list of MCP
-    content blocks as dicts. Nothing at all is None. One real result in thirteen violates its own outputSchema.
+    It is structuredContent, without the wrapper, which stubs do not show either. Without structuredContent it is the
+    text, parsed if it is JSON (see `parsed_text`). Several text blocks give a list. If there are other blocks, it is
+    the list of all content blocks as dicts. An empty result is None. One real result in thirteen violates its own
+    outputSchema.
     """
     if result.structured is not MISSING:
         value = result.structured
@@ -311,7 +310,7 @@ def parsed_text(text: str) -> Json:
 
 
 def data_in(text: str) -> Json:
-    """What a text is the JSON of; None if it is none (NaN, numbers beyond a double, nesting beyond the parser's)."""
+    """The JSON value of a text; None if it is not valid JSON (or has NaN, too large numbers or too deep nesting)."""
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
@@ -321,5 +320,5 @@ def data_in(text: str) -> Json:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError("a number beyond a double")
+        raise ValueError("the number exceeds a double")
     return number

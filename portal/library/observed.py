@@ -1,8 +1,9 @@
-"""Learns, while scripts run, what results of tools look like that declare nothing about them: kinds, keys and nesting.
-Such shapes are kept on disk for the next portal over the same manifest.
+"""Learns the shape of results from real ones, if the tool declares none: types, keys and nesting.
 
-No value of a result may get to the disk or a model as a key: an id, an address, a name of somebody. Where in doubt keys
-are data, and the object is a map: that costs a stub some detail, the other mistake gives something away.
+Shapes are stored on disk for the next portal with the same manifest.
+
+No data of a result, such as an id, an address or a person's name, may reach the disk or a model as a key. In doubt,
+keys count as data and the object becomes a map. That costs a stub some detail; the opposite mistake leaks data.
 """
 
 import hashlib
@@ -31,23 +32,23 @@ from portal.library.plain_text import one_line
 from portal.library.schema import kind_of, kind_words
 
 MAX_DEPTH: Final = 8
-"""Lists and objects within one another; what lies deeper may be anything."""
+"""Levels of nesting. Deeper values may be anything."""
 
 MAX_FIELDS: Final = 100
-"""Keys of one object; with more it is a map."""
+"""Keys of one object. An object with more is a map."""
 
 MAX_PLACES: Final = 400
-"""Places of one shape; with more its deepest ones may be anything."""
+"""Places of one shape. Beyond that, the deepest ones may be anything."""
 
 MAX_VALUES: Final = 1_000
-"""Values of one result that are looked at, which takes about a millisecond."""
+"""Values of one result that are read, which takes about a millisecond."""
 
 MAX_ITEMS: Final = 12
-"""Items of one list that are looked at: the first ones, and some of the others."""
+"""Items of one list that are read: the first ones, and some of the others."""
 
 _FIRST_ITEMS: Final = 6
-_MAX_SAID: Final = 200
-_LONGEST_SAID: Final = 1_000
+_MAX_ARGUMENT_TEXTS: Final = 200
+_LONGEST_ARGUMENT_TEXT: Final = 1_000
 _BETWEEN_NAMES: Final = re.compile(r"\s*[,;|\n，、；]\s*")
 _MANY_FIELDS: Final = 30
 _MANY_ALIKE: Final = 3
@@ -65,10 +66,10 @@ _DIGITS: Final = re.compile(r"[0-9]+")
 
 
 class Shape(TypedDict, total=False):
-    """All that was seen at one place of some results, in JSON Schema's words (2020-12); empty if nothing was.
+    """The values seen at one place of some results, as JSON Schema (2020-12); empty if none was.
 
-    `items` is what lists held. Objects have `properties`, those that each one had being `required`, or, if their keys
-    are data, `additionalProperties`.
+    `items` is the shape of list items. An object has `properties`, and `required` lists those that every one had. If
+    its keys are data, it has `additionalProperties` instead.
     """
 
     type: list[str]
@@ -92,11 +93,11 @@ _NULL: Final = Shape(type=["null"])
 
 
 def shape_of(value: Json, arguments: Json = None) -> Shape:
-    """The shape of one result, of a large one from a sample.
+    """The shape of one result. A large result is sampled.
 
-    `arguments` are those it was asked for with: keys that repeat them may be data.
+    `arguments` are those of the call: keys that repeat them may be data.
     """
-    said = frozenset(islice(_texts(arguments, 0), _MAX_SAID))
+    argument_texts = frozenset(islice(_texts(arguments, 0), _MAX_ARGUMENT_TEXTS))
     left = iter(range(MAX_VALUES))
 
     def read(value: Json, depth: int) -> Shape:
@@ -110,20 +111,20 @@ def shape_of(value: Json, arguments: Json = None) -> Shape:
             sample = [*value[:_FIRST_ITEMS], *value[_FIRST_ITEMS::step]][:MAX_ITEMS]
             items = [read(each, depth + 1) for each in sample]
             return {"type": ["array"], "items": reduce(_merged, items, Shape())}
-        # One more than an object may have: with it, it is a map.
+        # Read one key more than MAX_FIELDS, which makes the object a map.
         fields = {key: read(child, depth + 1) for key, child in islice(value.items(), MAX_FIELDS + 1)}
-        return {"type": ["object"], **_object(fields, [*fields], said)}
+        return {"type": ["object"], **_object(fields, [*fields], argument_texts)}
 
     return _bounded(read(value, 1))
 
 
 def merged(one: Shape, other: Shape) -> Shape:
-    """What both say. Merging on and on comes to an end: a shape only ever gets wider, up to its bounds."""
+    """The shape that covers both. Merging only widens a shape, up to its bounds, so repeated merging ends."""
     return _bounded(_merged(one, other))
 
 
 def schema_of(shape: Shape) -> Json:
-    """A JSON Schema of results of this shape. A place that was always null may be anything."""
+    """The JSON Schema for results of this shape. A place that was always null may be anything."""
     return shape if shape == _NULL else _mapped(shape, _without_null)
 
 
@@ -133,21 +134,21 @@ def _without_null(shape: Shape) -> Shape:
 
 @lru_cache(maxsize=4096)
 def is_field_name(key: str) -> bool:
-    """Whether a key reads like a name that a programmer gave: words, at most one short number, no id or token."""
+    """Whether a key looks like a programmer's name: words, at most one short number, no id or token."""
     return _FIELD_NAME.match(key) is not None
 
 
 def are_numbered(keys: Collection[str]) -> bool:
-    """Whether keys differ only in their numbers: all of them, or three of them."""
+    """Whether all keys, or at least three, differ only in their numbers."""
     alike = Counter(_DIGITS.sub("0", key) for key in keys if _DIGITS.search(key))
     most = max(alike.values(), default=0)
     return most >= _MANY_ALIKE or (most > 1 and most == len(keys))
 
 
 def _texts(value: Json, depth: int) -> Iterator[str]:
-    """Texts in arguments, casefolded, and the parts of those that are lists: not words of prose, which name fields."""
+    """Strings in arguments, casefolded and split at list separators. Prose is not split: its words name fields."""
     if isinstance(value, str):
-        if len(value) <= _LONGEST_SAID:
+        if len(value) <= _LONGEST_ARGUMENT_TEXT:
             yield from _BETWEEN_NAMES.split(value.strip().casefold())
     elif isinstance(value, dict | list) and depth < MAX_DEPTH:
         for child in value.values() if isinstance(value, dict) else value:
@@ -168,12 +169,12 @@ def _places(shape: Shape) -> int:
 
 
 def _cut(shape: Shape, depth: int) -> Shape:
-    """The same shape with nothing known below `depth` places."""
+    """The shape with nothing known below `depth` levels."""
     return _mapped(shape, lambda inner: _cut(inner, depth - 1)) if depth else {}
 
 
 def _mapped(shape: Shape, change: Callable[[Shape], Shape]) -> Shape:
-    """The same shape with others right within it."""
+    """The shape with `change` applied to its direct children."""
     shape = {**shape}
     if "properties" in shape:
         shape["properties"] = {key: change(each) for key, each in shape["properties"].items()}
@@ -191,7 +192,7 @@ def _merged(one: Shape, other: Shape) -> Shape:
         return other
     types = {*one.get("type", ()), *other.get("type", ())}
     if "number" in types:
-        types -= {"integer"}  # which are numbers
+        types -= {"integer"}  # integers are numbers
     whole = _merged_objects(one, other) if "object" in types else Shape()
     if "array" in types:
         whole["items"] = _merged(one.get("items", {}), other.get("items", {}))
@@ -212,21 +213,23 @@ def _merged_objects(one: Shape, other: Shape) -> Shape:
     return _object({**mine, **theirs, **shared}, required)
 
 
-def _object(fields: dict[str, Shape], required: list[str], said: Collection[str] = ()) -> Shape:
-    """What is said of objects with these fields, or of a map, if the keys are data."""
-    if _are_data(fields, required, said):
+def _object(fields: dict[str, Shape], required: list[str], argument_texts: Collection[str] = ()) -> Shape:
+    """The keywords for an object with these fields, or for a map if the keys are data."""
+    if _are_data(fields, required, argument_texts):
         return {"additionalProperties": reduce(_merged, fields.values(), Shape())}
     return {"properties": fields, "required": required}
 
 
-def _are_data(fields: Mapping[str, Shape], required: Collection[str], said: Collection[str]) -> bool:
-    """Objects by a name that was asked for are a map, and so are other values if they are all of one kind."""
+def _are_data(
+    fields: Mapping[str, Shape], required: Collection[str], argument_texts: Collection[str]
+) -> bool:
+    """Whether the keys are data. Objects under a key from the arguments make a map; so do values of one type."""
     if len(fields) > MAX_FIELDS or not all(map(is_field_name, fields)) or are_numbered(fields):
         return True
     if len(fields) > _MANY_FIELDS and len(required) * 4 < len(fields):
         return True
-    asked = [shape for key, shape in fields.items() if key.casefold() in said]
-    if any("object" in shape.get("type", ()) for shape in asked):
+    repeated = [shape for key, shape in fields.items() if key.casefold() in argument_texts]
+    if any("object" in shape.get("type", ()) for shape in repeated):
         return True
     kinds = {frozenset(shape.get("type", ())) - {"null"} for shape in fields.values()} - {frozenset()}
     if len(kinds) != 1:
@@ -235,22 +238,22 @@ def _are_data(fields: Mapping[str, Shape], required: Collection[str], said: Coll
     keys = {frozenset(shape.get("properties", ())) for shape in fields.values()}
     are_records = len(fields) >= _MANY_ALIKE and len(keys) == 1 and keys != {frozenset()}
     has_nothing_in_common = len(fields) > 1 and not required
-    return has_nothing_in_common or bool(asked) or are_records
+    return has_nothing_in_common or bool(repeated) or are_records
 
 
 log = structlog.get_logger()
 
 MAX_WAITING: Final = 64
-"""Results that wait to be looked at; of more, the oldest are not."""
+"""Results that wait to be read. Beyond that, the oldest are dropped."""
 
 MOST_COMPARED: Final = 50
-"""Results of a tool that are compared with what it declares."""
+"""Results of a tool that are compared with its declaration."""
 
 MAX_STEPS: Final = 500
-"""Uses of a schema's keyword on one result, some milliseconds; what lies beyond counts as right."""
+"""Validation steps for one result, some milliseconds. The rest counts as valid."""
 
-LOOK_PAUSE_SECONDS: Final = 0.02
-"""How long a result waits: the script that got it goes on first, and where it makes more calls these do."""
+LEARN_PAUSE_SECONDS: Final = 0.02
+"""Time before a result is read. The script that got it, and its next calls, go first."""
 
 LONGEST_MISMATCH: Final = 200
 
@@ -258,25 +261,25 @@ _MOST_PLACES: Final = 3
 _CLOSE_SECONDS: Final = 5.0
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-"""Of one upstream's file. Of tools that do not fit, those whose shapes changed longest ago are left out."""
+"""Size of one upstream's file. If it is exceeded, the tools whose shapes changed longest ago are dropped."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What is known of one tool's results, as long as its definition has this hash."""
+    """Knowledge about one tool's results. Valid while the tool's definition has this hash."""
 
     definition: str
     shape: Shape
     mismatch: str = ""
-    """Where results were not what the tool declares; without any value of them."""
+    """Where results differed from the tool's declaration; without any value."""
 
-    def and_also(self, other: "Observed") -> "Observed":
-        """What both say; the same object where that is nothing new, the other one if it is of another definition."""
+    def merged_with(self, other: "Observed") -> "Observed":
+        """Merge both. Returns `self` if `other` adds nothing, and `other` if it is for another definition."""
         if other.definition != self.definition:
             return other
-        shape, told = merged(self.shape, other.shape), self.mismatch or other.mismatch
-        is_same = shape == self.shape and told == self.mismatch
-        return self if is_same else Observed(self.definition, shape, told)
+        shape, mismatch = merged(self.shape, other.shape), self.mismatch or other.mismatch
+        is_same = shape == self.shape and mismatch == self.mismatch
+        return self if is_same else Observed(self.definition, shape, mismatch)
 
 
 _FILE: Final = TypeAdapter(dict[str, Observed])
@@ -284,17 +287,17 @@ _FILE: Final = TypeAdapter(dict[str, Observed])
 
 @dataclass(frozen=True)
 class ShapeStore:
-    """One folder, private to this user, which several portals may use at once. Its methods block.
+    """Stores shapes in one folder, private to this user. Several portals may use it at once. Its methods block.
 
-    What lies there is believed only if it reads as shapes. `scope` tells manifests apart that use one name for
-    different upstreams. Of two portals that save at the same moment, one loses what it learnt last.
+    Files that are not valid shapes are ignored. `scope` separates manifests that use one name for different upstreams.
+    If two portals save at the same moment, one loses what it learnt last.
     """
 
     folder: Path
     scope: str
 
     def load(self, upstream: str) -> dict[str, Observed]:
-        """What is kept about the tools of an upstream, by their names; nothing, if its file cannot be read."""
+        """Read what is stored about an upstream's tools, by name. Empty if the file cannot be read."""
         if not is_private(self.folder):
             return {}
         try:
@@ -304,16 +307,16 @@ class ShapeStore:
             return {}
 
     def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
-        """Keep this, together with what other portals learnt meanwhile.
+        """Store `tools`, merged with what other portals stored meanwhile.
 
         Raises OSError: the folder cannot be written.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(self.folder):
-            raise PermissionError("the folder could be changed by other users")
+            raise PermissionError("other users can write to the folder")
         together = self.load(upstream)
-        for name, own in tools.items():  # last, because they are the latest
-            together[name] = together.pop(name, own).and_also(own)
+        for name, own in tools.items():  # at the end, because they are the latest
+            together[name] = together.pop(name, own).merged_with(own)
         together = {name: each for name, each in together.items() if name.isprintable()}
         while len(data := _FILE.dump_json(together, exclude_defaults=True)) > MAX_FILE_BYTES:
             together = dict(islice(together.items(), (len(together) + 1) // 2, None))
@@ -326,7 +329,7 @@ class ShapeStore:
 
 @asynccontextmanager
 async def open_observations(store: ShapeStore) -> AsyncIterator["Observations"]:
-    """Observations that are kept in `store`, also when they end."""
+    """Observations that are saved to `store`, also at the end."""
     observations = Observations(store)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(observations.keep)
@@ -340,10 +343,10 @@ async def open_observations(store: ShapeStore) -> AsyncIterator["Observations"]:
 
 
 class Observations:
-    """The shapes of results, by upstream and tool, each of the definition that the latest result was of.
+    """The shapes of results, by upstream and tool. Each belongs to the definition of the latest result.
 
-    A result is looked at after its script has it, and forgotten when it was. Listeners are called whenever a stub
-    would say something else than before. Without a store nothing is learnt.
+    A result is read after its script got it, and then dropped. Listeners are called whenever a stub would change.
+    Without a store nothing is learnt.
     """
 
     def __init__(self, store: ShapeStore | None) -> None:
@@ -359,7 +362,7 @@ class Observations:
         self._listeners.append(on_change)
 
     def note(self, function: Function, arguments: Json, value: Json) -> None:
-        """Take notice of a result, which nobody may change any more; returns at once."""
+        """Queue a result to be read. Nobody may change it afterwards. Returns at once."""
         tool = function.upstream, function.tool
         is_worth_it = function.is_observable or self._compared[tool] < MOST_COMPARED
         if self._store is not None and function.recorded.digest is not None and is_worth_it:
@@ -367,33 +370,33 @@ class Observations:
             self._woken.set()
 
     async def learn(self) -> None:
-        """Look at all results that were noted; takes about a millisecond for each, and others have a turn between."""
+        """Read all queued results. Each takes about a millisecond; yields to the event loop after each."""
         while self._waiting:
-            self._look_at(*self._waiting.popleft())
+            self._learn_result(*self._waiting.popleft())
             await anyio.lowlevel.checkpoint()
 
     def of(self, upstream: str) -> Mapping[str, Observed]:
-        """What is known of an upstream's tools, by their names, as of now."""
+        """What is known now about an upstream's tools, by name."""
         return dict(self._known.get(upstream, {}))
 
     async def load(self, upstreams: Iterable[str]) -> None:
-        """Read what is kept about these upstreams, each one once."""
+        """Load what is stored about these upstreams, once for each."""
         new = [name for name in upstreams if name not in self._known]
         if self._store is not None and new:
             found = await anyio.to_thread.run_sync(lambda store: [*map(store.load, new)], self._store)
             self._known.update(zip(new, found, strict=True))
 
     async def keep(self) -> None:
-        """Look at results as they come, and keep what was learnt, until cancelled."""
+        """Read results as they arrive and save what was learnt, until cancelled."""
         while True:
             await self._woken.wait()
             self._woken = anyio.Event()
-            await anyio.sleep(LOOK_PAUSE_SECONDS)
+            await anyio.sleep(LEARN_PAUSE_SECONDS)
             await self.learn()
             await self.save()
 
     async def save(self) -> None:
-        """Keep on disk what is not kept yet. A disk that cannot be written costs the memory of it."""
+        """Save what is not saved yet. If that fails, the next portal has to learn it again."""
         unsaved, self._unsaved = self._unsaved, set()
         for upstream in unsaved:
             assert self._store is not None, "nothing is learnt without a store"
@@ -402,9 +405,9 @@ class Observations:
             except OSError as error:
                 log.warning("observed_results_not_kept", reason=error.strerror or str(error))
 
-    def _look_at(self, function: Function, arguments: Json, value: Json) -> None:
+    def _learn_result(self, function: Function, arguments: Json, value: Json) -> None:
         definition = function.recorded.digest
-        assert definition is not None, "only what has one is noted"
+        assert definition is not None, "only results of tools with a digest are queued"
         if function.is_observable:
             seen = Observed(definition, shape_of(value, arguments))
         else:
@@ -414,9 +417,9 @@ class Observations:
                 return
         known = self._known.setdefault(function.upstream, {})
         former = known.get(function.tool)
-        together = former.and_also(seen) if former is not None else seen
+        together = former.merged_with(seen) if former is not None else seen
         if together is not former:
-            known.pop(function.tool, None)  # the latest is last
+            known.pop(function.tool, None)  # move it to the end
             known[function.tool] = together
             self._unsaved.add(function.upstream)
             for on_change in self._listeners:
@@ -424,25 +427,25 @@ class Observations:
 
 
 def mismatch(function: Function, value: Json) -> str:
-    """Where and how a result is not what its tool declares, at three places at most and without any value of it.
+    """Where and how a result differs from its tool's declaration: at most three places, without any value.
 
-    "" if it fits. A result that does not is passed on all the same: one real result in thirteen does not.
+    "" if it fits. A result that does not fit is passed on: one real result in thirteen does not.
     """
     found = function.results.validate(value, MAX_STEPS, most=_MOST_PLACES).errors
-    told = dict.fromkeys(_told(nearest_error(each)) for each in found)
-    return one_line("; ".join(told), LONGEST_MISMATCH)
+    texts = dict.fromkeys(_mismatch_text(nearest_error(each)) for each in found)
+    return one_line("; ".join(texts), LONGEST_MISMATCH)
 
 
-def _told(error: SchemaError) -> str:
+def _mismatch_text(error: SchemaError) -> str:
     place = "".join(_steps(error)) or "it"
     if error.validator == "required":
         missing = [each for each in error.validator_value if each not in error.instance]
         return f"{place} lacks {listing(missing)}"
-    return f"{place} is {kind_words([kind_of(error.instance)])} that the schema does not take"
+    return f"{place} is {kind_words([kind_of(error.instance)])}, which the schema does not allow"
 
 
 def _steps(error: SchemaError) -> Iterator[str]:
-    """Where in a result: indices are left out, and keys that the schema does not name, because they may be data."""
+    """The place in a result. Omits indices, and keys that the schema does not name, because they may be data."""
     for step in error.absolute_path:
         is_named = step in error.absolute_schema_path and is_field_name(str(step))
         yield "[]" if isinstance(step, int) else f"[{step!r}]" if is_named else "[...]"

@@ -1,8 +1,7 @@
-"""Definitions of tools held against those that the operator accepted: the quarantine of what changed, what differs, the
-lockfile that accepts it, and what in them is suspicious.
+"""Compares tool definitions with those that the operator accepted: quarantine, differences, lockfile, suspicions.
 
-What counts is what the upstream lists at that moment: a tool that changes while a script runs is refused at its next
-call, also where that call waits for a connection. Suspicions are hints for reviewers, no defence.
+The upstream's current listing counts. If a tool changes while a script runs, its next call is refused, even if that
+call is waiting for a connection. Suspicions are hints for reviewers, not a defence.
 """
 
 import difflib
@@ -33,15 +32,15 @@ log = structlog.get_logger()
 QUARANTINED: Final = "quarantined"
 _NONE: Final[Mapping[str, Decision]] = MappingProxyType({})
 _MAX_LOGGED: Final = 20
-_NEW: Final = "{} has no line for it: the tool is new, and nobody has accepted it"
+_NEW: Final = "the tool is new: {} does not list it, so nobody has accepted it"
 _GRANT: Final = (
-    "Whoever runs the portal can look at it with `mcp-code-portal lock --diff`, accept it with "
-    "`mcp-code-portal lock --accept`, and start the portal anew."
+    "The operator can review it with `mcp-code-portal lock --diff`, accept it with "
+    "`mcp-code-portal lock --accept`, and restart the portal."
 )
 
 
 def pin_of(upstream: str, tool: RecordedTool) -> Pin:
-    """A tool as its upstream lists it now."""
+    """The pin of a tool as its upstream lists it now."""
     definition = {
         "title": tool.title,
         "inputSchema": tool.input_schema,
@@ -49,12 +48,12 @@ def pin_of(upstream: str, tool: RecordedTool) -> Pin:
         "annotations": tool.annotations,
         "inputExamples": list(tool.examples) or None,
     }
-    said = {key: value for key, value in definition.items() if value is not None and value != {}}
-    return Pin(upstream, tool.name, tool.description, said)
+    present = {key: value for key, value in definition.items() if value is not None and value != {}}
+    return Pin(upstream, tool.name, tool.description, present)
 
 
 def pins_of(upstream: Upstream) -> list[Pin]:
-    """All that an upstream says of itself now."""
+    """The pins of an upstream's tools and instructions, as it lists them now."""
     pins = [pin_of(upstream.name, tool) for tool in upstream.tools]
     if upstream.instructions:
         pins.insert(0, Pin(upstream.name, None, upstream.instructions))
@@ -62,16 +61,16 @@ def pins_of(upstream: Upstream) -> list[Pin]:
 
 
 class Pins:
-    """Which tools are quarantined. Without a lock none is."""
+    """Decides which tools are quarantined. Without a lock none is."""
 
     def __init__(self, lock: Lock | None) -> None:
         self._lock = lock
         self._known: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Decision]]] = {}
 
     def quarantined(self, upstream: str, tools: tuple[RecordedTool, ...]) -> Mapping[str, Decision]:
-        """Why tools may not be called, by name; `tools` are those that the upstream lists now.
+        """The decisions against quarantined tools, by name. `tools` are those that the upstream lists now.
 
-        Hashing a listing takes some 10 µs a tool; asking again about the same one takes none.
+        Hashing takes about 10 µs per tool. The result for the same listing is cached.
         """
         if self._lock is None:
             return _NONE
@@ -85,7 +84,7 @@ class Pins:
         return known[1]
 
     def summary(self, upstream: Upstream) -> str:
-        """What the upstream says about itself as a whole, as far as it was accepted."""
+        """The upstream's instructions, if they were accepted. Without a lock also the server's name."""
         if self._lock is None:
             return upstream.instructions or upstream.server or ""
         accepted = self._lock.pins.get((upstream.name, None))
@@ -99,23 +98,23 @@ class Pins:
         if accepted is None:
             rule = _NEW.format(lock.file)
         elif now.digest is None:
-            rule = "its definition nests too deep to be accepted"
+            rule = "its definition is nested too deep to be accepted"
         else:
-            rule = f"its definition is no longer the one that {lock.file} accepts"
+            rule = f"its definition changed since {lock.file} accepted it"
         where = lock.where(upstream, tool.name)
         return Decision("deny", rule, where, _GRANT, is_shown=False, code=QUARANTINED)
 
 
 MAX_LINES: Final = 60
-"""Lines shown of one tool; more are counted."""
+"""Lines shown per tool; a last line says that there are more."""
 
 HASH_DIGITS: Final = 32
-"""An upstream writes both definitions that it may list in turn: with 16 it could find two of one hash."""
+"""With 16 digits, an upstream could find two definitions with one hash, and swap them."""
 
 _CONTEXT: Final = 2
 _COLUMNS: Final = 100
 _MAX_COMPARED: Final = (
-    2_000  # lines behind the first that differs: what difflib takes grows with their square
+    2_000  # lines from the first difference on; the time of difflib grows with their square
 )
 _HASHED: Final = re.compile(rf"(.*)@([0-9a-f]{{{HASH_DIGITS}}})", re.DOTALL)
 
@@ -124,7 +123,7 @@ Kind = Literal["new", "changed", "gone"]
 
 @dataclass(frozen=True)
 class Difference:
-    """One tool, or an upstream's instructions, that are not as they were accepted."""
+    """A tool, or an upstream's instructions, that differ from what was accepted."""
 
     kind: Kind
     before: Pin | None
@@ -133,7 +132,7 @@ class Difference:
     @property
     def pin(self) -> Pin:
         pin = self.now or self.before
-        assert pin is not None, "it is of something"
+        assert pin is not None, "at least one side exists"
         return pin
 
     @property
@@ -145,7 +144,7 @@ class Difference:
         return hash_of([self])
 
     def changes(self) -> Iterator[str]:
-        """What differs in its JSON with two lines around it, `-` before and `+` now; at most MAX_LINES."""
+        """A unified diff of its JSON with two lines of context; at most MAX_LINES lines."""
         before, now = _lines(self.before), self.definition()
         pairs = zip(before, now, strict=False)
         same = max(0, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) - _CONTEXT)
@@ -154,15 +153,15 @@ class Difference:
         shown = [line for line in islice(found, 2, None) if not line.startswith("@@")]
         yield from shown[:MAX_LINES]
         if len(shown) > MAX_LINES or before[end:] != now[end:]:
-            yield "and more: `lock --diff --verbose` shows the whole definition"
+            yield "and more; `lock --diff --verbose` shows the whole definition"
 
     def definition(self) -> list[str]:
-        """All that the tool says of itself now, in lines for a person, nothing hidden; nothing of one that is gone."""
+        """The whole current definition as lines for a person, hidden characters escaped. Empty if it is gone."""
         return _lines(self.now)
 
 
 def differences(accepted: Mapping[tuple[str, str | None], Pin], now: Iterable[Pin]) -> list[Difference]:
-    """Everything that differs, by name."""
+    """All differences, ordered by name."""
     listed = {(pin.upstream, pin.tool): pin for pin in now}
     found: list[Difference] = []
     for key, pin in listed.items():
@@ -174,16 +173,16 @@ def differences(accepted: Mapping[tuple[str, str | None], Pin], now: Iterable[Pi
 
 
 def hash_of(found: Iterable[Difference]) -> str:
-    """What is accepted with these, whatever was accepted before: 32 hexadecimal digits."""
-    said = [[*each.key, "gone" if each.now is None else each.now.digest] for each in found]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:HASH_DIGITS]
+    """Hash of the new state of these differences, whatever was accepted before: 32 hexadecimal digits."""
+    state = [[*each.key, "gone" if each.now is None else each.now.digest] for each in found]
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:HASH_DIGITS]
 
 
-def meant(found: Sequence[Difference], pattern: str) -> list[Difference]:
-    """The differences that a pattern of `--accept` means: `files.*`, `files.read_file`, `files` for its instructions.
+def matching(found: Sequence[Difference], pattern: str) -> list[Difference]:
+    """The differences that match a pattern of `--accept`: `files.*`, `files.read_file`, `files` for its instructions.
 
-    One that ends in `@` and a hash means only what was shown with that hash: all that the pattern before it means, or
-    one of those. That holds for a tool, too, whose own name ends like that.
+    A pattern that ends in `@HASH` matches only what was shown with that hash: everything that the rest of the pattern
+    matches, or one of those. A tool whose own name ends like that is no exception.
     """
     hashed = _HASHED.fullmatch(pattern)
     if hashed is None:
@@ -193,9 +192,9 @@ def meant(found: Sequence[Difference], pattern: str) -> list[Difference]:
 
 
 def accept(path: Path, lock: Lock | None, chosen: Sequence[Difference]) -> bool:
-    """Write the lockfile that accepts these beside what `lock` accepts, which is None if there was no such file.
+    """Write a lockfile that accepts `chosen` in addition to `lock`, which is None if there was no file.
 
-    If somebody else wrote the file since it was read, nothing is written, and the answer is False.
+    If the file was changed since it was read, nothing is written and the result is False.
 
     Raises:
         OSError, ManifestError: The file cannot be read or written.
@@ -216,7 +215,7 @@ def _digests(lock: Lock | None) -> dict[tuple[str, str | None], str | None] | No
 
 
 def _lines(pin: Pin | None) -> list[str]:
-    """The definition as JSON, a line for each short text; a long one takes several."""
+    """The definition as lines of JSON. Long strings are wrapped."""
     if pin is None:
         return []
     try:
@@ -224,7 +223,7 @@ def _lines(pin: Pin | None) -> list[str]:
             {"description": pin.description, **pin.definition}, ensure_ascii=False, indent=1, sort_keys=True
         )
     except (RecursionError, ValueError):
-        return ["nested too deep to be shown, and to be accepted"]
+        return ["nested too deep to be shown or accepted"]
     wrapped = textwrap.TextWrapper(
         _COLUMNS,
         subsequent_indent=MARK,
@@ -236,8 +235,8 @@ def _lines(pin: Pin | None) -> list[str]:
     return [part for line in text.split("\n") for part in wrapped.wrap(escaped(line))]
 
 
-MAX_SAID: Final = 5
-"""Suspicions told of one tool."""
+MAX_SUSPICIONS: Final = 5
+"""Suspicions reported per tool."""
 
 _EXCERPT: Final = 60
 _LONGEST_PLACE: Final = 500
@@ -248,8 +247,8 @@ _PHRASES: Final = tuple(
             r"</?\s*(important|system|instructions?|secret|hidden|assistant|admin|sys)\s*/?>"
             r"|<\|[a-z_]{1,20}\|>|\[/?INST\]|<<SYS>>"
         ),
-        "a comment that pages do not show": r"<!--",
-        "an instruction to disregard others": (
+        "an HTML comment": r"<!--",
+        "an instruction to ignore other instructions": (
             r"\b(ignore|disregard|forget|override)\b[^.\n]{0,30}\b(previous|prior|above|earlier|other|system|all)\b"
             r"[^.\n]{0,30}\b(instructions?|prompts?|guidelines?|rules)\b"
         ),
@@ -257,12 +256,12 @@ _PHRASES: Final = tuple(
             r"\b(do not|don'?t|never|without)\b[^.\n]{0,20}\b(tell|telling|mention|mentioning|inform|informing|reveal|"
             r"notify|notifying|show|alert|alerting|disclose)\b[^.\n]{0,30}\b(user|anyone|human)\b"
         ),
-        "an order about calls of other tools": (
+        "an instruction about other tools": (
             r"\bbefore\b[^.\n]{0,30}\b(using|calling|invoking|running)\b[^.\n]{0,20}\b(any|every|all|other)\b"
             r"[^.\n]{0,20}\btools?\b|\binstead of\b[^.\n]{0,20}\b(any|all) other tools?\b"
             r"|\balways (call|use|run|invoke) this (tool )?(first|before)\b"
         ),
-        "a place of credentials": (
+        "a path of credentials": (
             r"~/\.ssh|\bid_(rsa|ed25519)\b|\.cursor/mcp\.json|~/\.aws/credentials|/etc/(passwd|shadow)\b"
             r"|claude_desktop_config|~/\.env\b"
         ),
@@ -272,7 +271,7 @@ _PHRASES: Final = tuple(
 
 @dataclass(frozen=True)
 class Suspicion:
-    """What is odd in one text of a definition; `place` is its path, such as `inputSchema.properties.a.description`."""
+    """A suspicious text in a definition. `place` is its path, such as `inputSchema.properties.a.description`."""
 
     name: str
     place: str
@@ -284,20 +283,20 @@ class Suspicion:
 
 
 def suspicions(pins: Iterable[Pin]) -> Iterator[Suspicion]:
-    """What is odd in definitions."""
+    """Find suspicious texts in definitions."""
     for pin in pins:
-        yield from islice(_of_pin(pin), MAX_SAID)
+        yield from islice(_of_pin(pin), MAX_SUSPICIONS)
 
 
 def _of_pin(pin: Pin) -> Iterator[Suspicion]:
     if pin.tool is not None and is_named_as_method(pin.tool):
         yield _suspicion(pin, "name", "the name of a request for resources or prompts", pin.tool, (0, 0))
     texts = [*_texts(pin)]
-    # First over all at once: most definitions have nothing to look at more closely.
+    # Search all texts at once first: most definitions have nothing suspicious.
     whole = "\n".join(text for _, text in texts)
     phrases = [(what, expression) for what, expression in _PHRASES if expression.search(whole)]
     for place, text in texts:
-        # A byte order mark in front is what some editors write.
+        # Some editors write a byte order mark at the start.
         if hidden := [at for at in hidden_places(text, "\n\r\t") if at or text[0] != "\ufeff"]:
             yield _suspicion(pin, place, "hidden characters", text, (hidden[0], hidden[0] + 1))
         for what, expression in phrases:
@@ -306,14 +305,14 @@ def _of_pin(pin: Pin) -> Iterator[Suspicion]:
 
 
 def _texts(pin: Pin) -> Iterator[tuple[str, str]]:
-    """The texts of a definition by their paths, names of properties, too."""
+    """The texts of a definition with their paths, including names of properties."""
     if pin.tool is not None:
         yield "name", pin.tool
     yield "instructions" if pin.tool is None else "description", pin.description
     todo: list[tuple[str, Json]] = [("", dict(pin.definition))]
     while todo:
         path, value = todo.pop()
-        path = path[-_LONGEST_PLACE:]  # what nests without end would have paths without end
+        path = path[-_LONGEST_PLACE:]  # deep nesting makes long paths
         if isinstance(value, str):
             yield path, value
         elif isinstance(value, dict):

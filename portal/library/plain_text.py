@@ -1,8 +1,8 @@
-"""Text of strangers, made safe to read, or to stand in Python source: nothing hidden, nothing endless.
+"""Makes untrusted text safe to read and to embed in Python source: no hidden characters, limited length.
 
-Descriptions are written by upstreams and read by models and people. Control, format, private-use and unassigned
-characters show nothing or reorder what is shown: they are removed for models and escaped for operators. Joiners and
-variation selectors stay where they shape an emoji.
+Upstreams write descriptions; models and people read them. Control, format, private-use and unassigned characters are
+invisible or reorder text. They are removed for models and escaped for operators. Joiners and variation selectors stay
+if they shape an emoji.
 """
 
 import math
@@ -14,19 +14,19 @@ from typing import Final
 from manifests.json_value import Json
 
 MARK: Final = "    | "
-"""Before the further lines of a text of several lines."""
+"""Prefix of every line of a text but the first."""
 
 LONGEST_COMMENT: Final = 100
-"""Characters of a field's description that stand behind it."""
+"""Characters of a field's description in its comment."""
 
 LONGEST_STRING: Final = 200
-"""Characters of a string that may stand in a `Literal`."""
+"""Characters of a string in a `Literal`."""
 
 LONGEST_DEFAULT: Final = 40
 """Characters of a default that a signature shows."""
 
 _NOT_PLAIN: Final = re.compile(r"[^\x20-\x7e]")
-# Of these isprintable() is true, and they show nothing: fillers, and variation selectors.
+# isprintable() is true for these, but they are invisible: fillers and variation selectors.
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
@@ -43,33 +43,33 @@ _BLANK_LINES: Final = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 _ENDING_QUOTES: Final = re.compile(r'"{3,}|"+\Z')
 _PRAGMA: Final = re.compile(r"#*\s*\b(type|ty|mypy|pyright|noqa)(?=\s*:)")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_MOST_BITS: Final = 63  # mypy takes no larger ones
+_MOST_BITS: Final = 63  # the largest integers that mypy accepts
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """The text on one line for a person: hidden characters not in `keep` as `<U+202E>`, line feeds as `\\n`."""
+    """The text on one line, for a person: hidden characters not in `keep` as `<U+202E>`, line feeds as `\\n`."""
     return _without_hidden(text, lambda each: "\\n" if each == "\n" else f"<U+{ord(each):04X}>", keep)
 
 
 def visible(text: str) -> str:
-    """The text for a model, without hidden characters; line feeds stay."""
+    """The text for a model, without hidden characters. Line feeds stay."""
     return _without_hidden(text, lambda _: "", "\n")
 
 
 def marked_lines(text: str) -> str:
-    """The text escaped line by line, each line but the first behind a mark: none passes for one of ours."""
+    """The text, escaped line by line. Lines after the first begin with MARK, so none looks like the portal's own."""
     lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
     return f"\n{MARK}".join(escaped(line.expandtabs(4)) for line in lines)
 
 
 def is_hidden(character: str) -> bool:
-    """Whether a character by itself shows nothing, or changes how others are shown."""
+    """Whether a character is invisible by itself, or changes how others are shown."""
     is_blank = _BLANK.match(character) is not None
     return is_blank or (not character.isprintable() and unicodedata.category(character) != "Zs")
 
 
 def hidden_places(text: str, keep: str = "") -> list[int]:
-    """Where hidden characters stand that are not in `keep`."""
+    """The positions of hidden characters that are not in `keep`."""
     of_emoji = {found.start() for found in _OF_EMOJI.finditer(text)}
     hidden = (each for each in _NOT_PLAIN.finditer(text) if each[0] not in keep and is_hidden(each[0]))
     return [each.start() for each in hidden if each.start() not in of_emoji]
@@ -83,12 +83,12 @@ def readable(text: str, longest: int) -> str:
 
 
 def one_line(text: str, longest: int) -> str:
-    """The text as `readable` leaves it, on a single line."""
+    """The `readable` text on a single line."""
     return cut(" ".join(readable(text, 2 * longest).split()), longest)
 
 
 def first_sentence(text: str, longest: int) -> str:
-    """The first sentence of the first paragraph, without Markdown's marks in front."""
+    """The first sentence of the first paragraph, without leading Markdown marks."""
     for paragraph in readable(text, 4 * longest).split("\n\n"):
         flat = " ".join(paragraph.split()).lstrip("#*->| ")
         if any(character.isalnum() for character in flat):
@@ -107,7 +107,7 @@ def cut(text: str, longest: int) -> str:
 
 
 def docstring(text: str, indent: str = "") -> str:
-    """A docstring with this text, already free of hidden characters, and nothing behind it."""
+    """The source of a docstring with this text, which must be free of hidden characters."""
     quoted = _ENDING_QUOTES.sub(lambda quotes: '\\"' * len(quotes[0]), text.replace("\\", "\\\\"))
     lines = quoted.split("\n")
     body = "\n".join([lines[0], *(f"{indent}{line}".rstrip() for line in lines[1:])])
@@ -116,13 +116,13 @@ def docstring(text: str, indent: str = "") -> str:
 
 
 def comment(text: str, longest: int = LONGEST_COMMENT) -> str:
-    """A trailing comment, or nothing: one line that no type checker takes for an instruction."""
+    """A trailing comment on one line, or "". No type checker reads it as a directive."""
     line = _PRAGMA.sub(r"\1 ", one_line(text, longest))
     return f"  # {line}" if line else ""
 
 
 def is_literal(value: Json) -> bool:
-    """Whether `typing.Literal` takes the value, and it is short enough to be read."""
+    """Whether `typing.Literal` accepts the value and it is short enough."""
     if isinstance(value, str):
         return len(value) <= LONGEST_STRING and not _LONE_SURROGATE.search(value)
     if isinstance(value, bool) or value is None:
@@ -131,7 +131,7 @@ def is_literal(value: Json) -> bool:
 
 
 def literal_text(value: Json) -> str:
-    """The source of a literal; what cannot be seen (controls, bidi, zero-width characters) is escaped."""
+    """The source of a literal, with hidden characters (controls, bidi, zero-width) escaped."""
     source = repr(value)
     if source.isascii():
         return source
@@ -139,7 +139,7 @@ def literal_text(value: Json) -> str:
 
 
 def default_text(value: Json) -> str | None:
-    """A declared default as a signature shows it, or None if it is not simple enough."""
+    """The source of a declared default in a signature; None if it is not simple enough."""
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else None
     if isinstance(value, list | dict):

@@ -1,15 +1,15 @@
-"""A stranger's JSON Schema, reduced to what is safe to compile and to validate with.
+"""Reduces an untrusted JSON Schema to one that is safe to compile and to validate with.
 
-Upstreams send drafts 4 to 2020-12, OpenAPI's `nullable`, types that are no types, references to nowhere and trees that
-never end. Here each becomes a schema in a few words of 2020-12, or `True`, "anything", at the smallest place that is
-broken. Two promises hold:
+Upstreams send drafts 4 to 2020-12, OpenAPI's `nullable`, unknown types, dangling references and endless trees. Each
+becomes a schema with few keywords of 2020-12. The smallest invalid part becomes `True`, "anything". Two promises hold:
 
-- Nothing is fetched, and no regular expression of a stranger is run.
-- What the reduced schema refuses, the original refuses in any draft. So what negates (`not`, `if`, the "exactly one" of
-  `oneOf`) and what some drafts do not know (`contains`, `propertyNames`, dependencies) is left to the upstream.
+- Nothing is fetched, and no regular expression of an upstream is run.
+- The original rejects everything that the reduced schema rejects, in any draft. So negations (`not`, `if`, the "exactly
+  one" of `oneOf`) and keywords that some drafts lack (`contains`, `propertyNames`, dependencies) are left to the
+  upstream.
 
 In a reduced schema `type` and `enum` are lists, `const` is an `enum`, `oneOf` an `anyOf`, `items` one schema, and the
-operand of `$ref` a `Reference`. Of `CONDITIONS` nothing counts but that they are there.
+operand of `$ref` a `Reference`. `CONDITIONS` are kept only to show that they are present.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,49 +21,49 @@ from urllib.parse import unquote
 from manifests.json_value import Json, Reference, SoundNode
 
 MAX_SUBSCHEMAS: Final = 5_000
-"""Subschemas of one schema; those beyond allow anything."""
+"""Subschemas of one schema. Further ones allow anything."""
 
 MAX_DEPTH: Final = 40
-"""Levels of subschemas, and of types, within one another; those beneath allow anything."""
+"""Levels of nested subschemas, and of nested types. Deeper ones allow anything."""
 
 MAX_VALUES: Final = 10_000
-"""Parts of each list or object in an `enum`, `default` or `examples`; with more the keyword is left out."""
+"""Items of each list or object in an `enum`, `default` or `examples`. With more, the keyword is dropped."""
 
 _MAX_VALUE_DEPTH: Final = 12
 
 
 def sound_schema(document: Json) -> SoundNode:
-    """Reduce any JSON value to a sound schema; never raises."""
+    """Reduce any JSON value to a sound schema. Never raises."""
     return _Reduction(document).reduced()
 
 
 def arguments_schema(document: Json) -> SoundNode:
-    """The same of a tool's arguments, which are an object whatever their schema says."""
+    """Reduce the schema of a tool's arguments, which are an object whatever the schema says."""
     root = sound_schema(document)
     return root if isinstance(root, dict) and "object" in root.get("type", ("object",)) else True
 
 
 def kind_of(value: Json) -> str:
-    """The narrowest type that JSON Schema has for a value: 3.0 is an integer."""
+    """The narrowest JSON Schema type of a value: 3.0 is an integer."""
     if isinstance(value, float) and value.is_integer():
         return "integer"
     return _KINDS[type(value)]
 
 
 def is_kind(value: Json, names: Iterable[str]) -> bool:
-    """Whether the value is of one of the types that JSON Schema calls so."""
+    """Whether the value has one of these JSON Schema types."""
     kind = kind_of(value)
     return kind in names or (kind == "integer" and "number" in names)
 
 
 def kind_words(names: Iterable[str]) -> str:
-    """The same types in a Python reader's words."""
+    """These JSON Schema types in Python's words."""
     return " or ".join(_KIND_WORDS[name] for name in names)
 
 
 @dataclass
 class _Reduction:
-    """One schema on its way; only JSON pointers into the document are followed, `#/$defs/Issue`."""
+    """The reduction of one schema. Only JSON pointers into the document are followed: `#/$defs/Issue`."""
 
     _document: Json
     _left: int = MAX_SUBSCHEMAS
@@ -81,7 +81,7 @@ class _Reduction:
         self._left -= 1
         if not isinstance(raw, dict):
             return raw is not False
-        has_address = "$id" in raw and raw is not self._document  # to which references are relative
+        has_address = "$id" in raw and raw is not self._document  # references are relative to it
         if self._left < 0 or depth > MAX_DEPTH or has_address:
             return True
         sound: dict[str, Any] = {}
@@ -96,7 +96,7 @@ class _Reduction:
         return sound
 
     def _operand(self, word: str, operand: Json, depth: int) -> Any:
-        """None for a reference that leads nowhere; where the dynamic ones lead depends on who led here."""
+        """Reduce the operand of a keyword. None for a dangling reference."""
         if word in _ONE:
             return self._node(operand, depth)
         if word in _SEVERAL:
@@ -106,7 +106,7 @@ class _Reduction:
         return self._found(operand) if word == "$ref" else operand
 
     def _found(self, pointer: str) -> Reference | None:
-        """Where a JSON pointer (RFC 6901) leads; None: nowhere, or into a schema with an address of its own."""
+        """Resolve a JSON pointer (RFC 6901). None if it is dangling, or leads into a schema with its own `$id`."""
         node = self._document
         if pointer != "#" and not pointer.startswith("#/"):
             return None
@@ -131,24 +131,24 @@ class _Reduction:
 
 
 def _modern(raw: dict[str, Json]) -> dict[str, Json]:
-    """The schema in words of 2020-12, as far as it uses older ones, or several words for one thing."""
-    if "$ref" in raw:  # until draft 7, keywords beside it meant nothing
+    """Replace older keywords, and alternative ones, by those of 2020-12."""
+    if "$ref" in raw:  # until draft 7, keywords beside it were ignored
         return {word: raw[word] for word in ("$ref", *ANNOTATIONS) if word in raw}
-    said = {**raw}
+    modern = {**raw}
     if "oneOf" in raw:  # beside an `anyOf` it is left to the upstream
-        said.setdefault("anyOf", raw["oneOf"])
-    if raw.get("patternProperties"):  # which property a pattern means is not evaluated
-        said["additionalProperties"] = True
+        modern.setdefault("anyOf", raw["oneOf"])
+    if raw.get("patternProperties"):  # patterns are not evaluated
+        modern["additionalProperties"] = True
     if isinstance(raw.get("items"), list):
-        said |= {"prefixItems": raw["items"], "items": raw.get("additionalItems", True)}
+        modern |= {"prefixItems": raw["items"], "items": raw.get("additionalItems", True)}
     for plain, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if raw.get(exclusive) is True and plain in raw:
-            said[exclusive] = said.pop(plain)
+            modern[exclusive] = modern.pop(plain)
     if isinstance(raw.get("type"), str):
-        said["type"] = [raw["type"]]
+        modern["type"] = [raw["type"]]
     if "const" in raw:
-        said["enum"] = [raw["const"]]
-    return said
+        modern["enum"] = [raw["const"]]
+    return modern
 
 
 def _is_small(value: Json, depth: int = _MAX_VALUE_DEPTH) -> bool:
@@ -176,10 +176,10 @@ def _is_of(kind: type) -> Callable[[Json], bool]:
 
 
 CONDITIONS: Final = ("if", "dependencies", "dependentSchemas")
-"""Keywords that say something of some values only."""
+"""Keywords that apply to some values only."""
 
 ANNOTATIONS: Final = ("title", "description", "default", "examples", "deprecated", "nullable")
-"""Keywords that ask for nothing."""
+"""Keywords that restrict nothing."""
 
 _ONE: Final = ("items", "additionalProperties")
 _SEVERAL: Final = ("allOf", "anyOf", "prefixItems")
@@ -204,4 +204,4 @@ _KEYWORDS: Final[Mapping[str, Callable[[Json], bool]]] = {
     "deprecated": _is_of(bool),
     "required": _is_names,
 }
-"""Keyword -> whether an operand makes sense in it."""
+"""By keyword: whether an operand is valid for it."""

@@ -1,6 +1,6 @@
-"""JSON Schema to Python types: the annotation of a value, and the definitions it needs.
+"""Translates JSON Schema to Python types: the annotation of a value, and the definitions that it needs.
 
-No text of a schema is in them but as a literal or a comment.
+Text of a schema appears only in literals and comments.
 """
 
 import re
@@ -15,23 +15,23 @@ from portal.library.plain_text import comment, default_text, is_literal, literal
 from portal.library.schema import ANNOTATIONS, MAX_DEPTH, is_kind, kind_of
 
 MAX_NODES: Final = 2_000
-"""Subschemas of one tool that get a type, each time they are reached; those beyond are `Any`."""
+"""Subschemas of one tool that get a type, counted at each visit. Further ones are `Any`."""
 
 MAX_FIELDS: Final = 250
-"""Keys of a typed dict; an object with more is a `dict[str, Any]`. Of a function's keywords, more are untyped."""
+"""Keys of a typed dict; an object with more is a `dict[str, Any]`. Further keywords of a function are untyped."""
 
 MAX_LITERALS: Final = 300
-"""Values of one `enum`; of more only their types are told."""
+"""Values of one `enum`. A larger one is shown by the types of its values."""
 
 LONGEST_INLINE_LITERAL: Final = 160
-"""Characters of a literal that stand where it is used; a longer one gets a name."""
+"""Characters of an inline literal. A longer one gets a name."""
 
 LONGEST_TYPE_NAME: Final = 48
 
 _MAX_PARTS: Final = 60
 
 Type: TypeAlias = tuple[str, ...]
-"""The members of a union as source, `None` last; one that begins with `=` is the value of a literal."""
+"""The members of a union as source, `None` last. A member that begins with `=` is a literal value."""
 
 ANY: Final[Type] = ("Any",)
 NONE: Final[Type] = ("None",)
@@ -45,7 +45,7 @@ _WORD: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|([^\W\d]\w*)"
 
 
 def union(types: Iterable[Type]) -> Type:
-    """What fits any of these; `Any` takes all."""
+    """The union of these types. `Any` absorbs all others."""
     members = dict.fromkeys(member for type_ in types for member in type_)
     if "Any" in members or not members:
         return ANY
@@ -53,29 +53,29 @@ def union(types: Iterable[Type]) -> Type:
 
 
 def text(type_: Type) -> str:
-    """The annotation's source."""
+    """The source of the annotation."""
     exact = f"Literal[{', '.join(each[1:] for each in type_ if each.startswith('='))}]"
     return " | ".join(dict.fromkeys(exact if each.startswith("=") else each for each in type_))
 
 
 def says_nothing(type_: Type) -> bool:
-    """Whether a type tells no more than that there is data: `Any`, `dict[str, Any]`, `list[Any] | None`."""
+    """Whether a type carries no information: `Any`, `dict[str, Any]`, `list[Any] | None`."""
     return all(map(_SAYS_NOTHING.fullmatch, type_)) and type_ != NONE
 
 
 def respelt(source: str, hidden: Collection[str]) -> str:
-    """An annotation with `_list` for `list`, in a module whose function `list` hides that word."""
+    """An annotation with `_list` for `list`, for a module whose function `list` shadows the builtin."""
     return _WORD.sub(lambda found: f"_{found[0]}" if found[1] in hidden else found[0], source)
 
 
 def _words(*sources: str) -> set[str]:
-    """The names in some source, without those in literals."""
+    """The names in these sources, without those in literals."""
     return {word for source in sources for word in _WORD.findall(source) if word}
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One key of a typed dict, as on the wire, and how its type is written; `doc` is plain text for its comment."""
+    """One wire key of a typed dict, and the source of its type. `doc` is plain text for its comment."""
 
     key: str
     type: str
@@ -84,11 +84,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A typed dict; or, without `fields`, another name for the type `text`."""
+    """A typed dict; or, without `fields`, an alias of the type `text`."""
 
     name: str
     text: str
-    """Of a typed dict, what stands behind its name or its fields: `, total=False`."""
+    """For a typed dict, the source after its base or its fields: `, total=False`."""
     fields: tuple[Field, ...] | None = None
 
     @property
@@ -96,16 +96,16 @@ class Definition:
         return _words(self.text, *(each.type for each in self.fields or ()))
 
     def source(self, hidden: Collection[str] = ()) -> str:
-        """Without a newline behind it; what `hidden` is, `respelt` says."""
+        """The source, without a final newline. `hidden` words are `respelt`."""
         behind = respelt(self.text, hidden)
         if self.fields is None:
             return f"{self.name} = {behind}"
-        told = [(each.key, respelt(each.type, hidden), comment(each.doc)) for each in self.fields]
+        rows = [(each.key, respelt(each.type, hidden), comment(each.doc)) for each in self.fields]
         base, taken = respelt("TypedDict", hidden), self.mentioned.union(TYPING_WORDS, BUILTIN_WORDS)
-        if told and all(_is_attribute(key, taken) for key, _, _ in told):
-            lines = [f"    {key}: {type_}{doc}" for key, type_, doc in told]
+        if rows and all(_is_attribute(key, taken) for key, _, _ in rows):
+            lines = [f"    {key}: {type_}{doc}" for key, type_, doc in rows]
             return "\n".join([f"class {self.name}({base}{behind}):", *lines])
-        lines = [f"    {literal_text(key)}: {type_},{doc}" for key, type_, doc in told]
+        lines = [f"    {literal_text(key)}: {type_},{doc}" for key, type_, doc in rows]
         return "\n".join([f'{self.name} = {base}("{self.name}", {{', *lines, f"}}{behind})"])
 
 
@@ -116,8 +116,10 @@ def _is_attribute(key: str, taken: Collection[str]) -> bool:
 
 
 class Definitions:
-    """Those of one namespace's module, by name. A type that two tools define alike is there once; of types that only
-    share a name, the first one keeps it, and the others get their function's name in front.
+    """The definitions of one namespace's module, by name.
+
+    Two tools share a type that both define alike. If types only share a name, the first keeps it, and the others are
+    prefixed with their function's name.
     """
 
     def __init__(self, functions: Iterable[str]) -> None:
@@ -125,14 +127,14 @@ class Definitions:
         self._reserved = _RESERVED.union(functions)
 
     def define(self, owner: str, wanted: str, source: str, fields: tuple[Field, ...] | None = None) -> Type:
-        """The name that a definition gets."""
+        """Add a definition and return its name."""
         own = wanted if wanted.startswith(owner) else f"{owner}{wanted}"
         names = chain((wanted, own), (f"{own}{number}" for number in count(2)))
         made = (Definition(name, source, fields) for name in names if name not in self._reserved)
         return next((each.name,) for each in made if self.by_name.setdefault(each.name, each) == each)
 
     def needed(self, *sources: str) -> Iterator[Definition]:
-        """The definitions that some source mentions, and all that these mention, inner ones first."""
+        """The definitions that these sources mention, directly or indirectly, inner ones first."""
         wanted: set[str] = set()
         waiting = _words(*sources)
         while waiting:
@@ -145,9 +147,9 @@ class Definitions:
 
 @dataclass
 class SchemaTypes:
-    """The types of one tool's sound schemas; `owner` is what its own types are called by.
+    """The types of one tool's sound schemas. `owner` prefixes the names of its own types.
 
-    Where a type is made of itself, the inner one is `Any`.
+    In a recursive type, the inner occurrence is `Any`.
     """
 
     _owner: str
@@ -218,7 +220,7 @@ class SchemaTypes:
         other: SoundNode = node.get("additionalProperties", True)
         required = dict.fromkeys(node.get("required", ()))
         properties: dict[str, SoundNode] = {**node.get("properties", {})}
-        if other is not False:  # what is required is a field although nothing else is said about it
+        if other is not False:  # a required key is a field even if nothing else is declared about it
             properties |= {key: other for key in required if key not in properties}
             if not properties:
                 return (f"dict[str, {text(self._type(other, place))}]",)
@@ -249,26 +251,26 @@ class SchemaTypes:
         return name + tuple(member for member in type_ if not member.startswith("="))
 
     def _nested(self, name: str, key: str) -> str:
-        """What a type is called that has no better name, after where it sits: `CreateIssueLabels`."""
+        """The name of a type without a title, after its place: `CreateIssueLabels`."""
         part = type_name(key) or "Value"
         nested = f"{name}{part}"
         return nested if len(nested) <= LONGEST_TYPE_NAME else f"{self._owner}{part}"
 
 
 def carries_type(node: SoundNode) -> bool:
-    """Whether a schema says anything that a type can show."""
+    """Whether a schema contains anything that a type can show."""
     return isinstance(node, dict) and not _TYPE_WORDS.isdisjoint(node)
 
 
 def merged(node: dict[str, Any]) -> dict[str, Any]:
-    """One schema without `allOf` that says, as far as types go, what all parts of this one say together.
+    """Merge all parts of an `allOf` into one schema without it, as far as types need.
 
-    A single reference that carries the whole type stays a reference, so that its name is kept.
+    If a single reference carries the whole type, it stays a reference, so that its name is kept.
     """
     own = {word: value for word, value in node.items() if word != "allOf"}
-    telling: list[dict[str, Any]] = [member for member in node["allOf"] if carries_type(member)]
-    if len(telling) == 1 and not carries_type(own) and "$ref" in telling[0]:
-        return telling[0]
+    typed: list[dict[str, Any]] = [member for member in node["allOf"] if carries_type(member)]
+    if len(typed) == 1 and not carries_type(own) and "$ref" in typed[0]:
+        return typed[0]
     whole: dict[str, Any] = {word: own[word] for word in (*ANNOTATIONS, "format", "pattern") if word in own}
     for part in parts([own, *node["allOf"]]):
         _take(whole, part)
@@ -276,7 +278,7 @@ def merged(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts(nodes: Iterable[SoundNode]) -> Iterator[dict[str, Any]]:
-    """All parts of these schemas that hold together, references and inner `allOf`s followed, nearest first."""
+    """All parts that apply together, nearest first. References and inner `allOf`s are followed."""
     waiting = [*nodes]
     for _ in range(_MAX_PARTS):
         node = waiting.pop(0) if waiting else True
@@ -286,7 +288,7 @@ def parts(nodes: Iterable[SoundNode]) -> Iterator[dict[str, Any]]:
 
 
 def _take(whole: dict[str, Any], part: dict[str, Any]) -> None:
-    """Add what a further part asks for; where two say different things of one value, the nearer one stays."""
+    """Add the keywords of a further part. In a conflict, the nearer part wins."""
     if "properties" in part:
         whole["properties"] = {**part["properties"], **whole.get("properties", {})}
     whole["required"] = [*whole.get("required", ()), *part.get("required", ())]
@@ -296,7 +298,7 @@ def _take(whole: dict[str, Any], part: dict[str, Any]) -> None:
 
 
 def value_doc(node: SoundNode) -> str:
-    """A property's description with its hints behind it; plain text on one line, "" if there is nothing."""
+    """A property's description, followed by its hints, as plain text on one line; "" if it has none."""
     if not isinstance(node, dict):
         return ""
     text = one_line(node.get("description", ""), 200)
@@ -305,7 +307,7 @@ def value_doc(node: SoundNode) -> str:
 
 
 def _hints(node: dict[str, Any]) -> Iterator[str]:
-    """What a type cannot say about a value, in a few words."""
+    """Constraints that a type cannot express, in a few words each."""
     if node.get("deprecated"):
         yield "deprecated"
     if node.get("format"):
@@ -321,7 +323,7 @@ def _hints(node: dict[str, Any]) -> Iterator[str]:
 def _bounds(node: dict[str, Any]) -> Iterator[str]:
     for of, unit in (("imum", ""), ("Length", " characters"), ("Items", " items")):
         least, most = node.get(f"min{of}"), node.get(f"max{of}")
-        # That a text is not empty, or a number a number, goes without saying.
+        # Omit trivial bounds: a minimum length of 1, and bounds of 32-bit numbers.
         bounds = [] if least is None or abs(least) >= _MOST or (unit and least <= 1) else [f">= {least}"]
         bounds += [] if most is None or abs(most) >= _MOST else [f"<= {most}"]
         if bounds:
@@ -332,7 +334,7 @@ def _bounds(node: dict[str, Any]) -> Iterator[str]:
 
 
 def type_name(text: str) -> str:
-    """A class name made of the text's ASCII words: `create_issue` -> `CreateIssue`; "" if it has none."""
+    """A class name from the text's ASCII words: `create_issue` -> `CreateIssue`; "" if it has none."""
     words = _NAME_WORDS.findall(text[: 4 * LONGEST_TYPE_NAME])
     name = "".join(word[0].upper() + word[1:] for word in words)[:LONGEST_TYPE_NAME]
     return f"Type{name}" if name[:1].isdigit() else name

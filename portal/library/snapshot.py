@@ -1,4 +1,4 @@
-"""What scripts may call at one moment, and why they may not call the rest.
+"""The functions that scripts may call at one moment, and the reasons against the others.
 
 Rule 1: a Snapshot never changes. A run keeps the one it was checked against.
 """
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from portal.search.index import SearchIndex
 
 MAX_NAME_CHARACTERS = 200
-"""Of a longer name that a guest made up nothing more is looked at or told."""
+"""Longer names that a guest made up are cut to this length."""
 
 _MAX_WITHHELD = 5
-"""Of more functions of one name that the manifest refuses nothing is told."""
+"""Denied functions shown for one name."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What scripts may call at one moment.
+    """The functions that scripts may call at one moment.
 
-    `denied` holds the functions that the manifest refuses, by qualified name, also those that the library shows for all
-    that; `silent` says why an upstream's namespace is empty, by namespace.
+    `denied` holds the decisions against functions by qualified name, including those that the library still shows.
+    `silent` says by namespace why it is empty.
     """
 
     version: int
@@ -42,15 +42,15 @@ class Snapshot:
     denied: Mapping[str, Decision]
     silent: Mapping[str, str]
     is_on_disk: bool = True
-    """Whether the stub files are this library's: a disk that is full must not make the checker refuse right scripts."""
+    """Whether the stub files match the library. If the disk is full, the checker must not refuse valid scripts."""
 
     @cached_property
     def namespaces(self) -> frozenset[str]:
-        """All that scripts may mention: also those whose upstream is down or whose tools are all refused."""
+        """All namespaces that scripts may mention, even if the upstream is down or all its tools are denied."""
         return frozenset(self.library.namespaces) | frozenset(self.silent) | frozenset(self._hidden)
 
     def table(self, namespaces: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-        """Signatures by function by namespace; none for a denied one, which a script can call to be told the rule."""
+        """Signatures by function by namespace. Hidden functions have "": calling one returns an error with the rule."""
         shown = self.library.table(namespaces)
         hidden = {name: self._hidden[name] for name in namespaces if name in self._hidden}
         return {**shown, **{name: {**shown.get(name, {}), **rows} for name, rows in hidden.items()}}
@@ -64,10 +64,10 @@ class Snapshot:
         return rows
 
     def withheld(self, query: str) -> Mapping[str, Decision]:
-        """The functions that the manifest refuses and that may be told to whoever asks this, by qualified name.
+        """The denied functions that this query names exactly, by qualified name, with the decisions.
 
-        They are hidden from every search; only whoever has the very name of one learns of it, and of the rule. The name
-        may be quoted or called, and have no namespace or its upstream's key.
+        Searches hide them. Only a query with the exact name reveals a function and its rule. The name may be quoted or
+        written as a call. It may have no namespace, or the upstream's key as namespace.
         """
         asked = asked_name(query)
         if " " in asked:
@@ -80,7 +80,7 @@ class Snapshot:
 
     @cached_property
     def _denied_names(self) -> Mapping[str, Sequence[str]]:
-        """The qualified names, in order, by all that they may be called in lower case."""
+        """The qualified names, in order, by the lower-case names that find them."""
         names: defaultdict[str, list[str]] = defaultdict(list)
         for qualified in sorted(self.denied):
             for name in {qualified.casefold(), qualified.partition(".")[2].casefold()}:
@@ -88,7 +88,7 @@ class Snapshot:
         return names
 
     def absence(self, qualified: str, *, with_nearest: bool = True) -> CallError:
-        """Why a function may not be called or is not there, and what to do; finding the nearest takes up to 0.1 s."""
+        """The error for a denied or missing function. Finding the nearest names takes up to 0.1 s."""
         if decision := self.denied.get(qualified):
             return refused(qualified, decision)
         qualified = qualified[:MAX_NAME_CHARACTERS]
@@ -97,14 +97,14 @@ class Snapshot:
             return CallError(
                 "upstream_unavailable",
                 f"{qualified} cannot be called: {self.silent[namespace]}",
-                "Nothing was sent. Try again later, or do without it.",
+                "Nothing was sent. Try again later, or continue without it.",
             )
         if namespace in self.library.namespaces:
             message, query = f"{namespace} has no function {name!r}", name
         else:
             message, query = f"there is no namespace {namespace!r}", f"{namespace} {name}"
         if self._is_type(namespace, name):
-            message = f"{qualified} is a type of the stubs, which is not there when a script runs"
+            message = f"{qualified} is a type of the stubs; it does not exist at run time"
             nearest = "Annotate with dict, or import it under `if TYPE_CHECKING:`."
         else:
             nearest = self._nearest(qualified) if with_nearest else ""
@@ -119,7 +119,7 @@ class Snapshot:
         return re.search(definition, self.library.module(namespace), re.MULTILINE) is not None
 
     def _nearest(self, qualified: str) -> str:
-        """What a misspelt function may have meant: the nearest with its signature, so that the next try is right."""
+        """Suggestions for a misspelt function: the nearest with its signature, and others."""
         near = self.library.nearest(qualified)
         if not near:
             namespace = qualified.partition(".")[0]

@@ -1,1 +1,1 @@
-"""What goes between the portal's clients and its upstreams besides calls and their results."""
+"""Everything between the portal's clients and its upstreams besides calls and their results."""

@@ -1,4 +1,4 @@
-"""JSON of upstreams, fit to be shown to people and models: without secrets, bounded, and sendable as UTF-8."""
+"""Makes JSON of upstreams safe to show to people and models: without secrets, bounded, valid UTF-8."""
 
 import json
 from collections.abc import Callable
@@ -10,28 +10,28 @@ from portal.budget.tokens import compact
 MAX_DEPTH: Final = 32
 
 Scrub: TypeAlias = Callable[[str, int], str]
-"""The first characters of an upstream's text, as many as the number says, without its secrets."""
+"""Removes secrets from an upstream's text and cuts it to a number of characters."""
 
 
 def printable(scrub: Scrub) -> Scrub:
-    """The same without what moves a terminal's cursor, turns text around or hides in it; lines and tabs stay."""
+    """Also replace control, bidi and hidden characters by spaces. Line feeds and tabs stay."""
 
     def shown(text: str, limit: int) -> str:
-        told = scrub(text, limit)
-        if told.isprintable():
-            return told
-        return "".join(each if each.isprintable() or each in "\n\t" else " " for each in told)
+        scrubbed = scrub(text, limit)
+        if scrubbed.isprintable():
+            return scrubbed
+        return "".join(each if each.isprintable() or each in "\n\t" else " " for each in scrubbed)
 
     return shown
 
 
 def one_line(scrub: Scrub) -> Scrub:
-    """The same in one line, so that nothing in it can pass for what somebody else says."""
+    """Also join all lines, so that the text cannot imitate another speaker."""
     return lambda text, limit: " ".join(printable(scrub)(text, limit).split())
 
 
 def clean_json(value: Json, scrub: Scrub, longest: int, depth: int = MAX_DEPTH) -> Json:
-    """The same with texts of at most `longest` characters; what nests deeper than MAX_DEPTH is left out."""
+    """Scrub all strings and cut them to `longest` characters. Values deeper than MAX_DEPTH become "…"."""
     if depth == 0:
         return "…"
     if isinstance(value, str):
@@ -51,17 +51,17 @@ def clean_text(text: str, scrub: Scrub, longest: int) -> str:
 
 
 def sendable_json(value: Json) -> Json:
-    """The same with lone surrogates replaced in all of its texts, names too."""
+    """Replace lone surrogates in all strings, including keys."""
     return json.loads(compact(value).encode("utf-8", "replace"))
 
 
 def sendable(text: str) -> str:
-    """The same with lone surrogates replaced: one of them would end the SDK's whole stdio server."""
+    """Replace lone surrogates. One of them would end the SDK's whole stdio server."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def is_larger(value: Json, characters: int) -> bool:
-    """Whether it has more characters of text, and values, than that; it looks at no more of them."""
+    """Whether the number of characters and values exceeds `characters`. Reads no more than that."""
     todo = [value]
     while todo and characters >= 0:
         each = todo.pop()

@@ -1,7 +1,7 @@
-"""Resources and prompts of upstreams as the portal offers them to its own clients (`server.offers`).
+"""Offers resources and prompts of upstreams to the portal's own clients (`server.offers`).
 
-A resource is `portal://files/` and its URI at the upstream, a prompt `files.` and its name there. The rules for scripts
-decide about them, and each request is written to the audit log as a call is.
+A resource's URI is `portal://files/` and its URI at the upstream. A prompt's name is `files.` and its name there. The
+rules for scripts apply, and each request is recorded in the audit log like a call.
 
 Source: MCP 2026-07-28, server/resources and server/prompts.
 """
@@ -58,22 +58,22 @@ from upstreams.fleet import Fleet
 
 PREFIX: Final = "portal://"
 NOTICES: Final = "dev.mcp-code-portal/notices"
-"""The member of a list's `_meta` that says which upstreams it lacks, and why."""
+"""The key in a list's `_meta` that says which upstreams are missing, and why."""
 
 PAGE_ROWS: Final = 500
 PAGE_CHARACTERS: Final = 500_000
-"""Of a page, as JSON: clients over the older HTTP take a message of 1 MiB. One row is always there."""
+"""Size of a page as JSON, with at least one row. Clients over the older HTTP accept messages of 1 MiB."""
 
 MAX_TEXT_CHARACTERS: Final = 8_200
-"""Of one text in a list: a URI may be that long."""
+"""Length of one string in a list, enough for a URI."""
 
 MAX_TITLE_CHARACTERS: Final = 200
 
 MAX_SESSIONS: Final = 1_000
-"""Of the older revisions that are told of changes; of more those that listed longest ago are forgotten."""
+"""Sessions of older revisions that get change notifications. Beyond that, the least recent listers are dropped."""
 
 PAUSE_SECONDS: Final = 1.0
-"""However often upstreams change, clients are told no more often than that."""
+"""Minimum time between change notifications."""
 
 SEND_SECONDS: Final = 2.0
 
@@ -83,7 +83,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class ListChanges:
-    """Tells clients that lists changed: since 2026-07-28 who subscribed (`bus`), before that who listed."""
+    """Notifies clients of changed lists: subscribers since 2026-07-28 (`bus`), before that everyone who listed."""
 
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()
@@ -91,7 +91,7 @@ class ListChanges:
         self._changed = anyio.Event()
 
     def follow(self, context: Context) -> None:
-        """A client has listed, so changes concern it."""
+        """Remember that a client has listed, so that it gets change notifications."""
         owner = caller_of(context).owner
         if not owner or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
@@ -104,7 +104,7 @@ class ListChanges:
         self._changed.set()
 
     async def keep(self) -> None:
-        """Tell of changes until cancelled."""
+        """Send change notifications until cancelled."""
         while True:
             await self._changed.wait()
             self._changed = anyio.Event()
@@ -112,12 +112,12 @@ class ListChanges:
                 await self.bus.publish(event)
             async with anyio.create_task_group() as tasks:
                 for session in [*self._sessions.values()]:
-                    tasks.start_soon(_tell_of_change, session)
+                    tasks.start_soon(_notify_changed, session)
             await anyio.sleep(PAUSE_SECONDS)
 
 
-async def _tell_of_change(session: ServerSession) -> None:
-    # One that does not read must not keep it from the others.
+async def _notify_changed(session: ServerSession) -> None:
+    # A client that does not read must not delay the others.
     with anyio.move_on_after(SEND_SECONDS):
         await session.send_resource_list_changed()
         await session.send_prompt_list_changed()
@@ -125,7 +125,7 @@ async def _tell_of_change(session: ServerSession) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ClientResources:
-    """Answers the requests of the portal's clients, each under the manifest of its profile."""
+    """Answers requests of the portal's clients, each with the manifest of its profile."""
 
     authorities: Mapping[str | None, Authority]
     fleet: Fleet
@@ -175,17 +175,18 @@ class ClientResources:
         kind: str,
         model: type[Row],
     ) -> tuple[list[Row], dict[str, Any]]:
-        """Its rows, and what else its result has: the cursor of the next page, which is the number of rows before it,
-        and what the list lacks. Each page is of a list of its own: it may have changed since the page before.
+        """Return the rows of a page and the other fields of its result: the next cursor, and notices.
+
+        The cursor is the number of rows before a page. Each page lists anew, so the list may have changed.
         """
         self.changes.follow(context)
         cursor = (params.cursor if params else None) or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-            raise MCPError(INVALID_PARAMS, "there is no such cursor")
+            raise MCPError(INVALID_PARAMS, "the cursor is invalid")
         kinds = PROMPT_KINDS if kind == "prompts" else {kind: RESOURCE_KINDS[kind]}
         async with self._resources(context, method) as (resources, entry):
             found = await resources.listed(method, kinds, None, entry)
-        # In a thread: hostile rows take time, and other clients wait for nobody.
+        # In a thread: hostile rows take time, and other clients must not wait.
         shown, end = await anyio.to_thread.run_sync(
             self._shown, self._manifest(context), found[kind], int(cursor), model
         )
@@ -195,31 +196,33 @@ class ClientResources:
     def _shown(
         self, manifest: Manifest, rows: list[dict[str, Json]], first: int, model: type[Row]
     ) -> tuple[list[Row], int]:
-        """The rows of one page that the SDK can send, and how many are before the next page."""
+        """The rows of one page that the SDK can send, and the number of rows before the next page."""
         shown: list[Row] = []
         left = PAGE_CHARACTERS
         for number, row in enumerate(rows[first : first + PAGE_ROWS], first):
             try:
                 named = self._named(row, manifest.namespaces[row["upstream"]])
-                told = model.model_validate(named, by_name=False)
-                left -= len(told.model_dump_json(by_alias=True, exclude_none=True))
+                valid = model.model_validate(named, by_name=False)
+                left -= len(valid.model_dump_json(by_alias=True, exclude_none=True))
             except (ValidationError, ValueError):
-                continue  # what one upstream lists must not cost the others theirs
+                continue  # one upstream's invalid row must not hide the others' rows
             if left < 0 and number > first:
                 return shown, number
-            shown.append(told)
+            shown.append(valid)
         return shown, min(first + PAGE_ROWS, len(rows))
 
     def _named(self, row: dict[str, Json], namespace: str) -> dict[str, Json]:
         scrub = self.fleet[row["upstream"]].scrubbed
         shown = clean_json(row, printable(scrub), MAX_TEXT_CHARACTERS)
         del shown["upstream"]
-        if "title" in row:  # clients show it instead of the name, so it says as well whose it is
+        if "title" in row:  # clients show it instead of the name, so it names the upstream too
             shown["title"] = f"{namespace}: {clean_text(row['title'], one_line(scrub), MAX_TITLE_CHARACTERS)}"
         for key in ("uri", "uriTemplate"):
             if key in shown:
                 shown[key] = f"{PREFIX}{namespace}/{row[key]}"
-        if "arguments" in row:  # a prompt is asked for by its name, and its arguments are filled in by theirs
+        if (
+            "arguments" in row
+        ):  # clients send the names of a prompt and its arguments back, so they stay unchanged
             shown["name"] = row["name"]
             for argument, own in zip(shown["arguments"], row["arguments"], strict=True):
                 argument["name"] = own["name"]
@@ -232,7 +235,9 @@ class ClientResources:
         for key, known in self._manifest(context).namespaces.items():
             if known == namespace:
                 return key
-        raise MCPError(INVALID_PARAMS, f"there is no such {kind}: its name begins with that of no upstream")
+        raise MCPError(
+            INVALID_PARAMS, f"there is no such {kind}: its name does not begin with that of an upstream"
+        )
 
     @asynccontextmanager
     async def _resources(self, context: Context, function: Method) -> AsyncIterator[tuple[Resources, Entry]]:
@@ -248,12 +253,12 @@ class ClientResources:
         except ResourceError as error:
             message = error.call_error.message
             end = "" if message.endswith((".", "!", "?")) else "."
-            told = f"{error.call_error.code}: {message}{end} {error.call_error.hint}".strip()
-            raise MCPError(INVALID_PARAMS if error.state == "refused" else INTERNAL_ERROR, told) from error
+            text = f"{error.call_error.code}: {message}{end} {error.call_error.hint}".strip()
+            raise MCPError(INVALID_PARAMS if error.state == "refused" else INTERNAL_ERROR, text) from error
 
     async def _answer(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:
         most = self._manifest(context).portal.capabilities.limits.outcome_bytes
-        # In a thread: looking through megabytes for secrets takes time, and other clients wait for nobody.
+        # In a thread: searching megabytes for secrets takes time, and other clients must not wait.
         return await anyio.to_thread.run_sync(self._clean, key, kind, raw, most)
 
     def _clean(self, key: str, kind: type[Answer], raw: Json, most: int) -> Answer:
@@ -263,5 +268,7 @@ class ClientResources:
                 clean = clean_json(raw, self.fleet[key].scrubbed, most)
                 return kind.model_validate(clean, by_name=False)
         except (ValidationError, ValueError, RecursionError) as error:
-            raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered what MCP does not know") from error
-        raise MCPError(INTERNAL_ERROR, f"upstream {key!r} answered more than limits.outcome_bytes = {most:,}")
+            raise MCPError(INTERNAL_ERROR, f"the answer of upstream {key!r} is not valid MCP") from error
+        raise MCPError(
+            INTERNAL_ERROR, f"the answer of upstream {key!r} exceeds limits.outcome_bytes = {most:,}"
+        )

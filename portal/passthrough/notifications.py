@@ -1,4 +1,4 @@
-"""What the client of a request hears and is asked while it waits: progress, what upstreams log, and questions.
+"""The channel to a waiting client: progress, log messages of upstreams, and questions.
 
 Source: MCP 2026-07-28, basic/utilities/progress and server/utilities/logging.
 """
@@ -36,24 +36,24 @@ from upstreams.transports.wire import ProgressHandler
 from upstreams.upstream import Upstream
 
 FLUSH_SECONDS: Final = 1.0
-"""How long an answer waits for a client that does not read its notifications."""
+"""Time that an answer waits for a client that does not read its notifications."""
 
 MAX_PROGRESS_CHARACTERS: Final = 200
 MAX_NAMED_CALLS: Final = 3
-"""Calls under way that progress names; more are counted."""
+"""Open calls that a progress message names; more are counted."""
 
 MAX_LOG_CHARACTERS: Final = 4_000
-"""Of one log message, as JSON; of a longer one only the beginning of its JSON is sent, as text."""
+"""Length of one log message as JSON. Of a longer one, the beginning of its JSON is sent as text."""
 
 MAX_READ_CHARACTERS: Final = 20_000
-"""A log message of more characters and values is left out."""
+"""A log message with more characters and values is dropped."""
 
 MAX_LOG_MESSAGES: Final = 1_000
-"""Of one request; more are counted."""
+"""Log messages per request; more are counted."""
 
 MAX_LOGGER_CHARACTERS: Final = 100
 MAX_SESSIONS: Final = 10_000
-"""Clients whose log level is kept; of more the oldest get the default again."""
+"""Clients whose log level is stored. Beyond that, the oldest get the default again."""
 
 DEFAULT_LEVEL: Final[LoggingLevel] = "info"
 OWN_LOGGER: Final = "mcp-code-portal"
@@ -64,9 +64,9 @@ Notification: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class NotificationQueue:
-    """Sends notifications in their order: at most `burst` at once, and then so many `per_second` (a token bucket).
+    """Sends notifications in order, limited by a token bucket: `burst` at once, then `per_second`.
 
-    What comes faster is dropped, so that nobody waits for a client that does not read.
+    Faster ones are dropped, so that nobody waits for a client that does not read.
     """
 
     def __init__(self, tasks: TaskGroup, *, burst: int, per_second: float) -> None:
@@ -87,7 +87,7 @@ class NotificationQueue:
             self._waiting.send_nowait(notification)
 
     def close(self, last: Notification | None = None) -> None:
-        """Take no more but `last`."""
+        """Stop accepting notifications, after `last`."""
         if last is not None:
             self._waiting.send_nowait(last)
         self._is_closed = True
@@ -100,17 +100,17 @@ class NotificationQueue:
 
 
 class Progress:
-    """The progress of one request: its number is the seconds that it has taken, its message what it waits for.
+    """The progress of one request. Its number is the elapsed seconds; its message says what it waits for.
 
-    What upstreams say of calls is passed on as messages with the call's name. Their numbers are not: calls side by
-    side have several, and MCP wants one that grows.
+    Progress of upstreams becomes a message with the call's name. Its number is not the portal's: concurrent calls have
+    several, and MCP requires one that grows.
     """
 
     def __init__(
         self, report: ProgressFnT, ledger: Ledger, tasks: TaskGroup, keep_alive_seconds: float
     ) -> None:
         self.stage = "working"
-        """What the request waits for where that is no call."""
+        """What the request waits for if it waits for no call."""
         self._queue = NotificationQueue(tasks, burst=20, per_second=5)
         self._is_open = anyio.CancelScope()
         self._report = report
@@ -126,20 +126,20 @@ class Progress:
     def note(
         self, entry: Entry, scrub: Scrub, progress: float, total: float | None, message: str | None
     ) -> None:
-        """An upstream told of its progress with a call."""
+        """Queue an upstream's progress with a call."""
         numbers = _number(progress) + (f" of {_number(total)}" if total is not None else "")
         words = clean_text(message or "", one_line(scrub), MAX_PROGRESS_CHARACTERS)
-        told = f"{entry.function}: {numbers}: {words}" if words else f"{entry.function}: {numbers}"
-        self._queue.put(partial(self._tell, told))
+        text = f"{entry.function}: {numbers}: {words}" if words else f"{entry.function}: {numbers}"
+        self._queue.put(partial(self._send, text))
 
     async def _keep_alive(self, seconds: float) -> None:
-        """Say every so many seconds what is waited for, also when no upstream says anything."""
+        """Every `seconds`, send what the request waits for, even if no upstream reports progress."""
         with self._is_open:
             while True:
                 await anyio.sleep(seconds)
-                self._queue.put(partial(self._tell, self._waited_for()))
+                self._queue.put(partial(self._send, self._waited_for()))
 
-    async def _tell(self, message: str) -> None:
+    async def _send(self, message: str) -> None:
         seconds = round(anyio.current_time() - self._began, 3)
         self._last = max(seconds, round(self._last + 0.001, 3))
         await self._report(self._last, None, message[:MAX_PROGRESS_CHARACTERS])
@@ -159,31 +159,31 @@ def _number(value: float) -> str:
 
 
 class LogRelay:
-    """Passes on what upstreams log, from `level` on: capped, without their secrets and under the upstream's name."""
+    """Forwards log messages of upstreams from `level` on: limited, without secrets, under the upstream's name."""
 
     def __init__(self, context: Context, level: LoggingLevel, tasks: TaskGroup) -> None:
         self.level = level
         self._queue = NotificationQueue(tasks, burst=50, per_second=20)
         self._context = context
         self._sent = 0
-        self._left_out = 0
+        self._dropped = 0
 
     def close(self) -> None:
-        """Have what waits sent, and how much is missing."""
-        told = f"{self._left_out} log messages of upstreams were left out"
-        self._queue.close(partial(self._send, "warning", OWN_LOGGER, told) if self._left_out else None)
+        """Send what is queued, and the number of dropped messages."""
+        text = f"{self._dropped} log messages of upstreams were dropped"
+        self._queue.close(partial(self._send, "warning", OWN_LOGGER, text) if self._dropped else None)
 
     async def _send(self, level: LoggingLevel, logger: str, data: Json) -> None:
-        told = LoggingMessageNotificationParams(level=level, logger=logger, data=data)
-        notification = LoggingMessageNotification(params=told)
+        params = LoggingMessageNotificationParams(level=level, logger=logger, data=data)
+        notification = LoggingMessageNotification(params=params)
         await self._context.session.send_notification(notification, self._context.request_id)
 
     def note(self, upstream: Upstream, message: LogMessage) -> None:
-        # Whether it is sent at all is asked first: what is dropped should cost next to nothing.
+        # Check the limits first: a dropped message should cost almost nothing.
         is_dropped = self._sent >= MAX_LOG_MESSAGES or self._queue.is_full
         data = None if is_dropped else _shown(message.data, printable(upstream.scrubbed))
         if data is None:
-            self._left_out += 1
+            self._dropped += 1
             return
         self._sent += 1
         logger = clean_text(message.logger, one_line(upstream.scrubbed), MAX_LOGGER_CHARACTERS)
@@ -192,21 +192,22 @@ class LogRelay:
 
 
 def _shown(data: Json, scrub: Scrub) -> Json:
-    """The data without secrets, or as much of its text as is sent; None if it is too much to look at."""
+    """The data without secrets, cut to MAX_LOG_CHARACTERS; None if it is too large to read."""
     if is_larger(data, MAX_READ_CHARACTERS):
         return None
     clean = clean_json(data, scrub, MAX_LOG_CHARACTERS)
     try:
         text = clean if isinstance(clean, str) else compact(clean)
-    except ValueError:  # an integer of more digits than Python writes
+    except ValueError:  # an integer with more digits than Python formats
         return None
     return clean if len(text) <= MAX_LOG_CHARACTERS else text[: MAX_LOG_CHARACTERS - 1] + "…"
 
 
 class LogLevels:
-    """From which level on clients want to hear what upstreams log.
+    """The level from which clients want log messages of upstreams.
 
-    Those of the older revisions set it for their session. Since 2026-07-28 each request says, or hears nothing.
+    In older revisions a client sets it for its session. Since 2026-07-28 each request sets it; without it, it gets
+    none.
     """
 
     def __init__(self) -> None:
@@ -214,7 +215,7 @@ class LogLevels:
 
     def set(self, context: Context, level: LoggingLevel) -> None:
         owner = caller_of(context).owner
-        if not owner:  # nobody who could come back
+        if not owner:  # the client cannot be recognised again
             return
         self._levels[owner] = level
         self._levels.move_to_end(owner)
@@ -222,7 +223,7 @@ class LogLevels:
             self._levels.popitem(last=False)
 
     def of(self, context: Context) -> LoggingLevel | None:
-        """The level of one request; None if its client is not to be sent any."""
+        """The level of one request; None if its client wants no log messages."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return self._levels.get(caller_of(context).owner, DEFAULT_LEVEL)
         asked = (context.meta or {}).get(LOG_LEVEL_META_KEY)
@@ -230,9 +231,9 @@ class LogLevels:
 
 
 class ClientChannel:
-    """The client of one request: what it can be told and asked while it waits for the answer.
+    """The channel to the client of one request while it waits for the answer.
 
-    Between two rounds of a request (MCP 2026-07-28, basic/patterns/mrtr) nobody waits.
+    It is closed between two rounds of a request (MCP 2026-07-28, basic/patterns/mrtr).
     """
 
     def __init__(self, questions: Questions | None = None) -> None:
@@ -245,7 +246,7 @@ class ClientChannel:
     async def open(
         self, context: Context, ledger: Ledger, log_level: LoggingLevel | None, keep_alive_seconds: float
     ) -> AsyncIterator[None]:
-        """Open as long as the request waits. `log_level` is None if its client wants no log messages."""
+        """Keep the channel open while the request waits. `log_level` is None if the client wants no log messages."""
         async with anyio.create_task_group() as tasks:
             progress: Progress | None = None
             logs: LogRelay | None = None
@@ -258,19 +259,19 @@ class ClientChannel:
                 yield
             finally:
                 self._progress = self._logs = None
-            # What was heard before the end is told before the end; to a client that does not read, not at all.
+            # Send queued notifications before the answer, unless the client does not read.
             tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
             for each in (progress, logs):
                 if each is not None:
                     each.close()
 
     def stage(self, stage: str) -> None:
-        """What the request waits for from now on, as far as it is no call."""
+        """Set what the request waits for from now on, other than calls."""
         if self._progress is not None:
             self._progress.stage = stage
 
     def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressHandler | None:
-        """What hears of the progress of one call; None if nobody does, so that the upstream need not tell."""
+        """A handler for the progress of one call; None if the client wants none, so that the upstream sends none."""
 
         def handle(progress: float, total: float | None, message: str | None) -> None:
             if self._progress is not None and entry.ended is None:
@@ -279,14 +280,14 @@ class ClientChannel:
         return None if self._progress is None else handle
 
     def log_handler(self, upstream: Upstream) -> LogHandler | None:
-        """The same for all calls of the request, so that they hear a message once."""
+        """A handler for log messages. All calls of the request share it, so that each message is sent once."""
         if upstream.name not in self._log_handlers and self._logs is not None and self._questions is not None:
             handler = LogHandler(self._questions.owner, self._logs.level, partial(self._handle_log, upstream))
             self._log_handlers[upstream.name] = handler
         return self._log_handlers.get(upstream.name)
 
     def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions | None:
-        """What the upstream may ask about one call; None if there is no client."""
+        """The questions that the upstream may ask during one call; None if there is no client."""
         return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
 
     def _handle_log(self, upstream: Upstream, message: LogMessage) -> None:
@@ -295,4 +296,4 @@ class ClientChannel:
 
 
 NO_CLIENT: Final = ClientChannel()
-"""Hears nothing, and cannot be asked."""
+"""Drops all notifications and cannot be asked."""

@@ -1,9 +1,9 @@
-"""What upstreams ask of the person and of the model at the client while they work on a script's calls.
+"""Forwards questions of upstreams to the person (elicitation) and the model (sampling) at the client during calls.
 
-Rule 1: whoever reads a question knows which upstream asks.
-Rule 2: a form that names a secret is refused, and a page is only opened by its whole, plain address.
-Rule 3: names and choices in a form are the upstream's own, because it is answered with them: where they cannot be shown
-as they are, the form is refused.
+Rule 1: a question shows which upstream asks.
+Rule 2: a form that asks for a secret is refused, and a page is opened only by its full, plain URL.
+Rule 3: the answer contains the upstream's own names and choices. If they cannot be shown unchanged, the form is
+refused.
 
 Source: MCP 2026-07-28, client/elicitation#security-considerations.
 """
@@ -51,43 +51,37 @@ _SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 
-# Browsers read more than this as a host, and not all of it as `urlsplit` does.
+# Browsers accept more hosts than this, and parse some of them differently from `urlsplit`.
 _PLAIN_HOST: Final = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?", re.IGNORECASE)
 
 
 def elicitation(
     upstream: str, params: dict[str, Json], scrub: Scrub, client: ClientCapabilities | None
 ) -> ElicitRequest:
-    """The request as the client gets it. Raises QuestionError: the client cannot ask that, or nobody should."""
+    """The request for the client. Raises QuestionError: the client does not support it, or it is not allowed."""
     can = client.elicitation if client else None
     if can is None:
-        raise QuestionError("elicitation_unsupported", "the client cannot ask the person at it anything")
+        raise QuestionError("elicitation_unsupported", "the client does not support elicitation")
     scrub, message = one_line(scrub), params.get("message")
     message = message if isinstance(message, str) else ""
-    told = clean_text(message, scrub, MAX_MESSAGE_CHARACTERS)
+    message = clean_text(message, scrub, MAX_MESSAGE_CHARACTERS)
     if params.get("mode") == "url":
         if can.url is None:
-            raise QuestionError(
-                "elicitation_unsupported", "the client cannot open pages for what an upstream asks"
-            )
+            raise QuestionError("elicitation_unsupported", "the client does not support elicitation by URL")
         host, url = _page(params.get("url"))
-        # Clients of the revision before want a name for it, and upstreams of that one send theirs.
+        # Clients of the previous revision require an id, and its upstreams send one.
         name = params.get("elicitationId")
         name = name[:200] if isinstance(name, str) else secrets.token_hex(8)
         shown: dict[str, Json] = {"mode": "url", "url": url, "elicitationId": name}
-        return _request({**shown, "message": f"{upstream} asks you to open a page of {host}: {told}"})
+        return _request({**shown, "message": f"{upstream} asks you to open a page of {host}: {message}"})
     if can.form is None and can.url is not None:
-        raise QuestionError(
-            "elicitation_unsupported", "the client cannot show a form for what an upstream asks"
-        )
+        raise QuestionError("elicitation_unsupported", "the client does not support elicitation by form")
     schema = params.get("requestedSchema")
     form = _form(schema, scrub)
-    words = unicodedata.normalize("NFKC", f"{told} {compact(form)}")
+    words = unicodedata.normalize("NFKC", f"{message} {compact(form)}")
     if _SECRET.search(words):
-        raise QuestionError(
-            "elicitation_refused", "it names a secret, and MCP forbids to ask for one in a form"
-        )
-    return _request({"mode": "form", "message": f"{upstream} asks: {told}", "requestedSchema": form})
+        raise QuestionError("elicitation_refused", "the form asks for a secret, which MCP forbids")
+    return _request({"mode": "form", "message": f"{upstream} asks: {message}", "requestedSchema": form})
 
 
 def _page(url: Json) -> tuple[str, str]:
@@ -97,30 +91,30 @@ def _page(url: Json) -> tuple[str, str]:
         host = parts.hostname or ""
         is_plain = (
             _PLAIN_HOST.fullmatch(parts.netloc) is not None
-            and parts.port != 0  # which raises a ValueError where there is no such port
+            and parts.port != 0  # raises ValueError if the port is invalid
             and is_safe_for_tokens(text)
         )
     except ValueError:
         host, is_plain = "", False
     is_shown_as_it_is = text.isascii() and text.isprintable() and " " not in text and "\\" not in text
     if not (host and is_plain and is_shown_as_it_is) or len(text) > MAX_URL_CHARACTERS:
-        raise QuestionError("elicitation_refused", "it asks to open what is no plain https address")
+        raise QuestionError("elicitation_refused", "the page to open does not have a plain https URL")
     return host, text
 
 
 def _form(schema: Json, scrub: Scrub) -> Json:
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
-        raise QuestionError("elicitation_refused", "it asks with a form that cannot be read")
+        raise QuestionError("elicitation_refused", "the form has no valid schema")
     if is_larger(schema, MAX_SCHEMA_CHARACTERS):
-        raise QuestionError("elicitation_refused", "it asks with a form that is too large")
+        raise QuestionError("elicitation_refused", "the form is too large")
     form = clean_json(schema, scrub, MAX_MESSAGE_CHARACTERS)
     if [*_answers(form)] != [*_answers(schema)]:
-        raise QuestionError("elicitation_refused", "it asks with a form that cannot be shown as it is")
+        raise QuestionError("elicitation_refused", "the form cannot be shown unchanged")
     return form
 
 
 def _answers(form: Json) -> Iterator[Json]:
-    """What a form is answered with where nothing is typed: names, choices and defaults."""
+    """The parts of a form that an answer may contain without typing: names, choices and defaults."""
     for name, asked in form["properties"].items():
         yield name
         for each in (asked, asked.get("items")) if isinstance(asked, dict) else ():
@@ -136,41 +130,37 @@ def _request(params: dict[str, Json]) -> ElicitRequest:
     try:
         return ElicitRequest.model_validate({"method": "elicitation/create", "params": params}, by_name=False)
     except ValidationError as error:
-        raise QuestionError("elicitation_refused", "it asks in a way that MCP does not know") from error
+        raise QuestionError("elicitation_refused", "the request is not valid MCP") from error
 
 
 MAX_CHARACTERS: Final = 200_000
-"""Of all that is to be read by the model."""
+"""Size of everything that the model is to read."""
 
 _PASSED_ON: Final = ("messages", "systemPrompt", "temperature", "stopSequences", "modelPreferences")
 
 
 def sample(
-    upstream: str,
-    params: dict[str, Json],
-    scrub: Scrub,
-    client: ClientCapabilities | None,
-    tokens_left: int,
+    upstream: str, params: dict[str, Json], scrub: Scrub, client: ClientCapabilities | None, tokens_left: int
 ) -> CreateMessageRequest:
-    """The request as the client gets it: without tools and context of others, and with no more tokens than are left.
+    """The request for the client, without tools and context, and with at most `tokens_left` tokens.
 
     Raises:
-        QuestionError: The client has no model to ask, or it is not to be asked that.
+        QuestionError: The client does not support sampling, or the request is not allowed.
     """
     if client is None or client.sampling is None:
-        raise QuestionError("sampling_unsupported", "the client lets nobody use its model")
+        raise QuestionError("sampling_unsupported", "the client does not support sampling")
     if params.get("tools") or params.get("toolChoice"):
-        raise QuestionError("sampling_refused", "it wants to give the model tools")
+        raise QuestionError("sampling_refused", "a sampling request may not contain tools")
     passed_on = {key: params[key] for key in _PASSED_ON if params.get(key) is not None}
     if is_larger(passed_on, MAX_CHARACTERS):
-        raise QuestionError("sampling_refused", "it asks for a sample of too long a text")
+        raise QuestionError("sampling_refused", "the text of the sampling request is too long")
     if tokens_left <= 0:
         raise QuestionError(
-            "sampling_refused", "it has used the tokens that it may sample (sampling.max_tokens)"
+            "sampling_refused", "the token budget for sampling is used up (sampling.max_tokens)"
         )
     shown = {key: clean_json(value, scrub, MAX_CHARACTERS) for key, value in passed_on.items()}
     prompt = shown.get("systemPrompt")
-    shown["systemPrompt"] = f"(Asked for by the MCP server {upstream}.)" + (f" {prompt}" if prompt else "")
+    shown["systemPrompt"] = f"(Requested by the MCP server {upstream}.)" + (f" {prompt}" if prompt else "")
     wanted = params.get("maxTokens")
     tokens = wanted if isinstance(wanted, int) and wanted > 0 else tokens_left
     shown["maxTokens"] = min(int(tokens), tokens_left)
@@ -178,55 +168,55 @@ def sample(
     try:
         return CreateMessageRequest.model_validate(request, by_name=False)
     except ValidationError as error:
-        raise QuestionError("sampling_refused", "it asks in a way that MCP does not know") from error
+        raise QuestionError("sampling_refused", "the request is not valid MCP") from error
 
 
 class SamplingDepths:
-    """Requests for samples that are under way: who is asked, which upstream asks, and for which script."""
+    """The open sampling requests: the client, the upstream and the script of each."""
 
     def __init__(self) -> None:
         self._under_way: list[tuple[str, str, object]] = []
 
     @contextmanager
-    def deeper(self, asked: str, upstream: str, script: object, most: int) -> Iterator[None]:
-        """Around one sample that is asked for while `script` runs; those of one script are beside one another.
+    def deeper(self, client: str, upstream: str, script: object, most: int) -> Iterator[None]:
+        """Count one sampling request of `script`. Requests of one script are concurrent, so they count as one level.
 
-        Nothing says whether those of others are, or it is within them.
+        Requests of other scripts may be concurrent or nested; that cannot be known, so each counts.
 
         Raises:
-            QuestionError: `most` other scripts wait for theirs.
+            QuestionError: `most` other scripts wait for samples.
         """
-        scripts = {each for *place, each in self._under_way if place == [asked, upstream]}
+        scripts = {each for *place, each in self._under_way if place == [client, upstream]}
         if len(scripts - {script}) >= most:
-            told = f"it samples for {most} other scripts of this client already (sampling.depth)"
-            raise QuestionError("sampling_refused", told)
-        self._under_way.append((asked, upstream, script))
+            message = f"{most} other scripts of this client wait for samples of the upstream (sampling.depth)"
+            raise QuestionError("sampling_refused", message)
+        self._under_way.append((client, upstream, script))
         try:
             yield
         finally:
-            self._under_way.remove((asked, upstream, script))
+            self._under_way.remove((client, upstream, script))
 
 
 MAX_QUESTIONS: Final = 20
-"""Of one request, of all its upstreams."""
+"""Questions per request, over all upstreams."""
 
 Question: TypeAlias = ElicitRequest | CreateMessageRequest
 
 Ask: TypeAlias = Callable[[Question], Awaitable[dict[str, Json]]]
-"""Puts a question to the client, and waits for its answer.
+"""Asks the client and waits for its answer.
 
-Raises MCPError or ValidationError if the client gives none that can be read.
+Raises MCPError or ValidationError if the client gives no valid answer.
 """
 
 
 @dataclass(eq=False)
 class Questions:
-    """The questions of one request. `share` is who takes turns with it, `owner` whose calls upstreams may mix up."""
+    """The questions of one request. Upstreams may confuse calls of one `owner`; `queue_key` identifies the client."""
 
     put: Ask
     capabilities: ClientCapabilities | None
     owner: str
-    share: str
+    queue_key: str
     depths: SamplingDepths
     asked: int = 0
     sampled_tokens: Counter[str] = field(default_factory=Counter)
@@ -234,34 +224,34 @@ class Questions:
     async def answer(
         self, upstream: Upstream, spec: UpstreamSection, method: str, params: dict[str, Json]
     ) -> dict[str, Json]:
-        """The client's answer. Raises QuestionError: there is none, or it is not asked."""
+        """The client's answer. Raises QuestionError: there is none, or the question is not allowed."""
         if self.asked >= MAX_QUESTIONS:
-            told = f"upstreams have asked {MAX_QUESTIONS} times for one script"
-            raise QuestionError("question_refused", told)
+            message = f"upstreams have asked {MAX_QUESTIONS} questions for this script, which is the limit"
+            raise QuestionError("question_refused", message)
         self.asked += 1
         name, scrub, can = upstream.name, upstream.scrubbed, self.capabilities
         if method != SAMPLE or spec.sampling is None:
             return await self._put(elicitation(name, params, scrub, can))
-        with self.depths.deeper(self.share, name, self, spec.sampling.depth):
+        with self.depths.deeper(self.queue_key, name, self, spec.sampling.depth):
             left = spec.sampling.max_tokens - self.sampled_tokens[name]
-            asked = sample(name, params, scrub, can, left)
-            self.sampled_tokens[name] += asked.params.max_tokens
-            return await self._put(asked)
+            request = sample(name, params, scrub, can, left)
+            self.sampled_tokens[name] += request.params.max_tokens
+            return await self._put(request)
 
     async def _put(self, question: Question) -> dict[str, Json]:
         try:
             answer = await self.put(question)
-            # Since 2026-07-28 a client may answer a form with a sample: nothing is refused before it is here.
+            # Since 2026-07-28 a client can answer a form with a sample, so the answer is validated here.
             kind = ElicitResult if isinstance(question, ElicitRequest) else CreateMessageResultWithTools
             kind.model_validate(answer, by_name=False)
             return dict(sendable_json(answer))
         except (MCPError, ValueError) as error:
-            raise QuestionError("question_unanswered", "the client gave no answer") from error
+            raise QuestionError("question_unanswered", "the client gave no valid answer") from error
 
 
 @dataclass(eq=False)
 class CallQuestions:
-    """What one upstream may ask about one call: `upstreams.questions.ServerRequestHandler`."""
+    """The questions of one upstream during one call; an `upstreams.questions.ServerRequestHandler`."""
 
     questions: Questions
     upstream: Upstream
@@ -278,7 +268,7 @@ class CallQuestions:
         if can is None:
             return {}
         declared = can.model_dump(by_alias=True, mode="json", exclude_none=True, include={"elicitation"})
-        # Of sampling nothing more than that there is a model: its tools and context are not passed on.
+        # Declare sampling without its tools and context, which are not passed on.
         return declared if can.sampling is None else {**declared, "sampling": {}}
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
@@ -291,9 +281,9 @@ class CallQuestions:
             self.unclear = error
 
     def refusal(self, failure: str) -> QuestionError | None:
-        """Why it got no answer, of a call that failed so; None if it got all, or asked nothing.
+        """The error of a question without an answer, for a call that failed with `failure`; None if there is none.
 
-        A question that may be another call's is this one's if that failed by what the upstream was told.
+        A question that cannot be assigned to a call belongs to this one if `failure` contains the error's text.
         """
         if self.own_refusal is None and self.unclear is not None and str(self.unclear) in failure:
             return self.unclear
@@ -301,10 +291,10 @@ class CallQuestions:
 
 
 def comes_in_rounds(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> bool:
-    """Whether its client can be asked, and only with an answer: since 2026-07-28 servers send no requests.
+    """Whether questions to the client need rounds: since 2026-07-28 servers cannot send requests.
 
-    A request that goes on with another comes in rounds whatever its client declares: taken for a new one it would do
-    everything twice.
+    A request that continues another one always does, whatever its client declares. As a new one it would do everything
+    twice.
     """
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return False
@@ -314,7 +304,7 @@ def comes_in_rounds(context: ServerRequestContext[Any, Any], params: CallToolReq
 
 
 def ask_by_request(context: ServerRequestContext[Any, Any]) -> Ask:
-    """Asks by a request, on the stream of the client's own."""
+    """Ask by a request on the stream of the client's request."""
     session = context.session
 
     async def ask(question: Question) -> dict[str, Json]:

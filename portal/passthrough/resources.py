@@ -1,8 +1,8 @@
 """Resources and prompts of upstreams, for one run or one client: `portal.resources`, `read_resource`, `prompts`,
 `get_prompt`.
 
-Rule 1: each request to an upstream has a permit of its own, and what it answers counts as what a call answers. The
-manifest's rules mean it by its method's name, as they mean a tool: `files.resources/read`, `prompts/*`.
+Rule 1: each request to an upstream has its own permit, and its answer is treated like the result of a call. The
+manifest's rules match a request by its method, like a tool: `files.resources/read`, `prompts/*`.
 """
 
 import math
@@ -36,26 +36,26 @@ Method: TypeAlias = Literal["resources/list", "resources/read", "prompts/list", 
 METHODS: Final[tuple[Method, ...]] = ("resources/list", "resources/read", "prompts/list", "prompts/get")
 
 HINTS: Final = Hints(readonly=True, is_silent=False)
-"""They only read."""
+"""All methods only read."""
 
 LISTED: Final = [ListedTool(method, method, HINTS, None) for method in METHODS]
-"""They take other arguments than tools do: no condition on arguments is a slip for their sake."""
+"""Their arguments are unknown here, so that no condition on arguments is reported as a mistake."""
 
 Kinds: TypeAlias = Mapping[str, Listed]
-"""What upstreams list, by how the portal calls it."""
+"""Kinds of listings, by the portal's names."""
 
 RESOURCE_KINDS: Final[Kinds] = {"resources": "resources", "templates": "resourceTemplates"}
 PROMPT_KINDS: Final[Kinds] = {"prompts": "prompts"}
 
 OnSent: TypeAlias = Callable[[bool], None]
-"""Hears that a request is sent, and whether it may have arrived before."""
+"""Runs before a request is sent. The argument says whether an earlier attempt may have arrived."""
 
 LIST_SECONDS: Final = 10.0
-"""One upstream that hangs, or lists without end, keeps a list of all no longer than that; one of two kinds, twice."""
+"""Time for each kind of one upstream in a list of all. Bounds upstreams that hang or list without end."""
 
 
 class ResourceError(Exception):
-    """There is no answer; `state` is what the ledger may say about it."""
+    """There is no answer. `state` is the state for the ledger."""
 
     def __init__(self, call_error: CallError, state: CallState = "refused") -> None:
         super().__init__(call_error.message)
@@ -65,7 +65,7 @@ class ResourceError(Exception):
 
 @contextmanager
 def recorded(entry: Entry, audit: RunAudit) -> Iterator[None]:
-    """Around a request: its ledger entry is ended, and what became of it is written down."""
+    """End the ledger entry of a request and record its outcome in the audit log."""
     try:
         yield
     except ResourceError as error:
@@ -82,14 +82,14 @@ def recorded(entry: Entry, audit: RunAudit) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """What one run, or one client, may read of the upstreams of a manifest."""
+    """Reads resources and prompts for one run or one client, as the manifest allows."""
 
     manifest: Manifest
     authorization: Authorization
     fleet: Fleet
 
     async def answer(self, function: str, arguments: Mapping[str, Json], entry: Entry) -> Json:
-        """What the function answers a script. Raises ResourceError: it is refused, or the upstream gave no answer."""
+        """Answer a script's call. Raises ResourceError: it is refused, or the upstream gave no answer."""
         if function == READ_RESOURCE:
             return await self.read(self._upstream(arguments), _identifier(arguments, "uri"), entry)
         if function == GET_PROMPT:
@@ -103,7 +103,7 @@ class Resources:
     async def listed(
         self, method: Method, kinds: Kinds, upstream: str | None, entry: Entry
     ) -> dict[str, Json]:
-        """`{kind: [row], ..., notices}` of one upstream, or of all that may be asked, in the manifest's order."""
+        """`{kind: [row], ..., notices}` of one upstream, or of all that may be read, in the manifest's order."""
         if upstream is None:
             return await self._all_listed(method, kinds, entry)
         sent = self._permit(upstream, method, {}, entry)
@@ -111,24 +111,24 @@ class Resources:
         return {**rows, "notices": []}
 
     async def read(self, upstream: str, uri: str, entry: Entry) -> list[Json]:
-        """Its contents: `[{uri, mimeType?, text | blob}]`."""
-        raw = await self._asked(upstream, "resources/read", {"uri": uri}, entry)
+        """The contents of a resource: `[{uri, mimeType?, text | blob}]`."""
+        raw = await self._ask(upstream, "resources/read", {"uri": uri}, entry)
         return _objects(upstream, raw.get("contents"), "the resource's contents")
 
     async def prompt(
         self, upstream: str, name: str, arguments: dict[str, Json], entry: Entry
     ) -> dict[str, Json]:
         """`{description, messages: [{role, content}]}`."""
-        raw = await self._asked(upstream, "prompts/get", {"name": name, "arguments": arguments}, entry)
+        raw = await self._ask(upstream, "prompts/get", {"name": name, "arguments": arguments}, entry)
         messages = _objects(upstream, raw.get("messages"), "the prompt's messages")
         description = raw.get("description")
         return {"description": description if isinstance(description, str) else "", "messages": messages}
 
     async def _all_listed(self, method: Method, kinds: Kinds, entry: Entry) -> dict[str, Json]:
-        """Of those that the rules hide nothing is said; of one that may be asked, but not now, there is a notice.
+        """List all upstreams. Upstreams that the rules hide are skipped; those that are not ready get a notice.
 
-        All are permitted before any is asked: nothing that one answers goes to another, so no flow between them is in
-        the way.
+        All requests are authorized before the first is sent. No answer flows from one upstream to another, so the flow
+        rules do not stop any of them.
         """
         await self.fleet.settled(self.manifest.portal.server.start_seconds)
         permitted: dict[str, OnSent] = {}
@@ -138,16 +138,16 @@ class Resources:
             request = again()
             if not request.tool.granted:
                 continue
-            # To list all is no reason to start a server, or to wait for one that is down.
+            # Listing all must not start a server, or wait for one that is down.
             if upstream.state.status not in ("ready", "failing"):
-                notices.append(f"upstream {upstream.name!r} is {upstream.state.status} and was not asked")
+                notices.append(f"upstream {upstream.name!r} was skipped: it is {upstream.state.status}")
                 continue
             permit = self.authorization.authorize(request)
             if isinstance(permit, CallError):
                 self.authorization.note_refusal(request, permit)
                 notices.append(permit.message)
             else:
-                permitted[upstream.name] = self.authorization.sending(again, permit, entry)
+                permitted[upstream.name] = self.authorization.recheck_on_send(again, permit, entry)
         parts: dict[tuple[str, str], list[Json]] = {}
 
         async def ask(key: str, sent: OnSent) -> None:
@@ -173,7 +173,7 @@ class Resources:
             raise _failure(error) from error
         return [{**row, "upstream": key} for row in rows]
 
-    async def _asked(
+    async def _ask(
         self, key: str, method: Method, arguments: dict[str, Json], entry: Entry
     ) -> dict[str, Json]:
         sent = self._permit(key, method, arguments, entry)
@@ -189,7 +189,7 @@ class Resources:
         permit = self.authorization.authorize(request)
         if isinstance(permit, CallError):
             raise ResourceError(permit)
-        return self.authorization.sending(lambda: request, permit, entry)
+        return self.authorization.recheck_on_send(lambda: request, permit, entry)
 
     def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
         tool = self.authorization.about(key, method, HINTS)
@@ -201,22 +201,22 @@ class Resources:
         keys = [key for key, namespace in namespaces.items() if named is None or named in (key, namespace)]
         if len(keys) == 1:
             return keys[0]
-        hint = f"There are {', '.join(namespaces)}." if namespaces else "The portal has no upstream."
+        hint = f"Upstreams: {', '.join(namespaces)}." if namespaces else "The portal has no upstream."
         unknown = f"there is no upstream {str(named)[:100]!r}"
-        raise _invalid("say which upstream it is of" if named is None else unknown, hint)
+        raise _invalid("`upstream` is required" if named is None else unknown, hint)
 
 
 def _identifier(arguments: Mapping[str, Json], name: str) -> str:
     value = arguments.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= MAX_IDENTIFIER_CHARACTERS:
-        raise _invalid(f"`{name}` is a text of at most {MAX_IDENTIFIER_CHARACTERS:,} characters")
+        raise _invalid(f"`{name}` must be a string of at most {MAX_IDENTIFIER_CHARACTERS:,} characters")
     return value
 
 
 def _values(arguments: Json) -> dict[str, Json]:
     values = {} if arguments is None else arguments
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-        raise _invalid("the arguments of a prompt are texts by name")
+        raise _invalid("the arguments of a prompt must be a dict of strings")
     return values
 
 

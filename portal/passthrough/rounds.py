@@ -1,7 +1,7 @@
-"""Requests of revision 2026-07-28 that wait for an answer of their client, which comes with another request.
+"""Requests of revision 2026-07-28 that wait for the client's answer, which comes with another request.
 
-Rule 1: what the client sends back says nothing but which request is meant: a random name, good for one answer, and only
-together with the arguments and the caller of that request.
+Rule 1: `requestState` only identifies the waiting request. It is a random name, valid once, and only with the same
+arguments and caller.
 
 Source: MCP 2026-07-28, basic/patterns/mrtr.
 """
@@ -32,19 +32,19 @@ from portal.passthrough.questions import Ask, Question, Questions
 from portal.sessions import Caller
 
 MAX_WAITING: Final = 100
-"""Requests that wait for their clients. One more ends the oldest of the caller who has most of them."""
+"""Requests that wait for their clients. One more ends the oldest one of the caller with the most."""
 
 WAITING_SECONDS: Final = 600.0
-"""How long one waits; its limits of time go on meanwhile, and most end earlier."""
+"""Time that a request waits. Its own time limits keep running, and most end it earlier."""
 
 Work: TypeAlias = Callable[["PendingRequest"], Awaitable[CallToolResult]]
 
 
 class PendingRequest:
-    """One request, worked on in a task of its own, so that it outlives the request that it came with."""
+    """One request that runs in its own task, so that it outlives the HTTP request that started it."""
 
-    def __init__(self, share: str, binding: str, questions: Callable[[Ask], Questions]) -> None:
-        self.share = share
+    def __init__(self, queue_key: str, binding: str, questions: Callable[[Ask], Questions]) -> None:
+        self.queue_key = queue_key
         self.binding = binding
         self.ledger = Ledger()
         self.channel = ClientChannel(questions(self.ask))
@@ -54,7 +54,7 @@ class PendingRequest:
         self.result: CallToolResult | None = None
         """None if it was cancelled."""
         self.questions: InputRequests = {}
-        """What the client is asked."""
+        """Open questions to the client."""
         self._answers: dict[str, dict[str, Json]] = {}
         self._asked = 0
         self._changed = anyio.Event()
@@ -68,7 +68,7 @@ class PendingRequest:
             self._note_change()
 
     async def ask(self, question: Question) -> dict[str, Json]:
-        """Put a question to the client, and wait for its answer."""
+        """Ask the client and wait for its answer."""
         self._asked += 1
         key = f"question-{self._asked}"
         self.questions[key] = question
@@ -81,12 +81,12 @@ class PendingRequest:
         return self._answers.pop(key)
 
     async def round(self) -> None:
-        """Return when it has ended, or its client is to be asked."""
+        """Wait until the request has ended or has a question."""
         while not self.has_ended and not self.questions:
             await self._changed.wait()
 
-    def hear(self, answers: InputResponses) -> None:
-        """Take the answers; those to what is not asked any more are ignored."""
+    def add_answers(self, answers: InputResponses) -> None:
+        """Add answers. Ignores those to questions that are not open."""
         for key, answer in answers.items():
             if self.questions.pop(key, None) is not None:
                 self._answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -98,7 +98,7 @@ class PendingRequest:
 
 
 class Rounds:
-    """The requests whose clients have been asked something. They are worked on in `tasks`."""
+    """The requests that wait for an answer of their clients. They run in `tasks`."""
 
     def __init__(self, tasks: TaskGroup, seconds: float = WAITING_SECONDS) -> None:
         self._tasks = tasks
@@ -108,31 +108,32 @@ class Rounds:
     def joined(
         self, caller: Caller, params: CallToolRequestParams, questions: Callable[[Ask], Questions]
     ) -> PendingRequest:
-        """The request that this one goes on with, or a new one.
+        """The pending request that `params` continues, or a new one.
 
         Raises:
-            MCPError: It goes on with one that is not there, or not this caller's, or was another.
+            MCPError: `requestState` is unknown, or belongs to another caller or to other arguments.
         """
         binding = _binding(caller, params)
         if params.request_state is None:
-            return PendingRequest(caller.share, binding, questions)
+            return PendingRequest(caller.queue_key, binding, questions)
         known = self._waiting.get(params.request_state)
         if known is None or known.binding != binding:
             raise MCPError(
-                INVALID_PARAMS, "nothing waits for this requestState: it was used, ended, or is another's"
+                INVALID_PARAMS,
+                "requestState is not valid: it was used, has ended, or belongs to another request",
             )
         del self._waiting[params.request_state]
-        known.hear(params.input_responses or {})
+        known.add_answers(params.input_responses or {})
         return known
 
     def start(self, pending: PendingRequest, work: Work) -> None:
-        """Have it worked on, if it is not already."""
+        """Start the request, unless it runs already."""
         if not pending.has_begun:
             pending.has_begun = True
             self._tasks.start_soon(pending.run, work)
 
     async def outcome(self, pending: PendingRequest) -> CallToolResult | InputRequiredResult | None:
-        """The answer of one round; None if the request has ended without a result."""
+        """The outcome of one round; None if the request has ended without a result."""
         try:
             await pending.round()
         except anyio.get_cancelled_exc_class():
@@ -145,16 +146,16 @@ class Rounds:
 
     def _wait_for_answer(self, pending: PendingRequest) -> str:
         if len(self._waiting) >= MAX_WAITING:
-            # Nobody loses a request to a caller who has more of them.
-            shares = [*(each.share for each in self._waiting.values()), pending.share]
-            most = Counter(shares).most_common(1)[0][0]
-            self._end(next(state for state, each in self._waiting.items() if each.share == most))
+            # The caller with the most requests loses its oldest.
+            owners = [*(each.queue_key for each in self._waiting.values()), pending.queue_key]
+            most = Counter(owners).most_common(1)[0][0]
+            self._end(next(state for state, each in self._waiting.items() if each.queue_key == most))
         state = secrets.token_urlsafe(32)
         self._waiting[state] = pending
-        self._tasks.start_soon(self._end_late, state)
+        self._tasks.start_soon(self._expire, state)
         return state
 
-    async def _end_late(self, state: str) -> None:
+    async def _expire(self, state: str) -> None:
         await anyio.sleep(self._seconds)
         if state in self._waiting:
             self._end(state)
@@ -164,9 +165,9 @@ class Rounds:
 
 
 def _binding(caller: Caller, params: CallToolRequestParams) -> str:
-    asked = [caller.owner, caller.profile, params.name, params.arguments]
+    request = [caller.owner, caller.profile, params.name, params.arguments]
     try:
-        text = json.dumps(asked, sort_keys=True)
-    except ValueError:  # an integer of more digits than Python writes
+        text = json.dumps(request, sort_keys=True)
+    except ValueError:  # an integer with more digits than Python formats
         text = secrets.token_hex(32)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

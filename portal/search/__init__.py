@@ -1,1 +1,1 @@
-"""Finds the functions that fit a query."""
+"""Finds the functions that match a query."""

@@ -1,4 +1,4 @@
-"""`docs_search`: finds functions, and says what came of it in as many tokens as the reader has; for scripts, all."""
+"""`docs_search`: finds functions and answers within a token budget; scripts get the whole answer."""
 
 import difflib
 import re
@@ -11,12 +11,12 @@ import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.authority import granted
+from portal.authority import grant_lines
 from portal.broker import Broker
 from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
 from portal.definitions import DocsSearchRequest, RequestError, docs_search_request
 from portal.errors import NO_UPSTREAMS
-from portal.library.catalog import Catalog, standing
+from portal.library.catalog import Catalog, describe_state
 from portal.library.function import Function, short_parameter
 from portal.library.library import portal_functions
 from portal.library.plain_text import escaped
@@ -28,12 +28,12 @@ from upstreams.upstream import Upstream
 
 _SUMMARY_CHARACTERS: Final = 200
 _SUMMARIES: Final = 50
-"""Of so many namespaces is told what their upstreams say about themselves."""
+"""Namespaces that are listed with a summary of their upstream."""
 
 
 @dataclass(frozen=True)
 class DocsSearchAnswer:
-    """`structured` is `{functions, total, notices, namespaces?}`; `text` says the same as Python stub code."""
+    """`structured` is `{functions, total, notices, namespaces?}`; `text` is the same as Python stub code."""
 
     structured: dict[str, Json]
     text: str
@@ -41,9 +41,9 @@ class DocsSearchAnswer:
 
 @dataclass(frozen=True)
 class Found:
-    """The best functions, best first, the first `full` of them to be shown with types and documentation.
+    """The best functions, best first. The first `full` are shown with types and documentation.
 
-    `total` is how many fit at all. `namespaces` are there if they were asked for.
+    `total` counts all that match. `namespaces` is set if the query asked for them.
     """
 
     functions: Sequence[Function]
@@ -53,7 +53,7 @@ class Found:
     namespaces: Sequence[dict[str, Json]] | None = None
 
     def structured(self) -> dict[str, Json]:
-        """All of it as data."""
+        """Everything as data."""
         answer: dict[str, Json] = {
             "functions": rows(self.functions, self.full),
             "total": self.total,
@@ -64,9 +64,9 @@ class Found:
         return answer
 
     def answer(self, max_tokens: int) -> DocsSearchAnswer:
-        """As much of it as fits, whichever of its two forms is read; a notice says what does not.
+        """Shorten until both forms fit into `max_tokens`; a notice says what was dropped.
 
-        What is left at the least is told in any case.
+        The smallest answer is returned even if it does not fit.
         """
         shown, listed, full = len(self.functions), len(self.namespaces or ()), self.full
         while True:
@@ -83,7 +83,9 @@ class Found:
     def _cut(self, shown: int, listed: int, full: int) -> "Found":
         notices = list(self.notices)
         if left_out := len(self.functions) - shown + len(self.namespaces or ()) - listed:
-            notices.append(f"{left_out} more do not fit here: ask for fewer, or for one upstream")
+            notices.append(
+                f"{left_out} more do not fit into server.output_tokens: ask for fewer, or for one upstream"
+            )
         if undocumented := self.functions[full : self.full]:
             name = undocumented[0].qualified
             notices.append(f"types and documentation of {name} do not fit into server.output_tokens")
@@ -91,7 +93,7 @@ class Found:
         return Found(self.functions[:shown], self.total, min(full, shown), notices, spaces)
 
     def _text(self) -> str:
-        """Python stub code; what is no code is a comment."""
+        """Python stub code. Everything else is a comment."""
         lines = [_namespace_line(row) for row in self.namespaces or ()]
         lines += stub_code(self.functions, self.full)
         if self.functions and self.total > len(self.functions):
@@ -107,11 +109,11 @@ def _namespace_line(row: dict[str, Json]) -> str:
 
 
 LONGEST_BRIEF: Final = 120
-"""Characters of parameters in a brief signature; optional ones beyond are left out, which it says."""
+"""Characters of parameters in a brief signature. Further optional ones are dropped, and the signature says so."""
 
 
 def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
-    """One row a function; the first `full` of them have a `stub`."""
+    """One row per function. The first `full` rows have a `stub`."""
     shown: list[dict[str, Json]] = [
         {
             "name": function.qualified,
@@ -128,7 +130,7 @@ def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
 
 
 def stub_code(functions: Sequence[Function], full: int) -> Iterator[str]:
-    """The same as lines of Python, but for what a script has no use for; what is no code is a comment."""
+    """The functions as lines of Python, without what a script does not need. Everything else is a comment."""
     for function, stub in zip(functions, _stubs(functions[:full]), strict=False):
         yield f"# {function.qualified}\n{stub}\n"
     for function in functions[full:]:
@@ -139,11 +141,10 @@ def stub_code(functions: Sequence[Function], full: int) -> Iterator[str]:
 
 
 def brief_signature(function: Function) -> tuple[str, bool]:
-    """The function as one line of its namespace, in few tokens; and whether parameters are left out.
+    """The function as one line of its namespace, in few tokens, and whether parameters were dropped.
 
-    What says nothing or is plain to see is not there: the type of a parameter whose default shows it, `| None` before
-    `= None`, and a result of any type. Of the optional parameters as many are there as fit into `LONGEST_BRIEF`
-    characters.
+    Redundant text is omitted: the type of a parameter whose default shows it, `| None` before `= None`, and a result of
+    any type. Optional parameters are shown as long as they fit into `LONGEST_BRIEF` characters.
     """
     shown = function.fitting([short_parameter(each) for each in function.parameters], LONGEST_BRIEF)
     others = [] if not function.others else ["**others"]
@@ -153,32 +154,32 @@ def brief_signature(function: Function) -> tuple[str, bool]:
 
 
 def _stubs(functions: Sequence[Function]) -> list[str]:
-    """Each function's stub, with those of its types that an earlier one of its namespace has not brought."""
-    told: set[tuple[str, str]] = set()
+    """The stub of each function, with the types that no earlier stub of its namespace has."""
+    shown: set[tuple[str, str]] = set()
     stubs = []
     for function in functions:
-        news = [text for text in function.types if (function.namespace, text) not in told]
-        told.update((function.namespace, text) for text in news)
-        stubs.append("\n\n".join([*news, function.definition]))
+        new = [text for text in function.types if (function.namespace, text) not in shown]
+        shown.update((function.namespace, text) for text in new)
+        stubs.append("\n\n".join([*new, function.definition]))
     return stubs
 
 
 PORTAL = "portal"
-"""The module that every script has. It is no namespace, but a query may ask what it does."""
+"""The module that every script has. It is not a namespace, but a query may ask about it."""
 
 _FEW_ROWS = 12
 _ROWS_OF_FULL = 3
 
 MAX_DETAIL_CHARACTERS = 300
-"""Of why an upstream is not ready no more is told in a notice."""
+"""Characters of the reason in a notice about an upstream that is not ready."""
 
 MAX_STATE_NOTICES = 10
-"""Upstreams that are not ready, told with their reason; of as many more the name, the rest are counted."""
+"""Upstreams that are not ready, shown with the reason. As many more are shown by name; the rest is counted."""
 
 
 @dataclass(frozen=True, eq=False)
 class DocsSearch:
-    """Answers from the catalog's current snapshot, within `server.output_tokens`."""
+    """Answers queries from the catalog's current snapshot, within `server.output_tokens`."""
 
     manifest: Manifest
     catalog: Catalog
@@ -186,55 +187,55 @@ class DocsSearch:
     began: float = field(default_factory=anyio.current_time)
 
     async def answer(self, request: DocsSearchRequest) -> DocsSearchAnswer:
-        """Search once the upstreams have started, or have had `server.start_seconds` to."""
+        """Search after the upstreams have started, or after `server.start_seconds`."""
         key = self._key(request.upstream)
-        # A slow upstream keeps only the first searches waiting.
+        # A slow upstream delays only the first searches.
         left_seconds = self.began + self.manifest.portal.server.start_seconds - anyio.current_time()
         await self.fleet.settled(max(0.0, left_seconds), None if key is None else {key})
-        found = self.look(await self.catalog.fresh(), request)
+        found = self.find(await self.catalog.fresh(), request)
         rows = len(found.functions) + len(found.namespaces or ()) + _ROWS_OF_FULL * found.full
         if rows > _FEW_ROWS and not is_loaded():
             await anyio.to_thread.run_sync(o200k_base)  # their tokens may have to be counted
         return found.answer(self.manifest.portal.server.output_tokens)
 
-    def look(self, snapshot: Snapshot, request: DocsSearchRequest) -> Found:
-        """What the snapshot has for a request, here and now."""
+    def find(self, snapshot: Snapshot, request: DocsSearchRequest) -> Found:
+        """Search the snapshot, without waiting for upstreams."""
         query = request.query.strip()
         upstream = self._key(request.upstream)
-        functions, total, exact = _found(snapshot, request, upstream)
+        functions, total, exact = _search(snapshot, request, upstream)
         notices = [*self._state_notices(query), *self._upstream_notices(upstream)]
         if len(self.fleet):
-            # An upstream that is starting may soon bring what was not found.
+            # An upstream that is starting may soon list the missing function.
             starting = [each for each in self.searched(upstream) if each.state.status == "starting"]
             is_complete = all(each.tools for each in starting)
             notices += _absence_notices(snapshot, query, functions, is_complete)
         if exact and not query.isalpha():
-            # One plain word may be a function's name and still be a search: its others follow, briefly.
+            # A single plain word may be a function's name or a search, so other matches are kept, briefly.
             functions, total = functions[:exact], exact
         full = len(functions) if request.detail == "full" else exact
         if not query or _is_about_portal(query):
-            notices += granted(self.manifest)
+            notices += grant_lines(self.manifest)
         if _is_about_portal(query):
             notices += portal_functions(asked_name(query).removeprefix(f"{PORTAL}."))
         if query:
             return Found(functions, total, full, notices)
-        notices += [_oddities(u) for u in self.fleet if u.diagnostics][:MAX_STATE_NOTICES]
+        notices += [_diagnostics_notice(u) for u in self.fleet if u.diagnostics][:MAX_STATE_NOTICES]
         return Found(functions, total, full, notices, self._namespaces(snapshot))
 
     def searched(self, upstream: str | None) -> list[Upstream]:
-        """Those that a search is of: the one that has this name or namespace, or all."""
+        """The upstreams that a search covers: the one with this name or namespace, or all."""
         key = self._key(upstream)
         return [each for each in self.fleet if key in (None, each.name)]
 
     def _state_notices(self, query: str) -> list[str]:
-        """One line for each upstream that cannot be called now, first those that are asked for; of many, the names."""
+        """One line per upstream that is not ready, those that the query names first. Of many, only the names."""
         asked = set(_words(query))
         silent = [upstream for upstream in self.fleet if not upstream.state.is_well]
         silent.sort(key=lambda upstream: asked.isdisjoint(_words(upstream.name)))
         notices = []
         for each in silent[:MAX_STATE_NOTICES]:
             retry_status = f"; {each.retry_status}" if each.retry_status else ""
-            notices.append(f"{standing(each, MAX_DETAIL_CHARACTERS)}{retry_status}")
+            notices.append(f"{describe_state(each, MAX_DETAIL_CHARACTERS)}{retry_status}")
         if others := silent[MAX_STATE_NOTICES:]:
             names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])
             more = ", ..." if len(others) > MAX_STATE_NOTICES else ""
@@ -244,7 +245,7 @@ class DocsSearch:
         return notices
 
     def _key(self, name: str | None) -> str | None:
-        """The manifest's key for `name`, which may also be a namespace. An unknown name stays, and finds nothing."""
+        """The manifest's key for `name`, which may also be a namespace. Returns an unknown name as it is."""
         namespaces = self.manifest.namespaces
         if name is None or name in namespaces:
             return name
@@ -255,7 +256,7 @@ class DocsSearch:
         if key is None or key in namespaces:
             return []
         near = difflib.get_close_matches(key, namespaces) or sorted(namespaces)[:10]
-        return [f"there is no upstream {key[:100]!r}; there are: {', '.join(near) or 'none'}"]
+        return [f"there is no upstream {key[:100]!r}; upstreams: {', '.join(near) or 'none'}"]
 
     def _namespaces(self, snapshot: Snapshot) -> list[dict[str, Json]]:
         rows: list[dict[str, Json]] = []
@@ -276,14 +277,14 @@ class DocsSearch:
         return rows
 
 
-_NOTHING = "nothing fits: try other words for one step of the task, or an empty query for the namespaces"
-_NOTHING_YET = "nothing fits so far: search again when all upstreams have started"
+_NOTHING = "nothing found: try other words for one step of the task, or an empty query to list the namespaces"
+_NOTHING_YET = "nothing found yet: search again after all upstreams have started"
 
 
-def _found(
+def _search(
     snapshot: Snapshot, request: DocsSearchRequest, upstream: str | None
 ) -> tuple[Sequence[Function], int, int]:
-    """The functions, how many there are in all, and how many of them have the very name that was asked for."""
+    """The best functions, the number of all matches, and how many have exactly the name in the query."""
     if not request.query.strip() and upstream is None:
         return (), len(snapshot.library.functions), 0
     assert snapshot.index is not None, "a fresh snapshot has one"
@@ -294,9 +295,9 @@ def _found(
 def _absence_notices(
     snapshot: Snapshot, query: str, functions: Sequence[Function], is_complete: bool
 ) -> Iterator[str]:
-    """Why what was asked for is not among the functions or cannot be called, as far as whoever asks may know.
+    """Why a function is missing or cannot be called, as far as the caller may know.
 
-    Without `is_complete` it is not said that something is not there.
+    Without `is_complete`, upstreams are still starting, so that a function may still appear.
     """
     withheld = dict(snapshot.withheld(query))
     for best in functions[:1]:
@@ -311,7 +312,7 @@ def _absence_notices(
     near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
     if near:
         so_far = "" if is_complete else " so far"
-        yield f"nothing is called {query!r}{so_far}; nearest: {', '.join(near)}"
+        yield f"no function is called {query!r}{so_far}; nearest: {', '.join(near)}"
     elif not functions:
         yield _NOTHING if is_complete else _NOTHING_YET
 
@@ -331,13 +332,11 @@ def _is_about_portal(query: str) -> bool:
     return asked_name(query).partition(".")[0] == PORTAL
 
 
-def _oddities(upstream: Upstream) -> str:
-    """Only that there are some: in the remarks stand names of tools that scripts are not to know, and an upstream's
-    own words.
-    """
+def _diagnostics_notice(upstream: Upstream) -> str:
+    """Counts the diagnostics. Their text may contain hidden tools' names and the upstream's own words."""
     count = len(upstream.diagnostics)
-    things = "1 thing is" if count == 1 else f"{count} things are"
-    return f"upstream {upstream.name!r}: {things} odd about it; `mcp-code-portal check` tells them"
+    problems = "1 problem" if count == 1 else f"{count} problems"
+    return f"upstream {upstream.name!r} has {problems}; `mcp-code-portal check` shows them"
 
 
 def _words(text: str) -> list[str]:
@@ -350,9 +349,9 @@ DESCRIBE: Final = "portal.describe"
 
 @dataclass(frozen=True)
 class ScriptSearch:
-    """The sandbox's call port of one run: answers these two functions, and has the broker answer all others.
+    """The call port of one run: answers `portal.search` and `portal.describe`, and passes other calls to the broker.
 
-    They count as calls and stand in the ledger like them.
+    The ledger records both like other calls.
     """
 
     docs_search: DocsSearch
@@ -362,23 +361,22 @@ class ScriptSearch:
         if call.function not in (SEARCH, DESCRIBE):
             return await self.broker(call)
         entry = self.broker.ledger[call.seq]
-        tell = self._found if call.function == SEARCH else self._described
-        told = tell(call.arguments)
-        if isinstance(told, CallError):
-            entry.end("refused", told)
-            return Outcome(error=told)
+        answer = (self._search if call.function == SEARCH else self._describe)(call.arguments)
+        if isinstance(answer, CallError):
+            entry.end("refused", answer)
+            return Outcome(error=answer)
         entry.end("done")
-        return Outcome(value=told)
+        return Outcome(value=answer)
 
-    def _found(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
-        """What docs_search answers; not cut, because a script reads it and not a model."""
+    def _search(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
+        """The answer of docs_search, not shortened, because a script reads it."""
         try:
             request = docs_search_request(arguments)
         except RequestError as error:
             return CallError(error.code, str(error))
-        return self.docs_search.look(self.broker.snapshot, request).structured()
+        return self.docs_search.find(self.broker.snapshot, request).structured()
 
-    def _described(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
+    def _describe(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
         name = arguments.get("function")
         if not isinstance(name, str) or len(arguments) > 1:
             return CallError("invalid_arguments", "portal.describe takes the name of one function")
@@ -390,7 +388,7 @@ class ScriptSearch:
 
 
 def _named(snapshot: Snapshot, name: str) -> Sequence[Function]:
-    """The function of that name; two if there are more, in several namespaces."""
+    """The function of that name; two if several namespaces have it."""
     if (function := snapshot.library.functions.get(name)) is not None:
         return (function,)
     assert snapshot.index is not None, "a script runs with a fresh snapshot"

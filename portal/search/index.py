@@ -1,4 +1,4 @@
-"""Finds functions by what they do, or by their exact name: BM25F, and how much of its name the terms make up.
+"""Finds functions by description or exact name: BM25F, combined with how much of a name the terms cover.
 
 Source: Robertson, Zaragoza, Taylor: Simple BM25 Extension to Multiple Weighted Fields (2004).
 """
@@ -19,22 +19,22 @@ from portal.search.query import (
     WHOLE,
     Query,
     asked_name,
-    meant_terms,
+    expanded_terms,
     partitions,
     phrases_of,
     read_query,
-    role_terms,
+    synonym_terms,
     terms_of,
 )
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Amounts = tuple[Ints, Floats]
-"""Functions, and what a term adds to each of them."""
+"""Functions, and the amount that a term adds to the score of each."""
 
-# Of a function's name, upstream, description, parameters' names and their descriptions: how much an occurrence counts,
-# and how far a long field is discounted. Round numbers on a plateau of the development queries: half or twice of one
-# costs 1.4 points of Recall@5 at worst, mostly nothing.
+# Field weights and length discounts of a function's name, upstream, description, parameter names and parameter
+# descriptions. These are round numbers on a plateau of the development queries. Halving or doubling one costs at most
+# 1.4 points of Recall@5, mostly nothing.
 _WEIGHTS = np.array([3.0, 1.2, 1.0, 0.8, 0.5])
 _DISCOUNTS = np.array([0.5, 0.3, 0.7, 0.5, 0.5])
 _SATURATION = 1.2
@@ -46,18 +46,18 @@ _PHRASE = 0.25
 _WHOLE_NAME = 0.5
 _SAME_UPSTREAM = 0.3
 _FIRST = 5
-"""Of so many places, the steps of a task that spells them out have equal shares."""
+"""The first places, which the steps of a task share equally."""
 _WHOLE_TASK = 0.3
 _MANY_TERMS = 10_000
 
-# Texts are an upstream's own: these bounds keep one definition from costing the whole index its time.
+# Upstreams write these texts. The bounds keep one definition from slowing the whole index down.
 _MAX_NAME_CHARS = 200
 _MAX_TEXT_CHARS = 4_000
 _MAX_PARAMETERS = 64
 
 
 class Encoded:
-    """A namespace's functions as numbers: each term by its number in a vocabulary, to which new ones are added."""
+    """A namespace's functions as numbers. A term is its number in the vocabulary; new terms are added."""
 
     def __init__(self, given: Sequence[Function], vocabulary: dict[str, int]) -> None:
         self.given = given
@@ -79,7 +79,7 @@ class Encoded:
             lengths.append([len(field) for field in fields])
         self.terms = np.array([vocabulary.setdefault(term, len(vocabulary)) for term in terms], np.int64)
         self.counts = np.array(counts, np.uint16).reshape(-1, len(_WEIGHTS))
-        """How often each of the terms occurs, a column for each field."""
+        """Occurrences of each term, one column per field."""
         is_word = np.array([not term.startswith(PHRASE) for term in terms], np.bool_)
         self.is_name = (self.counts[:, _NAME] > 0) & is_word
         self.sizes = np.array(sizes, np.int64)
@@ -97,7 +97,7 @@ def _terms_by_field(function: Function) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Added:
-    """What one term adds to the functions in which it occurs."""
+    """The amounts that one term adds to the functions in which it occurs."""
 
     relevance: Amounts
     name_relevance: Amounts
@@ -105,9 +105,7 @@ class _Added:
 
 
 class Ranking:
-    """Of some functions, which are known by their numbers. What a term adds to each is worked out when it is first
-    asked for.
-    """
+    """Scores functions, which are identified by number. The amounts of a term are computed on its first use."""
 
     def __init__(self, encoded: Sequence[Encoded], vocabulary: Mapping[str, int]) -> None:
         parts = [*encoded, Encoded((), {})]
@@ -124,46 +122,46 @@ class Ranking:
         self._frequencies = np.bincount(by_term, minlength=size)
         self._ends = np.cumsum(self._frequencies)
         is_name = np.concatenate([each.is_name for each in parts])
-        rarities = _rarity(self._size, np.bincount(by_term[is_name], minlength=size))
-        named = np.bincount(owners[is_name], rarities[by_term[is_name]], minlength=self._size)
-        self._name_rarities = np.maximum(named, 1e-9)
+        idfs = _idf(self._size, np.bincount(by_term[is_name], minlength=size))
+        named = np.bincount(owners[is_name], idfs[by_term[is_name]], minlength=self._size)
+        self._name_idf_sums = np.maximum(named, 1e-9)
         self._added: dict[str, _Added] = {}
 
     @cached_property
     def terms(self) -> Sequence[str]:
-        """All that occur, in alphabetical order, so that nothing depends on the order of functions."""
+        """All terms that occur, sorted, so that nothing depends on the order of functions."""
         # Another index may be adding to the vocabulary.
         return sorted(term for term in [*self._vocabulary] if term in self)
 
     def __len__(self) -> int:
-        """How many terms occur."""
+        """The number of terms that occur."""
         return int(np.count_nonzero(self._frequencies))
 
     def __contains__(self, term: str) -> bool:
         number = self._vocabulary.get(term, len(self._ends))
         return number < len(self._ends) and bool(self._frequencies[number])
 
-    def rarity(self, term: str) -> float | None:
-        """The fewer functions it occurs in, the more; None of a term that does not occur."""
-        return float(_rarity(self._size, self._frequencies[self._vocabulary[term]])) if term in self else None
+    def idf(self, term: str) -> float | None:
+        """The inverse document frequency of a term; None if it does not occur."""
+        return float(_idf(self._size, self._frequencies[self._vocabulary[term]])) if term in self else None
 
     def relevance(self, weights: Mapping[str, float]) -> Floats:
-        """BM25F of each function, over all fields, for terms that occur."""
+        """BM25F score of each function over all fields. All terms must occur."""
         return self._sum(weights, lambda added: added.relevance)
 
     def name_relevance(self, weights: Mapping[str, float]) -> Floats:
-        """What BM25F would be if the terms occurred in names only."""
+        """BM25F score of each function over its name only."""
         return self._sum(weights, lambda added: added.name_relevance)
 
     def name_coverage(self, weights: Mapping[str, float]) -> Floats:
-        """How much of each name the terms make up; a rare term more; all terms of a name make 1."""
+        """The share of each name that the terms cover, weighted by IDF; 1 if they cover all of it."""
         return self._sum(weights, lambda added: added.name_share)
 
     def _sum(self, weights: Mapping[str, float], amounts_of: Callable[[_Added], Amounts]) -> Floats:
         scores = np.zeros(self._size)
         for term, weight in weights.items():
             owners, amounts = amounts_of(self._added.get(term) or self._add(term))
-            scores[owners] += weight * amounts  # a term lists a function once
+            scores[owners] += weight * amounts  # owners has no duplicates
         return scores
 
     def _add(self, term: str) -> _Added:
@@ -173,11 +171,11 @@ class Ranking:
         is_name = counts[:, _NAME] > 0
         named = owners[is_name]
         counted: Floats = np.einsum("sf,sf->s", counts, self._worth[owners])
-        rarity = _rarity(self._size, len(owners))
+        idf = _idf(self._size, len(owners))
         self._added[term] = _Added(
-            (owners, rarity * _saturated(counted)),
-            (named, rarity * _saturated(counts[is_name, _NAME] * self._worth[named, _NAME])),
-            (named, _rarity(self._size, len(named)) / self._name_rarities[named]),
+            (owners, idf * _saturated(counted)),
+            (named, idf * _saturated(counts[is_name, _NAME] * self._worth[named, _NAME])),
+            (named, _idf(self._size, len(named)) / self._name_idf_sums[named]),
         )
         return self._added[term]
 
@@ -186,8 +184,8 @@ def _saturated(counted: Floats) -> Floats:
     return counted * (_SATURATION + 1) / (_SATURATION + counted)
 
 
-def _rarity(functions: int, frequency: int | Ints) -> Floats:
-    """The inverse document frequency of a term that occurs in so many of the functions."""
+def _idf(functions: int, frequency: int | Ints) -> Floats:
+    """The inverse document frequency of a term that occurs in `frequency` of the functions."""
     logs: Floats = np.log1p((functions - frequency + 0.5) / (frequency + 0.5))
     return logs
 
@@ -196,7 +194,7 @@ def _rarity(functions: int, frequency: int | Ints) -> Floats:
 class SearchHits:
     """The best functions, best first.
 
-    `total` is how many fit at all; `exact` of them, the first, have the very name that was asked for.
+    `total` counts all matches. The first `exact` functions have exactly the name in the query.
     """
 
     functions: tuple[Function, ...]
@@ -205,7 +203,7 @@ class SearchHits:
 
 
 class SearchIndex:
-    """Immutable: whoever holds an index sees one library, whatever changes meanwhile."""
+    """An immutable search index of one library."""
 
     def __init__(self, namespaces: Mapping[str, Encoded], vocabulary: dict[str, int]) -> None:
         self._namespaces = namespaces
@@ -226,10 +224,10 @@ class SearchIndex:
         return named
 
     def updated(self, namespaces: Mapping[str, Sequence[Function]]) -> "SearchIndex":
-        """An index of these functions, by namespace. A namespace that is the very sequence it was is not read again."""
-        # Terms of functions that are gone stay in the vocabulary.
-        is_worn = len(self._vocabulary) > 2 * len(self._ranking) + _MANY_TERMS
-        former, vocabulary = ({}, {}) if is_worn else (self._namespaces, self._vocabulary)
+        """An index of these functions, by namespace. A namespace with the same sequence object is reused."""
+        # Terms of removed functions stay in the vocabulary, so that it is rebuilt from time to time.
+        is_stale = len(self._vocabulary) > 2 * len(self._ranking) + _MANY_TERMS
+        former, vocabulary = ({}, {}) if is_stale else (self._namespaces, self._vocabulary)
         encoded = {
             name: former[name]
             if name in former and former[name].given is given
@@ -239,10 +237,10 @@ class SearchIndex:
         return SearchIndex(encoded, vocabulary)
 
     def search(self, query: str, limit: int, upstream: str | None = None) -> SearchHits:
-        """The `limit` best functions of all upstreams, or of one; ties in the order of their qualified names.
+        """The `limit` best functions of all upstreams, or of one. Ties are in the order of qualified names.
 
-        Those named exactly like the query come first: `create_issue`, `github.create_issue` or the tool's own
-        name. An empty query finds all functions of the given upstream. Of a query, 4,000 characters are read.
+        Functions named exactly like the query come first: `create_issue`, `github.create_issue` or the tool's own name.
+        An empty query finds all functions of the given upstream. Only 4,000 characters of a query are read.
         """
         read = read_query(query)
         scores = self._scores(read)
@@ -251,7 +249,7 @@ class SearchIndex:
             allowed = np.equal(self._owners, self._upstreams.get(upstream, -1))
         lists_upstream = upstream is not None and not query.strip()
         found = np.flatnonzero(allowed if lists_upstream else allowed & (scores > 0))
-        named = np.array([number for number in self._called(query) if allowed[number]], np.int64)
+        named = np.array([number for number in self._exact_matches(query) if allowed[number]], np.int64)
         others = np.setdiff1d(found, named, assume_unique=True)
         best = [*_best(named, scores, limit), *_best(others, scores, limit)][:limit]
         if read.steps and not len(named):
@@ -259,8 +257,8 @@ class SearchIndex:
         functions = tuple(self._functions[number] for number in best)
         return SearchHits(functions, len(named) + len(others), len(named))
 
-    def _called(self, query: str) -> set[int]:
-        """All functions called `create_issue` or `github.create_issue`, however that is quoted."""
+    def _exact_matches(self, query: str) -> set[int]:
+        """All functions named `create_issue` or `github.create_issue`, with or without quotes."""
         asked = asked_name(query)
         found = {*self._named.get(asked, ())}
         for owner, name in partitions(asked):
@@ -271,7 +269,7 @@ class SearchIndex:
         return found
 
     def _with_each_step(self, best: list[int], query: Query, scores: Floats, found: Ints) -> list[int]:
-        """The best of the whole task, with each step's own best among the first, in equal shares."""
+        """The best for the whole task. The first places are shared equally by the best of each step."""
         first = best[:_FIRST]
         share = max(1, len(first) // len(query.steps))
         of_steps = [_best(found, self._scores(step) + _WHOLE_TASK * scores, share) for step in query.steps]
@@ -282,35 +280,35 @@ class SearchIndex:
 
     def _scores(self, query: Query) -> Floats:
         ranking = self._ranking
-        weights = meant_terms(query.words, ranking)
-        roles = role_terms(query.roles, ranking)
-        more = {term: weight - weights.get(term, 0) for term, weight in roles.items()}
+        weights = expanded_terms(query.words, ranking)
+        synonyms = synonym_terms(query.synonym_words, ranking)
+        more = {term: weight - weights.get(term, 0) for term, weight in synonyms.items()}
         scores = ranking.relevance(weights)
         scores += ranking.name_relevance({term: weight for term, weight in more.items() if weight > 0})
         if query.sentences:
-            # A task names several things to do: a function that fits one sentence well fits the task.
-            sentences = (meant_terms(words, ranking) for words in query.sentences)
+            # A task has several steps: a function that matches one sentence well matches the task.
+            sentences = (expanded_terms(words, ranking) for words in query.sentences)
             scores += _BEST_SENTENCE * np.max([ranking.relevance(each) for each in sentences], axis=0)
         phrases = {
             each: _WHOLE_NAME if each.startswith(WHOLE) else _PHRASE
             for each in query.phrases
             if each in ranking
         }
-        # They decide among what fits: by "in" or "up" alone nothing does.
+        # Phrases only rank matches: "in" or "up" alone must not match anything.
         scores += np.where(scores > 0, ranking.name_relevance(phrases), 0)
         covering = {term: min(weight, 1.0) for term, weight in weights.items()}
-        covering |= {term: weight for term, weight in roles.items() if more[term] > 0}
-        return self._lifted(scores * (1 + _NAME_COVERAGE * ranking.name_coverage(covering)))
+        covering |= {term: weight for term, weight in synonyms.items() if more[term] > 0}
+        return self._boosted(scores * (1 + _NAME_COVERAGE * ranking.name_coverage(covering)))
 
-    def _lifted(self, scores: Floats) -> Floats:
-        """A function beside a very good one is likelier to be meant than its own words say."""
+    def _boosted(self, scores: Floats) -> Floats:
+        """Add a share of the upstream's best score to each function that matches."""
         best = np.zeros(len(self._upstreams))
         np.maximum.at(best, self._owners, scores)
-        lifted: Floats = np.where(scores > 0, scores + _SAME_UPSTREAM * best[self._owners], 0)
-        return lifted
+        boosted: Floats = np.where(scores > 0, scores + _SAME_UPSTREAM * best[self._owners], 0)
+        return boosted
 
 
 def _best(numbers: Ints, scores: Floats, count: int) -> list[int]:
-    """The best of some functions, whose numbers are in the order of their qualified names."""
+    """The best functions. `numbers` are in the order of qualified names."""
     best: list[int] = numbers[np.lexsort((numbers, -scores[numbers]))[:count]].tolist()
     return best

@@ -1,14 +1,14 @@
-"""What is looked for, and what is looked at, as search terms: split, folded, stemmed, without stopwords.
+"""Turns queries and texts into search terms: split, folded, stemmed, without stopwords.
 
-`createIssue`, `create_issue` and "creating issues" give the same terms. Accents and case are folded; scripts
-written without spaces become pairs of characters.
+`createIssue`, `create_issue` and "creating issues" give the same terms. Accents and case are folded. Writing systems
+without spaces become pairs of characters.
 
-Words like "in", "off" and "like" say nothing in a description. In a name they may be all that tells `turn_on_light`
-from `turn_off_light` and `like_post` from `share_post`. They are phrases there, with the word beside each.
+Words like "in", "off" and "like" are noise in a description. In a name they may be the only difference between
+`turn_on_light` and `turn_off_light`, or `like_post` and `share_post`. In names they form phrases with their neighbours.
 
-A whole task is looked at sentence by sentence and step by step too. A server calls its functions by the words of its
-own trade; somebody who asks in those of another means the same. Such a word counts where it stands in a function's
-name, and less than the word that was asked for: `delete_issue` is found by "remove ticket".
+A whole task is also searched sentence by sentence and step by step. Servers name functions in the words of their own
+field, so synonyms count too. A synonym counts only in a function's name, and less than the word in the query: "remove
+ticket" finds `delete_issue`.
 """
 
 import re
@@ -38,7 +38,7 @@ STOPWORDS = frozenset(
     would wouldn you your yours
     """.split()  # noqa: SIM905
 )
-"""English words that say nothing about what a function does."""
+"""English words that carry no information about a function."""
 
 ASKING = frozenset(
     """
@@ -46,35 +46,35 @@ ASKING = frozenset(
     tell thank thanks us use using want way wondering
     """.split()  # noqa: SIM905
 )
-"""Words of the asking, not of what is asked for. Kept in descriptions: "show" is a good name for a tool."""
+"""Words of politeness and asking. Only dropped from queries: "show" is a good name for a tool."""
 
 _SILENT = frozenset(
     {"a", "an", "the", "my", "your", "our", "his", "her", "its", "their", "this", "that", "these", "those"}
 )
-"""What may stand between two words of a phrase: "like this post"."""
+"""Words that are skipped inside a phrase: "like this post"."""
 
 _PARTICLES = frozenset({"in", "off", "on", "out", "up", "down"})
-"""They are phrases by themselves too: "turn the light off"."""
+"""Words that are also phrases by themselves: "turn the light off"."""
 
 _SMALL = (STOPWORDS | ASKING) - _SILENT
 _MAX_PHRASE_WORDS = 256
 _LONGEST_NAME = 16
-"""Words of one: who asks with more does not ask for a name."""
+"""Words of a name. A query with more words does not name a function."""
 
 PHRASE = " "
-"""How a phrase begins; no term does."""
+"""Prefix of phrases; no term begins with it."""
 
 WHOLE = "  "
-"""How one begins that has all words of a text."""
+"""Prefix of the phrase that has all words of a text."""
 
 _MAX_WORD_CHARS = 64
-"""A longer run of letters and digits is a key or a blob: nobody searches for it."""
+"""A longer run of letters and digits is a key or a blob, which nobody searches for."""
 
 _UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     r"\U00020000-\U0003ffff"
 )
-"""Thai, Lao, Burmese, Khmer, kana and Chinese characters. Where another script begins, there a word does too."""
+"""Thai, Lao, Burmese, Khmer, kana and Chinese characters. A change of writing system ends a word."""
 
 _WORD = re.compile(
     rf"([^\W_{_UNSPACED}]+|(?:[{_UNSPACED}](?<=\w)){{1,{_MAX_WORD_CHARS}}})(?:['’](?:s|t|d|m|ll|re|ve)\b)?"
@@ -85,14 +85,14 @@ _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]{{2,}}")
 
 
 def terms_of(text: str, max_chars: int) -> list[str]:
-    """The terms of the text's first `max_chars` characters, in order, repeated as often as they occur."""
+    """The terms of the text's first `max_chars` characters, in order, with repetitions."""
     return [term for word in _words(text, max_chars) for term in _terms_of_word(word)]
 
 
 def phrases_of(text: str, max_chars: int) -> list[str]:
-    """The small words with their neighbours, of the text's first `max_chars` characters; last, all that it says as one.
+    """The phrases of the text's first `max_chars` characters: small words with their neighbours, then the whole text.
 
-    Names and queries share that one if their words are the same: "get the tables", `getTable`.
+    Names and queries share the last one if they have the same words: "get the tables", `getTable`.
     """
     parts = (part for word in _words(text, max_chars) for part in _parts(word))
     words = [part for part in parts if part not in _SILENT][:_MAX_PHRASE_WORDS]
@@ -100,14 +100,14 @@ def phrases_of(text: str, max_chars: int) -> list[str]:
     for first, second in pairwise(words):
         if first in _SMALL or second in _SMALL:
             phrases.append(f" {stem(first)} {stem(second)}")
-    said = sorted({stem(word) for word in words if word not in STOPWORDS})
-    whole = [WHOLE + " ".join(said)] if said and len(words) <= _LONGEST_NAME else []
+    stems = sorted({stem(word) for word in words if word not in STOPWORDS})
+    whole = [WHOLE + " ".join(stems)] if stems and len(words) <= _LONGEST_NAME else []
     return [*phrases, *whole]
 
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    # A stemmer keeps the word it works on in itself: one each, so that threads can share this function.
+    # A stemmer has state. One per call lets threads share this function.
     stem: str = EnglishStemmer().stemWord(word)
     return stem
 
@@ -127,7 +127,7 @@ def _terms_of_word(word: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def _parts(word: str) -> Sequence[str]:
-    """The words in an identifier, case folded; of scripts without spaces, pairs of characters."""
+    """The words in an identifier, casefolded; pairs of characters in writing systems without spaces."""
     if word.isascii():
         return [word] if word.islower() else [part.casefold() for part in _PART.findall(word)]
     parts = []
@@ -148,21 +148,21 @@ ASKING_TERMS = frozenset(term for word in ASKING for term in _terms_of_word(word
 
 
 _MAX_CHARS = 4_000
-"""Of a longer query the rest is not read; of names with more than 16 dots, what stands behind these."""
+"""Characters read of a query. In a name, only the first 16 dots count as separators."""
 
 _MAX_DOTS = 16
 _MAX_SENTENCES = 16
 _MAX_STEPS = 5
 _MAX_WORDS = 256
-"""Of a query; of further ones nothing is looked up."""
+"""Words looked up per query."""
 
 _REPEATED = 0.5
 _JOINED = 0.5
 _RELATED = 0.2
 _SHORTEST_RELATED = 4
 _MAX_COMPLETIONS = 8
-_MOST_OF_ROLE = 0.7
-_SHARED_BY_ROLES = 1.5
+_MAX_SYNONYM_WEIGHT = 0.7
+_SHARED_SYNONYM_WEIGHT = 1.5
 
 _SENTENCE_END = re.compile(r"[.!?;]\s|\n")
 _STEP_END = re.compile(r"(?<!\d)[.!?;]\s+|\n|,\s+|\b(?:and|then|after that)\b", re.IGNORECASE)
@@ -204,20 +204,20 @@ _OTHER_STEPS = """
     publish record rename reply report restart save schedule share start stop store submit summarize translate
     write
 """
-"""What a step of a task may begin with, beside the actions that have other words."""
+"""Further words with which a step of a task may begin, besides _ACTIONS."""
 
 
 @dataclass(frozen=True)
 class Query:
     words: tuple[str, ...]
-    roles: tuple[str, ...]
-    """Words that others may stand for in a function's name. "show" is one, although it is no word to look for."""
+    synonym_words: tuple[str, ...]
+    """Words whose synonyms are searched in names. "show" may be one, although it is not searched for itself."""
     phrases: tuple[str, ...]
-    """Those that a name may share."""
+    """Phrases that a name may share."""
     sentences: tuple[tuple[str, ...], ...] = ()
     """The words of each sentence; empty if there is only one."""
     steps: tuple["Query", ...] = ()
-    """The steps of a task that spells them out: "find the overdue invoices and mail their owners"."""
+    """The steps of a task with several: "find the overdue invoices and mail their owners"."""
 
 
 def read_query(text: str) -> Query:
@@ -240,17 +240,17 @@ def asked_name(query: str) -> str:
 
 
 def partitions(name: str) -> Iterator[tuple[str, str]]:
-    """What stands before and behind each dot: an upstream's key and a tool's name may have some of their own."""
+    """Split at each dot in turn, as upstream keys and tool names may contain dots."""
     parts = name.split(".", _MAX_DOTS)
     for at in range(1, len(parts)):
         yield ".".join(parts[:at]), ".".join(parts[at:])
 
 
-def meant_terms(words: Sequence[str], index: "Ranking") -> dict[str, float]:
-    """The terms meant by the words, those that occur, with how much each counts.
+def expanded_terms(words: Sequence[str], index: "Ranking") -> dict[str, float]:
+    """Expand the words to the terms that occur, with weights.
 
-    Beside the words themselves (1, repeated ones a little more) that is two neighbours as one word ("app config" for
-    `appconfig`) and, for less, abbreviations and completions ("configuration" for `config`, "repo" for `repository`).
+    The words themselves weigh 1, repeated ones a little more. Two neighbours as one word ("app config" for `appconfig`)
+    weigh less. So do abbreviations and completions ("configuration" for `config`, "repo" for `repository`).
     """
     words = words[:_MAX_WORDS]
     weights = {word: 1 + _REPEATED * log(count) for word, count in Counter(words).items()}
@@ -262,18 +262,18 @@ def meant_terms(words: Sequence[str], index: "Ranking") -> dict[str, float]:
     return {term: weight for term, weight in weights.items() if term in index}
 
 
-def role_terms(words: Sequence[str], index: "Ranking") -> dict[str, float]:
-    """Terms that may stand for the words in a function's name, and how much each counts where a word counts 1.
+def synonym_terms(words: Sequence[str], index: "Ranking") -> dict[str, float]:
+    """Synonyms of the words in functions' names, with weights; the word itself weighs 1.
 
-    The more words there are, the less is left to guess: of a long query every one counts little. A word that many
-    functions have counts little for a rare one: `describe_table` is no better answer to "get table" than `get_table`.
+    A long query leaves less to guess, so each synonym weighs less. A rare synonym of a common word weighs little too:
+    `describe_table` is no better answer to "get table" than `get_table`.
     """
-    most = min(_MOST_OF_ROLE, _SHARED_BY_ROLES / max(len(words), 1))
+    most = min(_MAX_SYNONYM_WEIGHT, _SHARED_SYNONYM_WEIGHT / max(len(words), 1))
     weights: dict[str, float] = {}
     for word in words:
-        own = index.rarity(word)
-        for other in _EQUIVALENTS.get(word, ()):
-            if (others := index.rarity(other)) is not None:
+        own = index.idf(word)
+        for other in _SYNONYMS.get(word, ()):
+            if (others := index.idf(other)) is not None:
                 weight = most if own is None else most * min(1.0, own / others)
                 weights[other] = max(weights.get(other, 0.0), weight)
     return weights
@@ -289,8 +289,8 @@ def _related(word: str, terms: Sequence[str]) -> Iterator[str]:
 
 def _one_query(text: str) -> Query:
     words = _asked_terms(text) or tuple(terms_of(text, _MAX_CHARS))
-    roles = (*words, _SHOW) if _first_term(text) == _SHOW else words
-    return Query(words, roles, tuple(phrases_of(text, _MAX_CHARS)))
+    synonym_words = (*words, _SHOW) if _first_term(text) == _SHOW else words
+    return Query(words, synonym_words, tuple(phrases_of(text, _MAX_CHARS)))
 
 
 def _asked_terms(text: str) -> tuple[str, ...]:
@@ -298,7 +298,7 @@ def _asked_terms(text: str) -> tuple[str, ...]:
 
 
 def _steps(text: str) -> list[str]:
-    """The parts that begin with an action, each with what follows; none unless the first one does."""
+    """The parts that begin with an action, each with what follows. Empty if the first part does not."""
     steps: list[str] = []
     for part in filter(str.strip, _STEP_END.split(text)):
         if _first_term(part) in _STEPS:
@@ -316,12 +316,12 @@ def _first_term(text: str) -> str:
 
 
 def _sets(lines: str) -> list[set[str]]:
-    """The terms of each line, any of which may stand for any other."""
+    """The terms of each line, which are synonyms."""
     return [set(terms_of(line, _MAX_CHARS)) for line in lines.strip().split("\n")]
 
 
 _SETS = _sets(_ACTIONS + _OBJECTS)
-_EQUIVALENTS = {
+_SYNONYMS = {
     term: set().union(*(terms for terms in _SETS if term in terms)) - {term} for term in set().union(*_SETS)
 }
 (_SHOW,) = terms_of("show", 4)

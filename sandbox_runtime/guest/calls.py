@@ -142,10 +142,7 @@ class Calls:
             self.exchange(0)
 
     def create(
-        self,
-        function: str,
-        arguments: dict[str, object],
-        convert: Callable[[Any], Any] | None = None,
+        self, function: str, arguments: dict[str, object], convert: Callable[[Any], Any] | None = None
     ) -> "Call":
         """Create a call that starts when it is awaited; `convert` converts its value for the script."""
         self._created += 1

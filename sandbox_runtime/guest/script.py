@@ -125,7 +125,7 @@ def _parse_leniently(text: str) -> tuple[str, ast.Module, list[str]]:
 def _candidate_sources(text: str) -> Iterator[tuple[str, str]]:
     """Repaired texts with the same line numbers, each with a notice."""
     if text[:1].isspace():
-        yield textwrap.dedent(text), "the whole script was indented; the indentation was removed"
+        yield textwrap.dedent(text), "the script was indented as a whole; the indentation was removed"
     lines = text.split("\n")
     fences = [index for index, line in enumerate(lines) if _FENCE.fullmatch(line)]
     if len(fences) == 2:

@@ -281,7 +281,7 @@ concurrent.futures.ProcessPoolExecutor().submit(abs, -1).result()
     ),
     Attacks(
         "processes",
-        "script_error: SystemError: the interpreter broke down",
+        "script_error: SystemError: the interpreter crashed",
         {
             "raise_a_signal": "import signal\nsignal.raise_signal(signal.SIGSEGV)",
             "abort": "import os\nos.abort()",
@@ -641,7 +641,7 @@ type(f.__code__)(0, 0, 0, 2**31 - 1, 2**31 - 1, 0, b'', (), (), (), '', '', '', 
     ),
     Attacks(
         "crafted bytecode",
-        "script_error: SystemError: the interpreter broke down",
+        "script_error: SystemError: the interpreter crashed",
         {
             "read_past_the_end": "memory = all_memory()\nmemory[0x7ffffff0]",
             "read_all": "memory = all_memory()\nmemory.count(b'x' * 9)",
@@ -732,7 +732,7 @@ memory[1024 : 1 << 20] = b'\\xff' * ((1 << 20) - 1024)
     ),
     Attacks(
         "raw host interface",
-        "script_error: SystemError: the interpreter broke down",
+        "script_error: SystemError: the interpreter crashed",
         {
             "import_by_number": "import componentize_py_runtime as runtime\nruntime.call_import(3, [])",
             "import_without_arguments": "import componentize_py_runtime as runtime\nruntime.call_import(0, [])",
@@ -750,7 +750,7 @@ memory[1024 : 1 << 20] = b'\\xff' * ((1 << 20) - 1024)
     ),
     Attacks(
         "wrong wit values",
-        "script_error: SystemError: the interpreter broke down",
+        "script_error: SystemError: the interpreter crashed",
         {
             "number_for_text": "host.exchange(1, 0)",
             "bytes_for_text": "host.print(b'x')",
@@ -819,7 +819,7 @@ await asyncio.sleep(0)
     ),
     Attacks(
         "re entry",
-        "script_error: SystemError: the interpreter broke down",
+        "script_error: SystemError: the interpreter crashed",
         {
             "failure_within_a_call": "host.exchange('', Number(lambda: 1 / 0))",
             "exit_within_a_call": "host.exchange('', Number(lambda: sys.exit(0)))",
@@ -875,7 +875,7 @@ host.exchange('', 1000)
     Attacks("surrogates", "script_exit: �", {"exit": "import sys\nsys.exit('\\ud800')"}),
     Attacks(
         "surrogates",
-        "script_error: SystemError: the interpreter broke down",
+        "script_error: SystemError: the interpreter crashed",
         {"raw_print": "host.print('\\ud800')", "raw_block": "host.emit('\\ud800')"},
         setup=RAW_HOST,
     ),

@@ -3,7 +3,7 @@
 import pytest
 
 from manifests.decision import Decision, decide, decide_arguments
-from manifests.grants import NO_HINTS
+from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from tests.manifests.conftest import Load, Problems
@@ -15,7 +15,7 @@ def manifest_of(load: Load, *rules: str) -> Manifest:
 
 
 def ask(manifest: Manifest, arguments: Json) -> Decision:
-    tool = decide(manifest, upstream="files", tool="write", function="write", hints=NO_HINTS)
+    tool = decide(manifest, upstream="files", tool="write", function="write", hints=Hints())
     return decide_arguments(manifest, tool, arguments) if tool.granted else tool
 
 

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import strategies as st
 
 from manifests.decision import Decision, ListedTool, decide, decide_fetch, unmatched_rules
-from manifests.grants import NO_HINTS, Hints, ToolRules
+from manifests.grants import Hints, ToolRules
 from manifests.manifest import Manifest, narrowed
 from manifests.names import identifier
 from manifests.portal_manifest import Capabilities, HttpUpstream, PortalManifest
 from tests.manifests.conftest import Load
+
+NO_HINTS = Hints()
 
 MANIFEST = """\
 upstreams:
@@ -29,15 +31,15 @@ capabilities:
 
 
 def ask(manifest: Manifest, upstream: str, tool: str) -> Decision:
-    return decide(manifest, upstream=upstream, tool=tool, function=identifier(tool), hints=NO_HINTS)
+    return decide(manifest, upstream=upstream, tool=tool, function=identifier(tool), hints=Hints())
 
 
-def told(decision: Decision) -> tuple[bool, str, str]:
+def summary(decision: Decision) -> tuple[bool, str, str]:
     return decision.granted, decision.rule, decision.where
 
 
 def listed(*tools: str) -> list[ListedTool]:
-    return [ListedTool(tool, identifier(tool), NO_HINTS, None) for tool in tools]
+    return [ListedTool(tool, identifier(tool), Hints(), None) for tool in tools]
 
 
 def rules(allow: list[str], deny: list[str], *upstreams: str) -> Manifest:
@@ -68,13 +70,13 @@ def rules(allow: list[str], deny: list[str], *upstreams: str) -> Manifest:
 def test_decision_names_its_rule_and_the_rules_place(
     load: Load, upstream: str, tool: str, granted: bool, rule: str, where: str
 ) -> None:
-    assert told(ask(load(MANIFEST), upstream, tool)) == (granted, rule, where)
+    assert summary(ask(load(MANIFEST), upstream, tool)) == (granted, rule, where)
 
 
 def test_without_rules_everything_is_granted_by_default() -> None:
     portal = PortalManifest(upstreams={"files": HttpUpstream(url="http://localhost")})
     decision = ask(Manifest(portal, Path.cwd()), "files", "rm")
-    assert told(decision) == (True, "capabilities.tools.allow: *", "capabilities.tools.allow (default)")
+    assert summary(decision) == (True, "capabilities.tools.allow: *", "capabilities.tools.allow (default)")
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from manifests.decision import Decision, decide, decide_arguments
-from manifests.grants import NO_HINTS, Hints, ToolRules
+from manifests.grants import Hints, ToolRules
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import ToolNames, function_names
 from manifests.portal_manifest import Capabilities, HttpUpstream, PortalManifest, RetryRules, may_repeat
+
+NO_HINTS = Hints()
 
 DESTRUCTIVE = Hints(destructive=True, is_silent=False)
 

@@ -77,13 +77,7 @@ def test_flow(load: Load, rule: str, source: str, destination: str, may: bool) -
         ("  plain:", "  plain: {files: write}", 14, 18, ["none"]),
         ("  plain:", "  'a b': {}", 14, 3, ["a b"]),
         ("  plain:", "  plain:\nserver: {tokens: [{token: x, profile: carefull}]}", 15, 39, ["careful?"]),
-        (
-            "  plain:",
-            "  plain:\nserver: {tokens: [{token: x, tenant: ../x}]}",
-            15,
-            38,
-            ["tenant"],
-        ),
+        ("  plain:", "  plain:\nserver: {tokens: [{token: x, tenant: ../x}]}", 15, 38, ["tenant"]),
     ],
 )
 def test_profile_that_widens_or_names_what_is_not_there_is_told_at_its_place(

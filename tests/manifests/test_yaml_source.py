@@ -91,12 +91,7 @@ def test_what_is_no_yaml_is_one_problem_with_its_place(text: str, line: int, col
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "column"),
-    [
-        ("a: 1\na: 2\n", 2, 1),
-        ("? [a, b]\n: x\n", 1, 3),
-        ("? {a: b}\n: x\n", 1, 3),
-    ],
+    ("text", "line", "column"), [("a: 1\na: 2\n", 2, 1), ("? [a, b]\n: x\n", 1, 3), ("? {a: b}\n: x\n", 1, 3)]
 )
 @pytest.mark.usefixtures("both_parsers")
 def test_what_is_yaml_but_no_manifest_is_noted_and_the_rest_is_read(

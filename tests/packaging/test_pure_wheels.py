@@ -68,5 +68,5 @@ def test_native_code_in_a_wheel_that_denies_it_is_refused(index: Path, tmp_path:
     "requirement", ["no-such-package", "two words", "./nowhere-1.0-py3-none-any.whl", "--help"]
 )
 def test_what_is_not_there_is_told(index: Path, tmp_path: Path, requirement: str) -> None:
-    with pytest.raises(BakeError, match="pip could not find"):
+    with pytest.raises(BakeError, match="pip could not install"):
         resolved(tmp_path, requirement)

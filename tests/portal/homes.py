@@ -70,11 +70,11 @@ class Person:
         """What the manifest would get of an entry, alone in the client's file."""
         self.servers(client, it=entry)
         merged = self.merged(client)
-        assert merged.taken, merged.left_out
-        return dict(merged.taken[0].spec or {})
+        assert merged.imported, merged.skipped
+        return dict(merged.imported[0].spec or {})
 
     def reason(self, client: str, entry: Json) -> str:
         """Why an entry is left out."""
         self.servers(client, it=entry)
-        [out] = self.merged(client).left_out
+        [out] = self.merged(client).skipped
         return out.reason

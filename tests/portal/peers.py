@@ -79,16 +79,16 @@ class Peer:
     async def _call(self, context: Any, params: Any) -> CallToolResult:
         arguments = params.arguments or {}
         self.calls.append((params.name, arguments))
-        self._tell()
+        self._notify()
         try:
             act = self.acts.get(params.name)
             return structured(arguments) if act is None else await act(arguments)
         except anyio.get_cancelled_exc_class():
             self.cancelled.append(params.name)
-            self._tell()
+            self._notify()
             raise
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.changed.set()
         self.changed = anyio.Event()
 

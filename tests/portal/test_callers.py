@@ -16,7 +16,7 @@ from mcp_types import CallToolResult
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.server import build_server
-from portal.serving import Gate, build_http_app
+from portal.serving import HttpAccess, build_http_app
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, text_of, tool
 from tests.upstreams.peers import http_peer
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def served(portal: Opened) -> AsyncIterator[str]:
-    gate = Gate("127.0.0.1", ServerSettings())
-    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), gate)) as peer:
+    access = HttpAccess("127.0.0.1", ServerSettings())
+    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), access)) as peer:
         yield f"http://127.0.0.1:{peer.port}/mcp"
 
 

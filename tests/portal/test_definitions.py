@@ -5,7 +5,7 @@ import json
 from manifests.grants import FileGrant, NetworkGrant
 from manifests.portal_manifest import Capabilities
 from portal.budget.tokens import count_tokens
-from portal.definitions import INSTRUCTIONS, MAX_TOLD_MODULES, tool_definitions
+from portal.definitions import INSTRUCTIONS, MAX_NAMED_MODULES, tool_definitions
 
 NOTHING = Capabilities()
 EVERYTHING = Capabilities(
@@ -43,7 +43,7 @@ def test_the_instructions_cost_fewer_than_100_tokens() -> None:
 def test_a_model_is_told_what_was_baked_in_within_the_same_tokens() -> None:
     modules = [f"a_long_module_name_{number}" for number in range(100)]
     text = definitions_as_a_client_shows_them(*modules)
-    assert modules[MAX_TOLD_MODULES - 1] in text
-    assert modules[MAX_TOLD_MODULES] not in text
+    assert modules[MAX_NAMED_MODULES - 1] in text
+    assert modules[MAX_NAMED_MODULES] not in text
     assert count_tokens(text) < 500
     assert modules[0] not in definitions_as_a_client_shows_them()

@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(portal: PortalCommand, folder: Path, *arguments: str) -> tuple[int, dict[str, Json]]:
+def explain(portal: PortalCommand, folder: Path, *arguments: str) -> tuple[int, dict[str, Json]]:
     done = portal("explain", *arguments, "--json", cwd=folder)
     [explanation] = json.loads(done.stdout)
     return done.returncode, explanation
@@ -54,7 +54,7 @@ def told(portal: PortalCommand, folder: Path, *arguments: str) -> tuple[int, dic
 
 @pytest.mark.parametrize("name", ["read-file", "read_file", "files.read-file", "files.read_file"])
 def test_each_name_of_a_tool_is_understood(portal: PortalCommand, folder: Path, name: str) -> None:
-    status, explanation = told(portal, folder, name)
+    status, explanation = explain(portal, folder, name)
     assert (status, explanation["tool"], explanation["function"]) == (0, "files.read-file", "files.read_file")
     assert (explanation["verdict"], explanation["where"]) == ("allow", "portal.yaml:7:9")
 
@@ -69,7 +69,7 @@ def test_each_name_of_a_tool_is_understood(portal: PortalCommand, folder: Path, 
 def test_refusal_names_rule_line_and_what_to_write(
     portal: PortalCommand, folder: Path, name: str, rule: str, where: str, grant: str, is_shown: bool
 ) -> None:
-    status, explanation = told(portal, folder, name)
+    status, explanation = explain(portal, folder, name)
     assert (status, explanation["verdict"]) == (1, "deny")
     assert rule in explanation["rule"] and grant in explanation["grant"]
     assert (explanation["where"], explanation["is_shown"]) == (where, is_shown)
@@ -84,7 +84,7 @@ def test_fetching_is_explained_by_what_grants_hosts(
     (tmp_path / "portal.yaml").write_text(
         f"upstreams: {{up: {{command: x}}}}\ncapabilities: {{{sections}}}\n"
     )
-    exits_with, explanation = told(portal, tmp_path, "portal.fetch")
+    exits_with, explanation = explain(portal, tmp_path, "portal.fetch")
     assert (exits_with, explanation["verdict"] == "deny") == (status, bool(status))
     assert "network" in explanation["rule"] and len(explanation["flows"]) == 1
     assert ("capabilities.network.allow" in explanation["grant"]) is bool(status)
@@ -95,11 +95,11 @@ def test_fetching_is_explained_by_what_grants_hosts(
     [('{"path": "reports/x"}', 0), ('{"path": "reports/../x"}', 1), ("{}", 1), ('{"path": 5}', 1)],
 )
 def test_arguments_are_tried(portal: PortalCommand, folder: Path, arguments: str, status: int) -> None:
-    assert told(portal, folder, "files.write", "--arguments", arguments)[0] == status
+    assert explain(portal, folder, "files.write", "--arguments", arguments)[0] == status
 
 
 def test_conditions_budgets_and_flows_are_told(portal: PortalCommand, folder: Path) -> None:
-    _, explanation = told(portal, folder, "files.write")
+    _, explanation = explain(portal, folder, "files.write")
     [[condition]] = explanation["conditions"]
     assert condition == {"where": "portal.yaml:8:9", "demand": "path must begin with 'reports/'"}
     assert [(each["calls"], each["where"]) for each in explanation["budgets"]] == [(5, "portal.yaml:10:15")]
@@ -109,8 +109,8 @@ def test_conditions_budgets_and_flows_are_told(portal: PortalCommand, folder: Pa
 
 
 def test_profile_is_asked(portal: PortalCommand, folder: Path) -> None:
-    assert told(portal, folder, "files.read_file", "--profile", "reader")[0] == 0
-    status, explanation = told(portal, folder, "files.write", "--profile", "reader")
+    assert explain(portal, folder, "files.read_file", "--profile", "reader")[0] == 0
+    status, explanation = explain(portal, folder, "files.write", "--profile", "reader")
     assert (status, explanation["where"]) == (1, "portal.yaml:13:20")
     done = portal("explain", "files.write", "--profile", "raeder", cwd=folder)
     assert done.returncode == 2 and "reader" in done.stderr

@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.server import build_server
-from portal.serving import MAX_REQUEST_BYTES, Gate, build_http_app
+from portal.serving import MAX_REQUEST_BYTES, HttpAccess, build_http_app
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 from tests.upstreams.peers import http_peer
 
@@ -28,8 +28,8 @@ JSON_RPC = {"Content-Type": "application/json", "Accept": "application/json, tex
 @asynccontextmanager
 async def served(portal: Opened, token: str | None = None) -> AsyncIterator[str]:
     """The portal on a loopback port; yields its origin."""
-    gate = Gate("127.0.0.1", ServerSettings(token=token))
-    app = build_http_app(portal.portal, build_server(portal.portal), gate)
+    access = HttpAccess("127.0.0.1", ServerSettings(token=token))
+    app = build_http_app(portal.portal, build_server(portal.portal), access)
     async with http_peer(app) as peer:
         yield f"http://127.0.0.1:{peer.port}"
 

@@ -57,7 +57,7 @@ def test_what_was_found_is_shown_and_written_without_values(person: Person) -> N
     assert done.returncode == 0
     text = person.manifest.read_text()
     assert not any(secret in done.stdout + done.stderr + text for secret in SECRETS)
-    for told in ("github", "~/.cursor/mcp.json", "not taken over: timeout", "neither a command nor a URL"):
+    for told in ("github", "~/.cursor/mcp.json", "not imported: timeout", "neither a command nor a URL"):
         assert told in done.stdout
     assert "GITHUB_API_KEY, GITHUB_TOKEN, MODE" in done.stderr and "--save-secrets" in done.stderr
     values = {"GITHUB_API_KEY": SECRETS[1], "GITHUB_TOKEN": SECRETS[0], "MODE": "verbose"}
@@ -134,7 +134,7 @@ def test_entry_of_codex_becomes_an_upstream(person: Person) -> None:
         '[mcp_servers.b]\nurl = "https://b.example"\nbearer_token_env_var = "B"\n'
         'env_http_headers = { X = "C" }\nhttp_headers = { Y = "y" }\n',
     )
-    assert [each.spec for each in person.merged().taken] == [
+    assert [each.spec for each in person.merged().imported] == [
         {"command": "x", "env": {"A": "${A}"}, "tools": {"allow": ["one"]}},
         {"url": "https://b.example", "headers": {"Y": "${B_Y}", "X": "${C}", "Authorization": "Bearer ${B}"}},
     ]
@@ -143,18 +143,18 @@ def test_entry_of_codex_becomes_an_upstream(person: Person) -> None:
 @pytest.mark.parametrize(
     ("client", "entry", "reason"),
     [
-        ("cursor", [], "no object"),
+        ("cursor", [], "not an object"),
         ("cursor", {}, "neither a command nor a URL"),
-        ("cursor", {"command": "x", "disabled": True}, "turned off"),
+        ("cursor", {"command": "x", "disabled": True}, "disabled"),
         ("cursor", {"command": "npx -y server"}, "write them as args"),
-        ("cursor", {"command": "x", "args": "y"}, "no list of texts"),
-        ("cursor", {"command": "x", "env": {"A": []}}, "no object of texts"),
-        ("cursor", {"command": "x", "env": {"A": "${command:pick}"}}, "only the client can tell"),
-        ("cursor", {"command": "x", "env": {"A": "postgres://me:hunter2@${env:HOST}"}}, "mixes a secret"),
-        ("cursor", {"type": "websocket", "url": "wss://a.example"}, "none that the portal speaks"),
+        ("cursor", {"command": "x", "args": "y"}, "not a list of strings"),
+        ("cursor", {"command": "x", "env": {"A": []}}, "not an object of strings"),
+        ("cursor", {"command": "x", "env": {"A": "${command:pick}"}}, "only the client can expand"),
+        ("cursor", {"command": "x", "env": {"A": "postgres://me:hunter2@${env:HOST}"}}, "combines a secret"),
+        ("cursor", {"type": "websocket", "url": "wss://a.example"}, "does not support its type"),
         ("cursor", {"url": "not a url"}, "url contains"),
         ("cursor", {"command": "x\0"}, ""),
-        ("claude-code", {"url": "https://a.example", "headersHelper": "x"}, "which is not run"),
+        ("claude-code", {"url": "https://a.example", "headersHelper": "x"}, "which the portal does not run"),
         ("cursor", {"command": "/bin/mcp-code-portal", "args": ["serve"]}, "the portal itself"),
         ("cursor", {"command": "uvx", "args": ["mcp-code-portal", "serve"]}, "the portal itself"),
     ],
@@ -168,7 +168,7 @@ def test_what_cannot_be_taken_over_is_left_out_with_its_reason(
 def test_servers_of_projects_in_claude_codes_own_file_start_there(person: Person) -> None:
     text = {"mcpServers": {"a": TIME}, "projects": {"/src": {"mcpServers": {"b": HUB}}, "/none": {}}}
     person.write("claude-code", json.dumps(text))
-    assert [(each.name, (each.spec or {}).get("cwd")) for each in person.merged().taken] == [
+    assert [(each.name, (each.spec or {}).get("cwd")) for each in person.merged().imported] == [
         ("a", None),
         ("b", "/src"),
     ]
@@ -177,14 +177,14 @@ def test_servers_of_projects_in_claude_codes_own_file_start_there(person: Person
 def test_same_server_is_one_and_different_ones_of_a_name_are_told_apart(person: Person) -> None:
     person.servers("claude-desktop", clock=TIME, hub=HUB, **{"a-b": {"command": "one"}})
     person.servers("cursor", time=TIME, hub={"command": "other"}, a_b={"command": "two"})
-    names = {each.name: len(each.origins) for each in person.merged().taken}
+    names = {each.name: len(each.origins) for each in person.merged().imported}
     assert names == {"clock": 2, "hub": 1, "a-b": 1, "hub-cursor": 1, "a_b-cursor": 1}
 
 
 def test_files_of_a_project_are_read_only_if_asked_for(person: Person) -> None:
     person.servers("cursor", mine={"command": "x"})
     person.servers("claude-code-project", theirs={"command": "y"})
-    assert [each.name for each in person.merged().taken] == ["mine"]
+    assert [each.name for each in person.merged().imported] == ["mine"]
     refused = person("cursor-project")
     assert refused.returncode == 2 and "--project" in refused.stderr
     done = person("--project", ".")

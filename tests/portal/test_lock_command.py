@@ -7,7 +7,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.own_files import Pin
-from portal.library.pinning import Difference, differences, hash_of, meant
+from portal.library.pinning import Difference, differences, hash_of, matching
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import raw, raw_tools, write_manifest
 
@@ -115,7 +115,7 @@ def names(found: list[Difference]) -> list[str]:
     ],
 )
 def test_pattern_with_a_hash_means_only_what_was_shown_with_it(pattern: str, accepted: list[str]) -> None:
-    assert names(meant(new(READ, WRITE, GUIDE), pattern)) == accepted
+    assert names(matching(new(READ, WRITE, GUIDE), pattern)) == accepted
 
 
 def differing(portal: PortalCommand, folder: Path) -> Json:

@@ -38,11 +38,11 @@ async def test_a_result_is_in_the_stub_the_next_time_and_marked(tmp_path: Path) 
     async with opened(tmp_path, {"tickets": peer}) as portal:
         before = await stub(portal, "tickets.get_issue")
         assert "-> Any" in before
-        assert "# the result as it was seen" not in before
+        assert "# observed in earlier calls" not in before
         await portal.result_of("await tickets.get_issue()")
         after = await stub(portal, "tickets.get_issue")
     assert "-> GetIssueResult:" in after
-    assert "# the result as it was seen" in after
+    assert "# observed in earlier calls" in after
     assert "    id: int\n    title: str\n    labels: list[GetIssueResultLabels]" in after
 
 
@@ -93,7 +93,7 @@ async def test_a_script_that_uses_what_was_not_seen_runs_and_is_told(tmp_path: P
         answer = await portal.run("(await tickets.get_issue())['state']")
         assert (answer["status"], answer["result"]) == ("ok", "open")
         [notice] = answer["notices"]
-        assert "'state' is not among the known fields" in notice
+        assert "'state' is not a known field of" in notice
         known = await portal.run("(await tickets.get_issue())['title']")
         assert known["notices"] == []
 
@@ -126,10 +126,10 @@ async def test_a_result_that_is_not_as_declared_is_passed_on_and_told_without_it
             assert await portal.result_of("await store.wrong()") == wrong
             await portal.result_of("await store.right()")
             told = await stub(portal, "store.wrong")
-            assert "# real results were otherwise: ['items'][]['id'] is a str" in told
-            assert "otherwise" not in await stub(portal, "store.right")
+            assert "# earlier results differed: ['items'][]['id'] is a str" in told
+            assert "differed" not in await stub(portal, "store.right")
             [note] = portal.portal.catalog.snapshot.library.diagnostics
-            assert note.startswith("store.wrong: real results were otherwise: ")
+            assert note.startswith("store.wrong: earlier results differed: ")
             assert "['items'][] lacks 'state'" in note
             assert CANARY not in note + told
         assert CANARY not in contents(tmp_path)

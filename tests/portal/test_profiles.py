@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from manifests.json_value import Json
 from portal.server import build_server
-from portal.serving import Gate, build_http_app
+from portal.serving import HttpAccess, build_http_app
 from tests.portal.peers import Opened, Peer, opened, states, tool
 from tests.portal.test_callers import visitor
 from tests.upstreams.peers import http_peer
@@ -41,8 +41,8 @@ def store() -> Peer:
 @asynccontextmanager
 async def served(portal: Opened) -> AsyncIterator[str]:
     settings = portal.portal.manifest.portal.server
-    gate = Gate("127.0.0.1", settings.model_copy(update={"token": SecretStr("whole-token")}))
-    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), gate)) as peer:
+    access = HttpAccess("127.0.0.1", settings.model_copy(update={"token": SecretStr("whole-token")}))
+    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), access)) as peer:
         yield f"http://127.0.0.1:{peer.port}/mcp"
 
 

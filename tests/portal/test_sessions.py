@@ -116,7 +116,10 @@ async def test_a_function_that_a_session_kept_does_not_become_another_tool(tmp_p
         for call in ("await kept()", "await mine()", "await raw.raw_again()"):
             answer = await portal.run(call, session=session)
             assert (answer["status"], states(answer)) == ("error", [("raw.raw_again", "refused")])
-            assert "'raw_again' now, and was 'raw-again' before" in answer["error"]["message"]
+            assert (
+                "now means the tool 'raw_again'; earlier in this session it meant 'raw-again'"
+                in answer["error"]["message"]
+            )
         assert (await portal.run("await raw.echo(a=1)", session=session))["result"] == {"a": 1}
         assert states(await portal.run("await raw.raw_again(content=[])")) == [("raw.raw_again", "done")]
 

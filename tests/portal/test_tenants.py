@@ -41,7 +41,7 @@ async def portal_of(folder: Path, **files: Json) -> AsyncIterator[str]:
         yield url
 
 
-async def told(url: str, token: str, script: str, mode: str = "auto") -> Json:
+async def run_script(url: str, token: str, script: str, mode: str = "auto") -> Json:
     """The result of a script, or the code of its error."""
     async with visitor(url, mode, bearing(f"{token}-token")) as one:
         answer = await one.run(script)
@@ -53,21 +53,21 @@ async def test_tokens_of_a_tenant_have_files_together_and_those_of_others_do_not
     tmp_path: Path, mode: str
 ) -> None:
     async with portal_of(tmp_path) as url:
-        await told(url, "anna", WRITE.format("annas"), mode)
-        assert await told(url, "annas-other", READ, mode) == "annas"
+        await run_script(url, "anna", WRITE.format("annas"), mode)
+        assert await run_script(url, "annas-other", READ, mode) == "annas"
         for other in ("bert", "whole"):
-            assert await told(url, other, READ, mode) == "FileNotFoundError"
-            await told(url, other, WRITE.format(other), mode)
-        assert await told(url, "anna", READ, mode) == "annas"
+            assert await run_script(url, other, READ, mode) == "FileNotFoundError"
+            await run_script(url, other, WRITE.format(other), mode)
+        assert await run_script(url, "anna", READ, mode) == "annas"
     kept = {path.parent.name: path.read_text() for path in (tmp_path / "data").glob("*/f")}
     assert kept == {"anna": "annas", "bert": "bert", "_nobody": "whole"}
 
 
 async def test_files_of_a_tenant_are_there_after_the_portals_end(tmp_path: Path) -> None:
     async with portal_of(tmp_path) as url:
-        await told(url, "anna", WRITE.format("kept"))
+        await run_script(url, "anna", WRITE.format("kept"))
     async with portal_of(tmp_path) as url:
-        assert await told(url, "anna", READ) == "kept"
+        assert await run_script(url, "anna", READ) == "kept"
 
 
 async def test_folder_of_a_tenant_that_is_a_link_gives_no_files(tmp_path: Path) -> None:
@@ -75,16 +75,16 @@ async def test_folder_of_a_tenant_that_is_a_link_gives_no_files(tmp_path: Path) 
     (tmp_path / "data").mkdir()
     (tmp_path / "data/anna").symlink_to("..")
     async with portal_of(tmp_path) as url:
-        assert await told(url, "anna", "import os\nos.listdir()") == "NotADirectoryError"
-        assert await told(url, "bert", WRITE.format("x")) == 1
+        assert await run_script(url, "anna", "import os\nos.listdir()") == "NotADirectoryError"
+        assert await run_script(url, "bert", WRITE.format("x")) == 1
 
 
 async def test_profile_that_reads_only_reads_the_files_of_its_tenant(tmp_path: Path) -> None:
     async with portal_of(tmp_path) as url:
-        await told(url, "anna", WRITE.format("annas"))
-        assert await told(url, "annas-reader", READ) == "annas"
-        assert await told(url, "annas-reader", WRITE.format("x")) == "OSError"
-        assert await told(url, "stranger", READ) == "FileNotFoundError"
+        await run_script(url, "anna", WRITE.format("annas"))
+        assert await run_script(url, "annas-reader", READ) == "annas"
+        assert await run_script(url, "annas-reader", WRITE.format("x")) == "OSError"
+        assert await run_script(url, "stranger", READ) == "FileNotFoundError"
 
 
 EMPTY = "import os\n[os.listdir(), os.path.isdir('.'), os.path.exists('f'), os.stat('.').st_size]"

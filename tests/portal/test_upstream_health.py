@@ -8,7 +8,7 @@ import pytest
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.server import build_server
-from portal.serving import Gate, build_http_app
+from portal.serving import HttpAccess, build_http_app
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states
 from tests.upstreams.faults.http_server import FaultyHttpServer, hang, status
 
@@ -69,8 +69,8 @@ async def test_upstream_that_hangs_is_called_five_times_whatever_scripts_try(tmp
 
 
 async def readyz(portal: Opened) -> dict[str, Json]:
-    gate = Gate("127.0.0.1", ServerSettings())
-    app = build_http_app(portal.portal, build_server(portal.portal), gate)
+    access = HttpAccess("127.0.0.1", ServerSettings())
+    app = build_http_app(portal.portal, build_server(portal.portal), access)
     transport = httpx2.ASGITransport(app)
     async with httpx2.AsyncClient(
         transport=transport, base_url="http://127.0.0.1", timeout=DEADLINE_SECONDS

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.server import build_server
-from portal.serving import Gate, build_http_app
+from portal.serving import HttpAccess, build_http_app
 from tests.portal.commands import PortalCommand, portal_command
 from tests.portal.peers import (
     DEADLINE_SECONDS,
@@ -144,8 +144,8 @@ async def test_token_of_a_client_reaches_no_upstream_and_tokens_of_upstreams_rea
 
 async def over_http(portal: Opened, token: str, code: str) -> str:
     """Everything that execute_code answers to a client with a bearer token."""
-    gate = Gate("127.0.0.1", ServerSettings(token=token))
-    app = build_http_app(portal.portal, build_server(portal.portal), gate)
+    access = HttpAccess("127.0.0.1", ServerSettings(token=token))
+    app = build_http_app(portal.portal, build_server(portal.portal), access)
     async with (
         http_peer(app) as peer,
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=DEADLINE_SECONDS) as http,

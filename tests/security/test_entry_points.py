@@ -197,22 +197,22 @@ async def test_no_command_reaches_it(tmp_path: Path, name: str, capsys: pytest.C
     async with portal_of(tmp_path, up, rule, "off"):
         manifest = load_manifest(tmp_path / "portal.yaml", {})
 
-        async def told(command: Callable[..., Awaitable[int]], **options: Json) -> str:
+        async def output_of(command: Callable[..., Awaitable[int]], **options: Json) -> str:
             capsys.readouterr()
             await command(manifest, Namespace(json=False, profile=profile, **options), Terminal())
             return capsys.readouterr().out
 
-        await told(run.command, script=str(tmp_path / "wipe.py"), timeout=None)
+        await output_of(run.command, script=str(tmp_path / "wipe.py"), timeout=None)
         assert reached(up) == set()
-        await told(run.command, script=str(tmp_path / "read.py"), timeout=None)
+        await output_of(run.command, script=str(tmp_path / "read.py"), timeout=None)
         assert reached(up) == {"read"}
-        found = await told(library.search, query="everything", full=True, upstream=None, limit=5)
-        for shown in (found, await told(library.stubs, namespace="up", out=None)):
+        found = await output_of(library.search, query="everything", full=True, upstream=None, limit=5)
+        for shown in (found, await output_of(library.stubs, namespace="up", out=None)):
             assert ("async def wipe" in shown) is not rule.hides
             assert ("(not granted)" in shown) is not rule.hides
             assert "async def read" in shown
-        assert "refused" in await told(explain.command, name="up.wipe", arguments=None)
-        assert "granted" in await told(explain.command, name="up.read", arguments=None)
+        assert "refused" in await output_of(explain.command, name="up.wipe", arguments=None)
+        assert "granted" in await output_of(explain.command, name="up.read", arguments=None)
 
 
 def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> None:

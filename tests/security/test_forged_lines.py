@@ -80,8 +80,8 @@ def is_honest(done: Done) -> bool:
 
 REPORTS: list[tuple[list[str], str]] = [
     (["lock", "--diff"], "changed up.echo@"),
-    (["lock", "--accept", EVERYTHING], "nothing that differs"),
-    (["check"], "quarantined, as"),
+    (["lock", "--accept", EVERYTHING], "matches no difference"),
+    (["check"], "quarantined, because"),
     (["search", EVERYTHING], "# notice"),
     (["stubs"], "'ending' is down"),
     (["explain", "up.echo"], "up.echo: refused"),

@@ -399,7 +399,7 @@ async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
 
 
 async def _read_prefix(response: httpx2.Response) -> bytes:
-    """The first `_ERROR_BYTES` of a body that is no answer; b"" if it is compressed."""
+    """The first `_ERROR_BYTES` of a body that is not an answer; b"" if it is compressed."""
     body = bytearray()
     async with aclosing(response):
         with suppress(UpstreamError):  # a partial body is enough

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import Json
-from portal.budget.excerpt import fit
+from portal.budget.excerpt import truncate
 from portal.budget.tokens import compact, count_tokens
 from tests.depth import depth
 from tests.portal.budget.answers import answer, call, shows_no_more
@@ -55,36 +55,36 @@ def test_small_answer_is_left_alone() -> None:
     given_answer = answer(
         {"total": 2, "items": [1, "é"]}, stdout="done\n", calls=(call(1),), notices=("late",)
     )
-    assert fit(given_answer, 6_000) is given_answer
+    assert truncate(given_answer, 6_000) is given_answer
 
 
 @pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize("max_tokens", [200, 6_000])
 def test_huge_result_fits_and_says_what_is_missing(kind: str, max_tokens: int) -> None:
-    fitted = fit(answer(_huge(kind)), max_tokens)
-    text = compact(fitted)
+    truncated = truncate(answer(_huge(kind)), max_tokens)
+    text = compact(truncated)
     assert count_tokens(text) <= max_tokens
-    assert json.loads(text) == fitted
-    (notice,) = fitted["notices"]
+    assert json.loads(text) == truncated
+    (notice,) = truncated["notices"]
     assert notice.startswith(f"Cut to fit {max_tokens} tokens and JSON: result. ")
 
 
 def test_rows_are_kept_whole_from_the_head_and_counted() -> None:
     rows = _rows(5_000)
-    fitted = fit(answer({"items": rows, "total": 5_000}), 6_000)
-    shown = fitted["result"]["items"]
+    truncated = truncate(answer({"items": rows, "total": 5_000}), 6_000)
+    shown = truncated["result"]["items"]
     kept = len(shown) - 1
     assert shown[:kept] == rows[:kept]
     assert shown[-1] == f"… {5_000 - kept:,} more items left out"
-    assert fitted["result"]["total"] == 5_000
+    assert truncated["result"]["total"] == 5_000
 
 
 def test_stdout_gets_a_share_beside_a_large_result() -> None:
     for result in (_huge("rows"), _huge("one text")):
-        fitted = fit(answer(result, stdout="line of a log\n" * 10_000), 6_000)
-        assert len(compact(fitted["result"])) > 8_000
-        assert len(fitted["stdout"]) > 1_500
-        assert "result, stdout." in fitted["notices"][0]
+        truncated = truncate(answer(result, stdout="line of a log\n" * 10_000), 6_000)
+        assert len(compact(truncated["result"])) > 8_000
+        assert len(truncated["stdout"]) > 1_500
+        assert "result, stdout." in truncated["notices"][0]
 
 
 def test_status_error_and_run_stay() -> None:
@@ -96,10 +96,10 @@ def test_status_error_and_run_stay() -> None:
     }
     given_answer = answer(_huge("rows"), error=error, notices=("an await was inserted in line 2",))
     given_answer["session"] = "s-0123456789abcdef"
-    fitted = fit(given_answer, 1_000)
-    assert fitted["error"] == error
-    assert fitted["notices"][0] == "an await was inserted in line 2"
-    assert (fitted["status"], fitted["run_id"], fitted["session"]) == (
+    truncated = truncate(given_answer, 1_000)
+    assert truncated["error"] == error
+    assert truncated["notices"][0] == "an await was inserted in line 2"
+    assert (truncated["status"], truncated["run_id"], truncated["session"]) == (
         "error",
         given_answer["run_id"],
         "s-0123456789abcdef",
@@ -108,12 +108,14 @@ def test_status_error_and_run_stay() -> None:
 
 def test_ledger_keeps_what_did_not_end_well() -> None:
     calls = tuple(call(seq, state="failed" if seq in (7, 950) else "done") for seq in range(1_000))
-    fitted = fit(answer(_huge("rows"), calls=calls), 2_000)
-    assert [row["seq"] for row in fitted["calls"] if row["state"] == "failed"] == [7, 950]
+    truncated = truncate(answer(_huge("rows"), calls=calls), 2_000)
+    assert [row["seq"] for row in truncated["calls"] if row["state"] == "failed"] == [7, 950]
     assert [
-        row["count"] for row in fitted["calls"] if row["function"] == "github.list_issues" and "count" in row
+        row["count"]
+        for row in truncated["calls"]
+        if row["function"] == "github.list_issues" and "count" in row
     ] == [998]
-    assert "result, calls." in fitted["notices"][0]
+    assert "result, calls." in truncated["notices"][0]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +124,9 @@ def test_ledger_keeps_what_did_not_end_well() -> None:
     ids=["integer", "surrogate", "surrogate in a key", "nesting"],
 )
 def test_what_json_cannot_carry_is_replaced_and_told(result: Json) -> None:
-    fitted = fit(answer(result), 6_000)
-    assert json.loads(compact(fitted).encode()) == fitted
-    assert len(fitted["notices"]) == 1
+    truncated = truncate(answer(result), 6_000)
+    assert json.loads(compact(truncated).encode()) == truncated
+    assert len(truncated["notices"]) == 1
 
 
 _KEYS = st.text(max_size=12)
@@ -157,11 +159,13 @@ _ANSWERS = st.builds(
 @depth(1.5)
 @given(_ANSWERS, st.integers(200, 8_000))
 def test_any_answer_fits_is_json_and_tells_its_cuts(given_answer: dict[str, Json], max_tokens: int) -> None:
-    fitted = fit(given_answer, max_tokens)
-    text = compact(fitted)
+    truncated = truncate(given_answer, max_tokens)
+    text = compact(truncated)
     assert count_tokens(text) <= max_tokens
-    assert json.loads(text.encode()) == fitted
-    assert fitted.keys() == given_answer.keys()
-    assert any(notice.startswith("Cut to fit") for notice in fitted["notices"]) == (fitted != given_answer)
-    assert shows_no_more(fitted["result"], given_answer["result"])
-    assert fit(given_answer, max_tokens) == fitted
+    assert json.loads(text.encode()) == truncated
+    assert truncated.keys() == given_answer.keys()
+    assert any(notice.startswith("Cut to fit") for notice in truncated["notices"]) == (
+        truncated != given_answer
+    )
+    assert shows_no_more(truncated["result"], given_answer["result"])
+    assert truncate(given_answer, max_tokens) == truncated

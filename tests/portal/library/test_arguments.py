@@ -123,9 +123,9 @@ def test_what_only_some_calls_take_may_be_given_by_its_name(condition: Json) -> 
     ("schema", "value", "told"),
     [
         ({"type": ["string", "null"]}, 3, "a is 3, not a str or None"),
-        ({"minimum": 3}, 1, "a is 1, but its schema says minimum: 3"),
-        ({"maxLength": 1}, "xx", "a is 'xx', but its schema says maxLength: 1"),
-        ({"anyOf": [TEXT, {"enum": [1]}]}, 2, "a is 2, which fits none of: a str, 1"),
+        ({"minimum": 3}, 1, "a is 1, but its schema has minimum: 3"),
+        ({"maxLength": 1}, "xx", "a is 'xx', but its schema has maxLength: 1"),
+        ({"anyOf": [TEXT, {"enum": [1]}]}, 2, "a is 2, but must be one of: a str, 1"),
         ({"anyOf": [TEXT, {"properties": {"b": TEXT}}]}, {"b": 1}, "a['b'] is 1, not a str"),
         ({"required": ["b", "c"]}, {"b": 1}, "a lacks 'c'"),
         ({"additionalProperties": False}, {"b": 1}, "a has no property 'b'; it must be empty"),

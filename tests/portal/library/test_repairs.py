@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import UNKNOWN, Json
-from portal.library.arguments import ArgumentError, bind, fitted, repaired
+from portal.library.arguments import ArgumentError, bind, normalize_arguments, repaired
 from portal.library.function import Function
 from tests.depth import depth
 from tests.portal.library.random_schemas import KEYS, json_values, schemas
@@ -33,7 +33,7 @@ OPEN = function({"type": "object", "properties": {"repo": TEXT}, "required": ["r
 def wire(compiled: Function, kwargs: dict[str, Json]) -> Json:
     """What is sent; None if the call is refused."""
     with pytest.raises(ArgumentError):
-        fitted(compiled, kwargs, repairs=False)
+        normalize_arguments(compiled, kwargs, repairs=False)
     found = repaired(compiled, kwargs)
     return None if found is None else found[0]
 
@@ -130,10 +130,10 @@ def test_what_is_not_known_yet_fits_and_the_rest_is_held_to_the_schema(
     kwargs: dict[str, Json], is_right: bool
 ) -> None:
     if is_right:
-        fitted(LIST, kwargs, repairs=True)
+        normalize_arguments(LIST, kwargs, repairs=True)
     else:
         with pytest.raises(ArgumentError):
-            fitted(LIST, kwargs, repairs=True)
+            normalize_arguments(LIST, kwargs, repairs=True)
 
 
 @given(st.dictionaries(KEYS, schemas(), max_size=4), st.lists(KEYS, max_size=2), st.data())

@@ -7,14 +7,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.library.observed import (
-    Observations,
-    Observed,
-    ShapeStore,
-    mismatch,
-    open_observations,
-    shape_of,
-)
+from portal.library.observed import Observations, Observed, ShapeStore, mismatch, open_observations, shape_of
 from tests.portal.library.sample_tools import function
 
 FORMER, CURRENT = function(description="Former."), function(description="Current.")
@@ -53,26 +46,22 @@ async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Pa
     assert happened == ["answered", "learnt"]
 
 
-def told(properties: Json, value: Json, **words: Json) -> str:
+def mismatch_of(properties: Json, value: Json, **words: Json) -> str:
     return mismatch(function(None, {"type": "object", "properties": properties, **words}), value)
 
 
 def test_keys_that_the_schema_names_are_told() -> None:
     whole = {"people": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/P"}}, {"type": "null"}]}}
-    found = told(whole, {"people": [{"age": "x"}]}, **{"$defs": {"P": PERSON}})
+    found = mismatch_of(whole, {"people": [{"age": "x"}]}, **{"$defs": {"P": PERSON}})
     assert found.startswith("['people'][]['age'] is a str")
-    inner = told({"one": {"$ref": "#/$defs/P"}}, {"one": {"age": "x"}}, **{"$defs": {"P": PERSON}})
+    inner = mismatch_of({"one": {"$ref": "#/$defs/P"}}, {"one": {"age": "x"}}, **{"$defs": {"P": PERSON}})
     assert inner.startswith("['one']['age'] is a str")
-    pair = told({"pair": {"prefixItems": [PERSON]}}, {"pair": [{"age": "x"}]})
+    pair = mismatch_of({"pair": {"prefixItems": [PERSON]}}, {"pair": [{"age": "x"}]})
     assert pair.startswith("['pair'][]['age'] is a str")
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        {"additionalProperties": INTEGER},
-        {"allOf": [{"additionalProperties": INTEGER}]},
-    ],
+    "words", [{"additionalProperties": INTEGER}, {"allOf": [{"additionalProperties": INTEGER}]}]
 )
 def test_keys_that_are_data_are_not_told(words: dict[str, Json]) -> None:
-    assert told({}, {"alice": "x"}, **words).startswith("[...] is a str")
+    assert mismatch_of({}, {"alice": "x"}, **words).startswith("[...] is a str")

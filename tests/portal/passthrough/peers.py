@@ -17,7 +17,7 @@ from manifests.loader import load_manifest
 from manifests.portal_manifest import ServerSettings
 from portal.composition import open_portal
 from portal.server import build_server
-from portal.serving import Gate, build_http_app
+from portal.serving import HttpAccess, build_http_app
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.upstreams.peers import http_peer
@@ -36,7 +36,7 @@ class Ear:
     client: Client
     progress: list[tuple[float, float | None, str | None]] = field(default_factory=list)
     logs: list[LoggingMessageNotificationParams] = field(default_factory=list)
-    told: anyio.Event = field(default_factory=anyio.Event)
+    changed: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self, code: str, *, hears_progress: bool = True) -> dict[str, Json]:
         """What execute_code answers; what was told before is forgotten."""
@@ -52,20 +52,20 @@ class Ear:
 
     async def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
         self.progress.append((progress, total, message))
-        self._tell()
+        self._notify()
 
     async def note_log(self, params: LoggingMessageNotificationParams) -> None:
         self.logs.append(params)
-        self._tell()
+        self._notify()
 
     async def until(self, is_true: Callable[[], bool]) -> None:
         with anyio.fail_after(DEADLINE_SECONDS):
             while not is_true():
-                await self.told.wait()
+                await self.changed.wait()
 
-    def _tell(self) -> None:
-        self.told.set()
-        self.told = anyio.Event()
+    def _notify(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
 
 
 class Person:
@@ -135,8 +135,8 @@ async def served(manifest: Path) -> AsyncIterator[str]:
     """The URL of a portal over HTTP in this process."""
     async with open_portal(load_manifest(manifest, {}), lambda line: None) as portal:
         tokens = portal.manifest.portal.server.tokens
-        gate = Gate("127.0.0.1", ServerSettings(tokens=tokens))
-        async with http_peer(build_http_app(portal, build_server(portal), gate)) as peer:
+        access = HttpAccess("127.0.0.1", ServerSettings(tokens=tokens))
+        async with http_peer(build_http_app(portal, build_server(portal), access)) as peer:
             yield f"http://127.0.0.1:{peer.port}/mcp"
 
 

@@ -36,7 +36,7 @@ async def ear(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         yield ear
 
 
-def told(ear: Ear) -> list[tuple[str, str | None, object]]:
+def log_messages(ear: Ear) -> list[tuple[str, str | None, object]]:
     return [(params.level, params.logger, params.data) for params in ear.logs]
 
 
@@ -48,7 +48,10 @@ await {upstream}.log(data="hello", level="error")
 """
     assert (await ear.run(code))["status"] == "ok"
     await ear.until(lambda: len(ear.logs) == 2)
-    assert told(ear) == [("warning", f"{upstream}/db", {"rows": [1, None]}), ("error", upstream, "hello")]
+    assert log_messages(ear) == [
+        ("warning", f"{upstream}/db", {"rows": [1, None]}),
+        ("error", upstream, "hello"),
+    ]
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
@@ -63,7 +66,7 @@ async def test_secrets_stay_behind_wherever_they_stand(ear: Ear) -> None:
     data = {SECRET: ["x", {"deep": f"the token is {SECRET}!"}]}
     await ear.run(f"await stdio_modern.log(data={data!r}, level='error', logger='{SECRET}')")
     await ear.until(lambda: len(ear.logs) == 1)
-    assert told(ear) == [
+    assert log_messages(ear) == [
         ("error", "stdio_modern/[hidden]", {"[hidden]": ["x", {"deep": "the token is [hidden]!"}]})
     ]
 

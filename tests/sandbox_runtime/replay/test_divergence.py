@@ -5,15 +5,8 @@ from dataclasses import replace as changed
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.errors import (
-    DivergenceError,
-    RecordError,
-    ReplayInterruptedError,
-)
-from sandbox_runtime.recording import (
-    Event,
-    Record,
-)
+from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
+from sandbox_runtime.recording import Event, Record
 from sandbox_runtime.replay import Repetition, replay
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox

@@ -11,14 +11,7 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.errors import RecordError, SandboxError
 from sandbox_runtime.frames import TrapCause
-from sandbox_runtime.recording import (
-    MAX_JSON_BYTES,
-    Event,
-    Origin,
-    Record,
-    dump_record,
-    parse_record,
-)
+from sandbox_runtime.recording import MAX_JSON_BYTES, Event, Origin, Record, dump_record, parse_record
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox

@@ -101,12 +101,7 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
             assert not await fleet.settled(DEADLINE_SECONDS)
             snapshot = await catalog.fresh()
             broker = Broker(
-                manifest,
-                Authorization(authority, set()),
-                snapshot,
-                fleet,
-                Ledger(),
-                Observations(None),
+                manifest, Authorization(authority, set()), snapshot, fleet, Ledger(), Observations(None)
             )
             yield Bench(broker, watched, healthy)
             tasks.cancel_scope.cancel()

@@ -12,23 +12,23 @@ from starlette.routing import Route
 
 from manifests.portal_manifest import BoundToken, ServerSettings
 from portal.errors import OpenBindError
-from portal.serving import Gate, HttpGate, is_loopback
+from portal.serving import HttpAccess, HttpAccessMiddleware, is_loopback
 
 pytestmark = pytest.mark.anyio
 
 ROUTES = ("/mcp", "/healthz", "/readyz", "/nowhere")
 
 
-def rules(host: str = "127.0.0.1", **settings: object) -> Gate:
-    return Gate(host, ServerSettings.model_validate(settings))
+def rules(host: str = "127.0.0.1", **settings: object) -> HttpAccess:
+    return HttpAccess(host, ServerSettings.model_validate(settings))
 
 
-async def status(gate: Gate, path: str = "/mcp", **headers: str) -> int:
+async def status(access: HttpAccess, path: str = "/mcp", **headers: str) -> int:
     async def answer(request: Request) -> PlainTextResponse:
         return PlainTextResponse("reached")
 
     routes = [Route(path, answer, methods=["GET", "POST"]) for path in ROUTES[:3]]
-    app = Starlette(routes=routes, middleware=[Middleware(HttpGate, gate=gate)])
+    app = Starlette(routes=routes, middleware=[Middleware(HttpAccessMiddleware, access=access)])
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
         raw = {name: value.encode() for name, value in headers.items()}
@@ -99,7 +99,7 @@ def test_loopback_is_recognised() -> None:
 
 def test_bound_tokens_are_enough_to_listen_beyond_loopback_and_are_asked_for_everywhere() -> None:
     tokens = [BoundToken(token=SecretStr("secret"), profile="reader")]
-    rules = Gate("0.0.0.0", ServerSettings(tokens=(*tokens,)))
+    rules = HttpAccess("0.0.0.0", ServerSettings(tokens=(*tokens,)))
     assert not rules.is_authorised(Headers({}))
     assert not rules.is_authorised(Headers({"authorization": "Bearer other"}))
     assert not rules.is_authorised(Headers({"authorization": "Basic secret"}))
