@@ -79,9 +79,10 @@ def open_audit(manifest: Manifest) -> Audit:
     settings = manifest.portal.audit
     if settings is None:
         return NO_AUDIT
-    sink: Sink = StderrSink()
-    if settings.to != STDERR:
-        sink = FileSink(manifest.folder / settings.to, is_durable=settings.sync)
+    is_file = settings.to != STDERR
+    sink: Sink = (
+        FileSink(manifest.folder / settings.to, is_durable=settings.sync) if is_file else StderrSink()
+    )
     audit = Audit(sink)
     if not audit.note("portal_started", version=version("mcp-code-portal"), manifest=_file_digest(manifest)):
         sink.close()

@@ -188,6 +188,11 @@ class StderrSink:
     """Writes to stderr, among its other lines. Each portal has its own chain."""
 
     def __init__(self) -> None:
+        """Raises AuditError: stderr is closed, or goes to /dev/null."""
+        if os.path.samestat(os.fstat(sys.stderr.fileno()), os.stat(os.devnull)):
+            raise AuditError(
+                "the audit log would be lost: `audit.to` is stderr, which is closed or /dev/null"
+            )
         self._head = START
         self._is_torn = False
 

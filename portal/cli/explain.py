@@ -3,7 +3,7 @@
 import json
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from manifests.decision import Decision, decide_arguments, decide_fetch
 from manifests.grants import NETWORK, Hints
@@ -149,6 +149,10 @@ def _explanation(
 ) -> Explanation:
     """`of_tool` is the decision about the tool if `decision` is about a call of it."""
     of_tool = of_tool or decision
+    forbidding = next((each for each in of_tool.budgets if 0 in (each.calls, each.per_minute)), None)
+    if decision.granted and forbidding is not None:
+        rule, where = f"a budget allows no calls of {forbidding.pattern}", manifest.where(*forbidding.keys)
+        decision = replace(decision, verdict="deny", rule=rule, where=where, grant="Raise its number.")
     return Explanation(
         tool,
         function,

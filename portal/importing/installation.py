@@ -14,7 +14,7 @@ from tomlkit import TOMLDocument
 
 from manifests.json_value import Json
 from portal.importing.clients import CLAUDE_CODE, VSCODE, ClientFile, ClientFileError, Data
-from portal.importing.servers import Origin, containers, is_portal
+from portal.importing.servers import Origin, containers, is_excluded, is_portal
 
 _PROGRAM: Final = "mcp-code-portal"
 _NAMES: Final = ("portal", *(f"portal-{number}" for number in range(2, 100)))
@@ -41,6 +41,8 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
         _remove_portals(servers)
     servers = _at(data, (file.client.key,))
     name = next(each for each in _NAMES if each not in servers)
+    if is_excluded(file, data, name):
+        raise ClientFileError(file.path, f"its `mcp.allowed` or `mcp.excluded` leaves out {name!r}")
     servers[name] = _entry(file, manifest)
     if not is_dry:
         before.put(content or b"", file.mode)

@@ -181,7 +181,9 @@ class Merging:
         full = value.name if value.name.startswith(f"{prefix}_") else f"{prefix}_{value.name}"
         for name in (value.name, full, *(f"{full}_{number}" for number in range(2, 2000))):
             known = [each[name] for each in (self.variables, made, self._known) if name in each]
-            if all(each == value.text for each in known) and (known or name not in used):
+            # The value of a client's input is known only once somebody set the variable.
+            is_same = all(value.text is None or each in (None, value.text) for each in known)
+            if is_same and (known or name not in used):
                 break
         made[name] = value.text
         return name

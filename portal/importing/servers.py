@@ -37,6 +37,11 @@ _OF_URL: Final = re.compile(
 _SELF: Final = re.compile(r"mcp-code-portal(?:\.exe)?(?:\[[^\]]*\])?(?:[@=:~<>!].*)?")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ORIGIN: Final = re.compile(r"https?://[^/@?#]+/?")
+_SECRET_NAME: Final = re.compile(
+    r"key|token|secret|pass|pwd|pat$|auth|cred|cookie|session|private|sign|dsn|login|bearer|license",
+    re.IGNORECASE,
+)
+"""Words in the names of variables that hold secrets."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +124,20 @@ def servers_of(file: ClientFile, data: Data, home: Path) -> list[Server | Skippe
         for name, entry in servers.items():
             origin = Origin(file, name, container)
             try:
+                if is_excluded(file, data, name):
+                    raise EntryError("it is disabled in the client")
                 found.append(_Entry(origin, entry, folder, home).server())
             except EntryError as error:
                 found.append(SkippedServer(origin, str(error)))
     return found
+
+
+def is_excluded(file: ClientFile, data: Data, name: str) -> bool:
+    """Whether the lists of Gemini CLI leave a server out."""
+    lists = data.get("mcp") if file.client is GEMINI else None
+    lists = lists if isinstance(lists, Mapping) else {}
+    allowed = lists.get("allowed")
+    return name in (lists.get("excluded") or ()) or (isinstance(allowed, list) and name not in allowed)
 
 
 def is_portal(command: str, arguments: Sequence[str]) -> bool:
@@ -180,7 +195,7 @@ class _Entry:
         if is_portal(command, arguments):
             raise EntryError("it is the portal itself")
         env = {
-            name: (text,) if _is_setting(text) else self._hidden(text, name)
+            name: (text,) if _is_setting(name, text) else self._hidden(text, name)
             for name, text in self._own.items()
         }
         env |= {name: (VariableReference(name),) for name in self._texts("env_vars")}
@@ -324,17 +339,14 @@ def _split(
     return tuple(each for each in found if each)
 
 
-def _is_setting(text: str) -> bool:
-    """Whether a value is not a secret: too short, a host's URL, or an existing path.
+def _is_setting(name: str, text: str) -> bool:
+    """Whether a variable is not a secret: by its name, or because it is too short, or the URL of a host.
 
-    The values of variables are masked in results of tools, so a folder must not become one.
+    The values of secrets are masked in results of tools, so `production` must not become one.
     """
-    if len(text) < LEAST_CHARACTERS or _ORIGIN.fullmatch(text):
-        return "${" not in text
-    try:
-        return text.startswith(("/", "~/")) and Path(text).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):  # not a valid path
+    if "${" in text or TOKEN.search(text) or ("://" in text and not _ORIGIN.fullmatch(text)):
         return False
+    return len(text) < LEAST_CHARACTERS or bool(_ORIGIN.fullmatch(text)) or not _SECRET_NAME.search(name)
 
 
 def _reference(name: str) -> VariableReference:

@@ -79,6 +79,7 @@ def elicitation(
     schema = params.get("requestedSchema")
     form = _form(schema, scrub)
     words = unicodedata.normalize("NFKC", f"{message} {compact(form)}")
+    words = "".join(each for each in words if unicodedata.category(each) != "Cf")  # invisible ones hide words
     if _SECRET.search(words):
         raise QuestionError("elicitation_refused", "the form asks for a secret, which MCP forbids")
     return _request({"mode": "form", "message": f"{upstream} asks: {message}", "requestedSchema": form})

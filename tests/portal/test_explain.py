@@ -7,7 +7,7 @@ import pytest
 
 from manifests.json_value import Json
 from tests.portal.commands import PortalCommand, portal_command
-from tests.portal.peers import raw
+from tests.portal.peers import raw, raw_tools, write_manifest
 
 ANYTHING: Json = {"type": "object", "properties": {"path": {"type": "string"}}}
 TOOLS: Json = [
@@ -96,6 +96,13 @@ def test_fetching_is_explained_by_what_grants_hosts(
 )
 def test_arguments_are_tried(portal: PortalCommand, folder: Path, arguments: str, status: int) -> None:
     assert explain(portal, folder, "files.write", "--arguments", arguments)[0] == status
+
+
+def test_tool_without_a_budget_is_refused(portal: PortalCommand, tmp_path: Path) -> None:
+    tools = {"budgets": [{"tool": "up.echo", "calls": 0}]}
+    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, capabilities={"tools": tools})
+    done = portal("explain", "up.echo", cwd=tmp_path)
+    assert done.returncode == 1 and "refused" in done.stdout and "portal.yaml:" in done.stdout
 
 
 def test_conditions_budgets_and_flows_are_told(portal: PortalCommand, folder: Path) -> None:

@@ -15,7 +15,13 @@ from tests.portal.homes import FILES, Person
 GITHUB: dict[str, Json] = {
     "command": "npx",
     "args": ["-y", "server-github", "--api-key", "sk-abcdefghij0123456789"],
-    "env": {"GITHUB_TOKEN": "hunter2", "LEVEL": "info", "HOST": "https://api.example", "MODE": "verbose"},
+    "env": {
+        "GITHUB_TOKEN": "hunter2",
+        "LEVEL": "info",
+        "HOST": "https://api.example",
+        "MODE": "verbose",
+        "NODE_ENV": "production",
+    },
     "timeout": 5,
 }
 SECRETS = ("hunter2", "sk-abcdefghij0123456789")
@@ -59,8 +65,9 @@ def test_what_was_found_is_shown_and_written_without_values(person: Person) -> N
     assert not any(secret in done.stdout + done.stderr + text for secret in SECRETS)
     for told in ("github", "~/.cursor/mcp.json", "not imported: timeout", "neither a command nor a URL"):
         assert told in done.stdout
-    assert "GITHUB_API_KEY, GITHUB_TOKEN, MODE" in done.stderr and "--save-secrets" in done.stderr
-    values = {"GITHUB_API_KEY": SECRETS[1], "GITHUB_TOKEN": SECRETS[0], "MODE": "verbose"}
+    assert "GITHUB_API_KEY, GITHUB_TOKEN" in done.stderr and "--save-secrets" in done.stderr
+    assert "NODE_ENV: production" in text  # the values of variables are masked in results
+    values = {"GITHUB_API_KEY": SECRETS[1], "GITHUB_TOKEN": SECRETS[0]}
     [upstream] = load_manifest(person.manifest, values).portal.upstreams.values()
     said = upstream.model_dump()
     assert (said["args"], said["env"]) == (tuple(GITHUB["args"]), GITHUB["env"])
@@ -289,7 +296,7 @@ def test_json_says_everything_and_no_secret(person: Person) -> None:
     assert not any(secret in done.stdout for secret in SECRETS)
     assert [(each["name"], each["is_new"]) for each in facts["servers"]] == [("github", True)]
     assert [each["name"] for each in facts["left_out"]] == ["off"]
-    assert sorted(facts["variables"]) == ["GITHUB_API_KEY", "GITHUB_TOKEN", "MODE"]
+    assert sorted(facts["variables"]) == ["GITHUB_API_KEY", "GITHUB_TOKEN"]
 
 
 def servers_of(path: Path) -> dict[str, Json]:
@@ -320,6 +327,29 @@ def test_portal_takes_the_place_of_the_servers_and_undo_gives_them_back(person: 
     assert person(*project, "--undo", client).returncode == 0
     assert path.read_bytes() == before and not [*path.parent.glob("*.before-portal*")]
     assert person(*project, "--undo", client).returncode == 1
+
+
+def test_servers_that_gemini_leaves_out_are_left_out_and_the_portal_is_not_put_among_them(
+    person: Person,
+) -> None:
+    path = person.servers("gemini", gh={"command": "gh"}, off={"command": "off"})
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, "mcp": {"allowed": ["gh"]}}))
+    assert "it is disabled in the client" in person().stdout
+    assert [*load_manifest(person.manifest, {}).portal.upstreams] == ["gh"]
+    done = person("--install", "gemini")
+    assert done.returncode != 0 and "mcp.allowed" in done.stderr
+    assert "portal" not in json.loads(path.read_text())["mcpServers"]
+
+
+def test_input_of_vscode_is_the_same_server_once_its_variable_is_set(person: Person) -> None:
+    person.servers("vscode", hub={"command": "hub", "env": {"HUB_KEY": "${input:hub-key}"}})
+    person("--save-secrets")
+    env = person.manifest.with_name("portal.env")
+    env.write_text("HUB_KEY=hunter2hunter2\n")
+    env.chmod(0o600)
+    done = person("--install", "vscode")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_file_that_was_not_there_is_made_and_removed_again(person: Person) -> None:

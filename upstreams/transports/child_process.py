@@ -1,6 +1,7 @@
 """The process of a stdio upstream: starting it, reading its stderr, and ending it with all its descendants."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -204,5 +205,10 @@ class StderrTail:
         )
 
     def last_line(self) -> str:
-        """The last line."""
-        return (self.lines() or ("",))[-1]
+        """The last line that tells an error; else the last line."""
+        lines = self.lines()
+        return next(filter(_ERROR_LINE.match, reversed(lines)), (lines or ("",))[-1])
+
+
+_ERROR_LINE: Final = re.compile(r"[\w.]*(?:Error|Exception)\b|npm (?:error|ERR!) (?!A complete log)")
+"""What Python, Node and npm say, each before lines that say less."""

@@ -76,3 +76,13 @@ def test_stderr_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatc
         sink.append({"event": "read again"})
         assert b"read again" in reader.read()
         monkeypatch.undo()
+
+
+def test_log_that_would_go_nowhere_keeps_the_portal_from_starting(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {}, audit={"to": "stderr"})
+    (tmp_path / "script.py").write_text("print('ran')")
+    shell = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "portal", "run", "script.py"]
+    done = subprocess.run(
+        shell, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
