@@ -17,10 +17,11 @@ from sandbox_runtime.guest.calls import Calls, Host, Output, ToolError
 from sandbox_runtime.guest.files.workspace_mount import WorkspaceMount
 from sandbox_runtime.guest.library import Library
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
-from sandbox_runtime.guest.script import FILENAME, Script, unawaited_notices
+from sandbox_runtime.guest.script import Script, unawaited_notices
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
 from sandbox_runtime.guest.values import NotJsonError, encode_value, patch_json
 
+_INTERNAL = __file__.rpartition("guest")[0]
 _PARSER_STACK = "Parser stack overflowed"  # a MemoryError that is unrelated to memory
 
 
@@ -95,8 +96,8 @@ class Interpreter:
         names = vars(builtins)
         # asyncio is a builtin name, because most scripts gather calls, and its import is easily forgotten.
         names.update(asyncio=asyncio, ToolError=ToolError, portal=self._portal)
-        names.update(exit=sys.exit, quit=sys.exit, input=_refuse_input)
-        warnings.showwarning = _show_warning  # type: ignore[assignment]  # it names no file and no line
+        names.update(exit=sys.exit, quit=sys.exit, input=_input_with_advice)
+        warnings.formatwarning = _format_own_warning
         sys.modules["portal"] = self._portal
         sys.modules["__main__"] = self._main
         self.forget()
@@ -155,13 +156,23 @@ class Interpreter:
         return report
 
 
-def _refuse_input(prompt: object = "") -> str:
-    raise EOFError("nobody can answer here: write the value into the script")
+_input = builtins.input
 
 
-def _show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object
-) -> None:
-    """Print a warning, without names of internal files and without advice that does not apply here."""
-    place = f"{FILENAME}:{lineno}: " if filename == FILENAME else ""
-    sys.stderr.write(f"{place}{category.__name__}: {message}\n")
+def _input_with_advice(prompt: object = "", /) -> str:
+    try:
+        return _input(prompt)
+    except EOFError:
+        raise EOFError("nobody can answer here: write the value into the script") from None
+
+
+_format_warning = warnings.formatwarning
+
+
+def _format_own_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """As Python formats it, without the names of internal files."""
+    if filename.startswith(_INTERNAL):
+        return f"{category.__name__}: {message}\n"
+    return _format_warning(message, category, filename, lineno, line)

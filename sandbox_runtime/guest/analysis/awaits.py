@@ -45,7 +45,7 @@ _TAKING: Final = {
 }
 """Methods that return stored items, and the number of containers that they add."""
 
-_OF_COROUTINES: Final = frozenset({"send", "throw", "close"})
+_OF_COROUTINES: Final = frozenset({"send", "throw", "close", "__await__"})
 
 _AWAITING_MODULES: Final = frozenset(
     """
@@ -101,13 +101,13 @@ def forgotten_calls(names: Names) -> list[ForgottenCall]:
 
 
 class _Flow:
-    """Where the values of a script's library calls go."""
+    """Follows the values of a script's library calls."""
 
     def __init__(self, names: Names, calls: Mapping[ast.Call, str]) -> None:
         self._names = names
         self._calls = calls
         self._loads: dict[str, list[ast.expr]] = {}
-        """Where each name is read; that of an attribute begins with a dot, that of a coroutine ends with `()`."""
+        """The reads of each name: `a`, `.a` for an attribute, and `f()` for an awaited call."""
         for node in (*names.all_of(ast.Name), *names.all_of(ast.Attribute)):
             if isinstance(node.ctx, ast.Load):
                 key = node.id if isinstance(node, ast.Name) else f".{node.attr}"
@@ -122,7 +122,7 @@ class _Flow:
         self._known: dict[_Use, frozenset[_Use]] = {}
 
     def uses_of(self, call: ast.Call) -> set[_Use]:
-        """_DATA and _AWAITED, as far as its value is used so."""
+        """The uses of a call's value: _DATA, _AWAITED, both or none."""
         found: set[_Use] = set()
         for use in set(self._follow(call, 0)):
             found |= {use} if use in (_DATA, _AWAITED) else self._uses_of_name(use)
@@ -147,7 +147,7 @@ class _Flow:
         return self._known[name]
 
     def _follow(self, node: ast.AST, depth: int) -> Iterator[_Use]:
-        """The uses of a value that lies in `depth` containers in what an expression evaluates to."""
+        """The uses of a value that is `depth` containers deep in an expression."""
         while 0 <= depth <= _MAX_DEPTH:
             child, node = node, self._names.parents[node]
             if isinstance(node, ast.NamedExpr):
@@ -160,46 +160,40 @@ class _Flow:
         yield _AWAITED
 
     def _outer(self, node: ast.AST, child: ast.AST, depth: int) -> tuple[ast.AST, int] | None:
-        """The expression that holds the value next, and in how many containers; None where it ends."""
-        if isinstance(node, _HOLDING):
-            is_kept = self._unpacked(node, child) is None and child not in _keys(node)
-            return (node, depth + 1) if is_kept else None
-        if isinstance(node, (ast.BoolOp, ast.NamedExpr, ast.keyword)):
+        """The expression that contains the value next, and its depth there; None where no expression does."""
+        if isinstance(node, _CONTAINERS):
+            return node, depth + 1
+        is_branch = isinstance(node, ast.IfExp) and child is not node.test
+        if is_branch or isinstance(node, (ast.BoolOp, ast.NamedExpr, ast.keyword)):
             return node, depth
-        if isinstance(node, ast.IfExp):
-            return (node, depth) if child is not node.test else None
-        return self._taken(node, child, depth) if depth else None
-
-    def _taken(self, node: ast.AST, child: ast.AST, depth: int) -> tuple[ast.AST, int] | None:
-        """The same of a part that is taken from a container."""
-        if isinstance(node, ast.BinOp):
-            return node, depth
-        if isinstance(node, ast.Starred):
-            return node, depth - 1
+        if not depth:
+            return None
+        if isinstance(node, (ast.BinOp, ast.Starred)):
+            return node, depth - isinstance(node, ast.Starred)
         if isinstance(node, ast.Subscript) and child is node.value:
-            return node, depth - (0 if isinstance(node.slice, ast.Slice) else 1)
+            return node, depth - (not isinstance(node.slice, ast.Slice))
         if isinstance(node, ast.Attribute) and node.attr in _TAKING:
             call = self._names.parents[node]
             return (call, depth + _TAKING[node.attr]) if isinstance(call, ast.Call) else None
         if isinstance(node, ast.Call) and child is not node.func and self._is_builtin(node.func):
-            more = _KEEPING.get(last_name(node.func))
-            return (node, depth + more) if more is not None else None
+            added = _KEEPING.get(last_name(node.func))
+            return None if added is None else (node, depth + added)
         return None
 
     def _end(self, node: ast.AST, child: ast.AST, depth: int) -> Iterator[_Use]:
-        """The uses of a value where no expression holds it any more."""
+        """The uses of a value that no further expression contains."""
         if isinstance(node, ast.Call):
             yield from self._passed(node, child, depth)
-        elif (targets := self._targets(node, child, depth)) is not None:
-            for target, deep in targets:
-                yield from _stored(target, deep)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _stored(target, depth)
+        elif isinstance(node, ast.AnnAssign) or (isinstance(node, ast.AugAssign) and depth):
+            yield from _stored(node.target, depth)
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and child is node.iter and depth:
+            yield from _stored(node.target, depth - 1)
         elif isinstance(node, ast.Return):
-            function = self._names.scope(node).node
-            if isinstance(function, ast.AsyncFunctionDef) and not depth:
-                yield f"{function.name}()", depth
-            else:
-                yield _DATA if isinstance(function, ast.Module) else _AWAITED
-        elif isinstance(node, ast.Attribute) and (depth or _is_of_coroutine(node.attr)):
+            yield self._returned(node, depth)
+        elif isinstance(node, ast.Attribute) and (depth or node.attr in _OF_COROUTINES):
             if node.attr not in _STORING:
                 yield _AWAITED
         elif isinstance(node, (ast.Match, ast.withitem)):
@@ -207,19 +201,14 @@ class _Flow:
         else:
             yield _DATA if isinstance(node, _USING) else _AWAITED
 
-    def _targets(self, node: ast.AST, child: ast.AST, depth: int) -> list[tuple[ast.expr, int]] | None:
-        """What a value is assigned to, and in how many containers it lies there; None if it is not."""
-        if isinstance(node, ast.Assign):
-            return [(target, depth) for target in node.targets]
-        if isinstance(node, ast.AnnAssign) or (isinstance(node, ast.AugAssign) and depth):
-            return [(node.target, depth)]
-        if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and child is node.iter and depth:
-            return [(node.target, depth - 1)]
-        target = self._unpacked(node, child) if isinstance(node, _HOLDING) else None
-        return None if target is None else [(target, depth)]
+    def _returned(self, node: ast.Return, depth: int) -> _Use:
+        function = self._names.scope(node).node
+        if isinstance(function, ast.AsyncFunctionDef) and not depth:
+            return f"{function.name}()", depth
+        return _DATA if isinstance(function, ast.Module) else _AWAITED
 
     def _passed(self, call: ast.Call, child: ast.AST, depth: int) -> Iterator[_Use]:
-        """The uses of a value that is an argument of a call, or what is called."""
+        """The uses of an argument of a call, or of the called value."""
         name, function = last_name(call.func), call.func
         if child is function:
             yield _AWAITED if depth else _DATA
@@ -233,7 +222,7 @@ class _Flow:
             yield _DATA if self._reads(call, depth) else _AWAITED
 
     def _reads(self, call: ast.Call, depth: int) -> bool:
-        """Whether a call certainly uses its arguments as data."""
+        """Whether a call uses its arguments as data."""
         root, name = call.func, last_name(call.func)
         if self._is_builtin(root):
             return name in _READING or (name in _KEEPING and not depth)
@@ -244,30 +233,16 @@ class _Flow:
         return call in self._calls or is_imported or is_of_data
 
     def _is_own(self, function: ast.expr) -> bool:
-        """Whether a function of that name is the script's own: what another object's method does, nobody knows."""
-        is_method = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") in (
-            "self",
-            "cls",
-        )
-        return is_method or (isinstance(function, ast.Name) and self._names.function(function) is None)
+        """Whether a call of a known name certainly calls the script's own function; other objects have methods, too."""
+        if isinstance(function, ast.Attribute):
+            return getattr(function.value, "id", "") in ("self", "cls")
+        return self._names.function(function) is None
 
     def _is_builtin(self, function: ast.expr) -> bool:
         return isinstance(function, ast.Name) and not self._names.is_bound(function)
 
-    def _unpacked(self, node: ast.AST, child: ast.AST) -> ast.expr | None:
-        """The target of `a, b = f(), g()` that a part of the right side is assigned to."""
-        assignment = self._names.parents[node]
-        if not isinstance(node, (ast.Tuple, ast.List)) or not isinstance(assignment, ast.Assign):
-            return None
-        target = assignment.targets[0]
-        names = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
-        is_spread = any(isinstance(part, ast.Starred) for part in (*names, *node.elts))
-        if len(assignment.targets) > 1 or len(names) != len(node.elts) or is_spread:
-            return None
-        return names[node.elts.index(child)] if isinstance(child, ast.expr) else None
 
-
-_HOLDING: Final = (
+_CONTAINERS: Final = (
     *(ast.List, ast.Set, ast.Tuple, ast.Dict),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
@@ -276,21 +251,11 @@ _USING: Final = (
     *(ast.For, ast.AsyncFor, ast.comprehension, ast.If, ast.While, ast.Assert, ast.AugAssign),
     *(ast.Compare, ast.BinOp),
 )
-"""What an expression may stand in where its value is used as data."""
-
-
-def _keys(node: ast.AST) -> list[ast.expr | None]:
-    if isinstance(node, ast.DictComp):
-        return [node.key]
-    return node.keys if isinstance(node, ast.Dict) else []
-
-
-def _is_of_coroutine(attribute: str) -> bool:
-    return attribute in _OF_COROUTINES or attribute.startswith("__")
+"""Nodes that use an expression in them as data."""
 
 
 def _stored(target: ast.expr, depth: int) -> Iterator[_Use]:
-    """The names of what a value in so many containers is assigned to."""
+    """The names to which a value at this depth is assigned."""
     if isinstance(target, ast.Name):
         yield target.id, depth
     elif isinstance(target, ast.Attribute):
@@ -309,25 +274,21 @@ def _stored(target: ast.expr, depth: int) -> Iterator[_Use]:
 def _parameter(
     definition: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, child: ast.AST, depth: int
 ) -> _Use:
-    """What an argument is called in a function of the script."""
+    """The parameter for an argument of one of the script's functions, if it is a plain one."""
     given = definition.args
     positional = [each.arg for each in (*given.posonlyargs, *given.args)]
     if positional[:1] in (["self"], ["cls"]):
         del positional[0]
     if isinstance(child, ast.keyword):
-        if child.arg in (*positional, *(each.arg for each in given.kwonlyargs)):
-            return child.arg or "", depth
-        return (given.kwarg.arg, depth + 1) if given.kwarg and child.arg else _AWAITED
-    index = call.args.index(child) if isinstance(child, ast.expr) else 0
-    if any(isinstance(argument, ast.Starred) for argument in call.args[: index + 1]):
-        return _AWAITED
-    if index < len(positional):
-        return positional[index], depth
-    return (given.vararg.arg, depth + 1) if given.vararg else _AWAITED
+        named = [*positional, *(each.arg for each in given.kwonlyargs)]
+        return (child.arg, depth) if child.arg in named else _AWAITED
+    index = next(at for at, argument in enumerate(call.args) if argument is child)
+    is_plain = index < len(positional) and not any(isinstance(each, ast.Starred) for each in call.args)
+    return (positional[index], depth) if is_plain else _AWAITED
 
 
 def _imported(names: Names) -> Iterator[str]:
-    """The names of modules, and of what is imported from them, that do not await what they are given."""
+    """The names of imported modules and functions that do not await their arguments."""
     for alias in names.all_of(ast.alias):
         statement = names.parents[alias]
         module = statement.module if isinstance(statement, ast.ImportFrom) else alias.name

@@ -25,6 +25,7 @@ SPREAD = "**"
 _MAX_USES = 1_000
 _MAX_LITERALS = 10_000  # of all arguments together; further ones are unknown
 _MAX_TEXT_CHARS = 10_000
+_MAX_PARTS = 1_000
 _EXACT_INTEGERS = 1 << 64
 
 
@@ -318,7 +319,10 @@ def _assigned(node: Any) -> tuple[ast.expr | None, list[ast.expr]]:
 
 
 def _is_from_result(value: ast.expr, names: Names, tainted: frozenset[str]) -> bool:
-    for part in ast.walk(value):
+    """Whether a value may come from a result; a large expression counts as one that may."""
+    for number, part in enumerate(ast.walk(value)):
+        if number == _MAX_PARTS:
+            return True
         if isinstance(part, ast.Await) or (isinstance(part, ast.Name) and part.id in tainted):
             return True
         if isinstance(part, ast.Call) and names.function(part.func) is not None:
