@@ -102,17 +102,10 @@ def f():
 ~git.g()
 ---
 out = []
-out.append(~git.f())
-print(out)
----
-out = []
 for x in xs:
     r = ~git.f(x=x)
     out.append(r['n'])
 out
----
-def names(rows): return [r['n'] for r in rows]
-names(~git.f())
 ---
 async def main():
     r = ~git.f()
@@ -123,11 +116,6 @@ import asyncio
 async def one(x): return ~git.f(x=x)
 rs = await asyncio.gather(*(one(x) for x in xs))
 rs[0]['n']
----
-class A:
-    async def f(self):
-        self.r = ~git.f()
-        return self.r['n']
 ---
 a = await git.f()
 for x in a: ~git.g(x=x)

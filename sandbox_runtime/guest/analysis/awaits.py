@@ -25,25 +25,10 @@ _MAX_DEPTH: Final = 4
 _READING: Final = frozenset("print str repr format len int float bool abs round isinstance range".split())  # noqa: SIM905
 """Builtins that use their arguments as data."""
 
-_KEEPING: Final = {
-    **dict.fromkeys(("list", "tuple", "set", "dict", "sorted", "reversed", "iter"), 0),
-    **dict.fromkeys(("enumerate", "zip"), 1),
-    **dict.fromkeys(("next", "max", "min"), -1),
-}
-"""Builtins that return the items of their arguments, and the number of containers that they add."""
-
-_STORING: Final = {
-    **dict.fromkeys(("append", "appendleft", "add", "insert", "setdefault"), 1),
-    **dict.fromkeys(("extend", "update"), 0),
-}
-"""Methods that store their arguments, and the number of containers that they add."""
-
-_TAKING: Final = {
-    **dict.fromkeys(("get", "pop", "popleft"), -1),
-    **dict.fromkeys(("values", "copy"), 0),
-    "items": 1,
-}
-"""Methods that return stored items, and the number of containers that they add."""
+_KEEPING: Final = frozenset(
+    "dict enumerate iter list max min next reversed set sorted tuple zip".split()  # noqa: SIM905
+)
+"""Builtins that use their arguments as data, or pass on the calls that these contain."""
 
 _OF_COROUTINES: Final = frozenset({"send", "throw", "close", "__await__"})
 
@@ -82,8 +67,7 @@ class ForgottenCall:
 def forgotten_calls(names: Names) -> list[ForgottenCall]:
     """The library calls that nothing awaits.
 
-    A call is followed through variables, attributes, containers and the script's own functions. Variables with the same
-    name count as one, so at worst a missing `await` is not found.
+    Variables with the same name count as one, so at worst a missing `await` is not found.
     """
     calls = {
         node: ".".join(path[1:])
@@ -101,30 +85,26 @@ def forgotten_calls(names: Names) -> list[ForgottenCall]:
 
 
 class _Flow:
-    """Follows the values of a script's library calls."""
+    """Follows the values of library calls through expressions, plain variables and results of async functions."""
 
     def __init__(self, names: Names, calls: Mapping[ast.Call, str]) -> None:
         self._names = names
         self._calls = calls
         self._loads: dict[str, list[ast.expr]] = {}
-        """The reads of each name: `a`, `.a` for an attribute, and `f()` for an awaited call."""
-        for node in (*names.all_of(ast.Name), *names.all_of(ast.Attribute)):
+        """The reads of each name, and as `f()` the awaited calls of a function with that name."""
+        for node in names.all_of(ast.Name):
             if isinstance(node.ctx, ast.Load):
-                key = node.id if isinstance(node, ast.Name) else f".{node.attr}"
-                self._loads.setdefault(key, []).append(node)
+                self._loads.setdefault(node.id, []).append(node)
         for awaited in names.all_of(ast.Await):
             if isinstance(awaited.value, ast.Call):
                 self._loads.setdefault(f"{last_name(awaited.value.func)}()", []).append(awaited)
-        self._own: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
-        for definition in names.all_of(ast.FunctionDef, ast.AsyncFunctionDef):
-            self._own.setdefault(definition.name, []).append(definition)
         self._imported = set(_imported(names))
         self._known: dict[_Use, frozenset[_Use]] = {}
 
     def uses_of(self, call: ast.Call) -> set[_Use]:
         """The uses of a call's value: _DATA, _AWAITED, both or none."""
         found: set[_Use] = set()
-        for use in set(self._follow(call, 0)):
+        for use in self._follow(call, 0):
             found |= {use} if use in (_DATA, _AWAITED) else self._uses_of_name(use)
         return found
 
@@ -132,114 +112,73 @@ class _Flow:
         if name not in self._known:
             found: set[_Use] = set()
             todo, seen = [name], {name}
-            while todo:
+            while todo and _AWAITED not in found:
                 key, depth = todo.pop()
-                for load in self._loads.get(key, ()):
-                    for use in self._follow(load, depth):
-                        if use in (_DATA, _AWAITED):
-                            found.add(use)
-                        elif use not in seen:
-                            seen.add(use)
-                            todo.append(use)
-                if _AWAITED in found:
-                    break
+                uses = {use for load in self._loads.get(key, ()) for use in self._follow(load, depth)}
+                found |= uses & {_DATA, _AWAITED}
+                todo += uses - seen - found
+                seen |= uses
             self._known[name] = frozenset(found)
         return self._known[name]
 
     def _follow(self, node: ast.AST, depth: int) -> Iterator[_Use]:
         """The uses of a value that is `depth` containers deep in an expression."""
-        while 0 <= depth <= _MAX_DEPTH:
-            child, node = node, self._names.parents[node]
-            if isinstance(node, ast.NamedExpr):
+        child, node = node, self._names.parents[node]
+        while depth <= _MAX_DEPTH:
+            if isinstance(node, _CONTAINERS):
+                depth += 1
+            elif isinstance(node, ast.NamedExpr):
                 yield from _stored(node.target, depth)
-            outer = self._outer(node, child, depth)
-            if outer is None:
+            elif depth and isinstance(node, (ast.Starred, ast.Subscript)) and child is node.value:
+                depth -= not isinstance(getattr(node, "slice", None), ast.Slice)
+            elif not self._is_passed_on(node, child, depth):
                 yield from self._end(node, child, depth)
                 return
-            node, depth = outer
+            child, node = node, self._names.parents[node]
         yield _AWAITED
 
-    def _outer(self, node: ast.AST, child: ast.AST, depth: int) -> tuple[ast.AST, int] | None:
-        """The expression that contains the value next, and its depth there; None where no expression does."""
-        if isinstance(node, _CONTAINERS):
-            return node, depth + 1
-        is_branch = isinstance(node, ast.IfExp) and child is not node.test
-        if is_branch or isinstance(node, (ast.BoolOp, ast.NamedExpr, ast.keyword)):
-            return node, depth
-        if not depth:
-            return None
-        if isinstance(node, (ast.BinOp, ast.Starred)):
-            return node, depth - isinstance(node, ast.Starred)
-        if isinstance(node, ast.Subscript) and child is node.value:
-            return node, depth - (not isinstance(node.slice, ast.Slice))
-        if isinstance(node, ast.Attribute) and node.attr in _TAKING:
-            call = self._names.parents[node]
-            return (call, depth + _TAKING[node.attr]) if isinstance(call, ast.Call) else None
-        if isinstance(node, ast.Call) and child is not node.func and self._is_builtin(node.func):
-            added = _KEEPING.get(last_name(node.func))
-            return None if added is None else (node, depth + added)
-        return None
+    def _is_passed_on(self, node: ast.AST, child: ast.AST, depth: int) -> bool:
+        """Whether an expression has the value of a part of it."""
+        if isinstance(node, ast.IfExp):
+            return child is not node.test
+        return isinstance(node, (ast.BoolOp, ast.keyword)) or (depth > 0 and isinstance(node, ast.BinOp))
 
     def _end(self, node: ast.AST, child: ast.AST, depth: int) -> Iterator[_Use]:
         """The uses of a value that no further expression contains."""
-        if isinstance(node, ast.Call):
-            yield from self._passed(node, child, depth)
-        elif isinstance(node, ast.Assign):
+        if isinstance(node, ast.Assign):
             for target in node.targets:
                 yield from _stored(target, depth)
-        elif isinstance(node, ast.AnnAssign) or (isinstance(node, ast.AugAssign) and depth):
+        elif isinstance(node, ast.AnnAssign) or (depth and isinstance(node, ast.AugAssign)):
             yield from _stored(node.target, depth)
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and child is node.iter and depth:
+        elif depth and isinstance(node, (ast.For, ast.comprehension)) and child is node.iter:
             yield from _stored(node.target, depth - 1)
+        elif isinstance(node, ast.Call):
+            yield _DATA if self._reads(node, child, depth) else _AWAITED
         elif isinstance(node, ast.Return):
-            yield self._returned(node, depth)
-        elif isinstance(node, ast.Attribute) and (depth or node.attr in _OF_COROUTINES):
-            if node.attr not in _STORING:
-                yield _AWAITED
+            function = self._names.scope(node).node
+            if isinstance(function, ast.AsyncFunctionDef) and not depth:
+                yield f"{function.name}()", depth
+            else:
+                yield _DATA if isinstance(function, ast.Module) else _AWAITED
+        elif isinstance(node, ast.Attribute):
+            yield _AWAITED if depth or node.attr in _OF_COROUTINES else _DATA
         elif isinstance(node, (ast.Match, ast.withitem)):
             yield _DATA if child in self._calls else _AWAITED
         else:
             yield _DATA if isinstance(node, _USING) else _AWAITED
 
-    def _returned(self, node: ast.Return, depth: int) -> _Use:
-        function = self._names.scope(node).node
-        if isinstance(function, ast.AsyncFunctionDef) and not depth:
-            return f"{function.name}()", depth
-        return _DATA if isinstance(function, ast.Module) else _AWAITED
-
-    def _passed(self, call: ast.Call, child: ast.AST, depth: int) -> Iterator[_Use]:
-        """The uses of an argument of a call, or of the called value."""
-        name, function = last_name(call.func), call.func
-        if child is function:
-            yield _AWAITED if depth else _DATA
-        elif name in self._own and self._is_own(function):
-            for definition in self._own[name]:
-                yield _parameter(definition, call, child, depth)
-        elif isinstance(function, ast.Attribute) and name in _STORING:
-            more = 1 if isinstance(child, ast.keyword) else _STORING[name]
-            yield from _stored(function.value, depth + more) if depth or more else (_DATA,)
-        else:
-            yield _DATA if self._reads(call, depth) else _AWAITED
-
-    def _reads(self, call: ast.Call, depth: int) -> bool:
-        """Whether a call uses its arguments as data."""
-        root, name = call.func, last_name(call.func)
-        if self._is_builtin(root):
-            return name in _READING or (name in _KEEPING and not depth)
+    def _reads(self, call: ast.Call, child: ast.AST, depth: int) -> bool:
+        """Whether a call uses an argument, or the called value, as data."""
+        root = call.func
+        if isinstance(root, ast.Name) and not self._names.is_bound(root):
+            return root.id in _READING or (not depth and root.id in _KEEPING)
+        if child is root or depth:
+            return not depth
         while isinstance(root, (ast.Attribute, ast.Await)):
             root = root.value
-        is_imported = isinstance(root, ast.Name) and root.id in self._imported and not depth
+        is_imported = isinstance(root, ast.Name) and root.id in self._imported
         is_of_data = isinstance(root, (ast.Constant, ast.JoinedStr)) or root in self._calls
         return call in self._calls or is_imported or is_of_data
-
-    def _is_own(self, function: ast.expr) -> bool:
-        """Whether a call of a known name certainly calls the script's own function; other objects have methods, too."""
-        if isinstance(function, ast.Attribute):
-            return getattr(function.value, "id", "") in ("self", "cls")
-        return self._names.function(function) is None
-
-    def _is_builtin(self, function: ast.expr) -> bool:
-        return isinstance(function, ast.Name) and not self._names.is_bound(function)
 
 
 _CONTAINERS: Final = (
@@ -247,9 +186,8 @@ _CONTAINERS: Final = (
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
 _USING: Final = (
-    *(ast.Expr, ast.Subscript, ast.Attribute, ast.FormattedValue, ast.Starred, ast.IfExp, ast.UnaryOp),
-    *(ast.For, ast.AsyncFor, ast.comprehension, ast.If, ast.While, ast.Assert, ast.AugAssign),
-    *(ast.Compare, ast.BinOp),
+    *(ast.Expr, ast.Subscript, ast.FormattedValue, ast.Starred, ast.UnaryOp, ast.Compare, ast.BinOp),
+    *(ast.For, ast.AsyncFor, ast.comprehension, ast.If, ast.IfExp, ast.While, ast.Assert, ast.AugAssign),
 )
 """Nodes that use an expression in them as data."""
 
@@ -258,10 +196,6 @@ def _stored(target: ast.expr, depth: int) -> Iterator[_Use]:
     """The names to which a value at this depth is assigned."""
     if isinstance(target, ast.Name):
         yield target.id, depth
-    elif isinstance(target, ast.Attribute):
-        yield f".{target.attr}", depth
-    elif isinstance(target, (ast.Subscript, ast.Starred)):
-        yield from _stored(target.value, depth + 1)
     elif isinstance(target, (ast.Tuple, ast.List)):
         if depth == 0:
             yield _DATA
@@ -269,22 +203,6 @@ def _stored(target: ast.expr, depth: int) -> Iterator[_Use]:
             yield from _stored(part, depth - 1)
     else:
         yield _AWAITED
-
-
-def _parameter(
-    definition: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, child: ast.AST, depth: int
-) -> _Use:
-    """The parameter for an argument of one of the script's functions, if it is a plain one."""
-    given = definition.args
-    positional = [each.arg for each in (*given.posonlyargs, *given.args)]
-    if positional[:1] in (["self"], ["cls"]):
-        del positional[0]
-    if isinstance(child, ast.keyword):
-        named = [*positional, *(each.arg for each in given.kwonlyargs)]
-        return (child.arg, depth) if child.arg in named else _AWAITED
-    index = next(at for at, argument in enumerate(call.args) if argument is child)
-    is_plain = index < len(positional) and not any(isinstance(each, ast.Starred) for each in call.args)
-    return (positional[index], depth) if is_plain else _AWAITED
 
 
 def _imported(names: Names) -> Iterator[str]:
