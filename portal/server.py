@@ -32,8 +32,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from portal.authority import effective_capabilities
-from portal.budget.content import content_blocks, without_binaries
-from portal.budget.excerpt import truncate
+from portal.budget.content import content_blocks, truncate, without_binaries
 from portal.budget.tokens import compact, is_loaded
 from portal.composition import Portal
 from portal.definitions import (

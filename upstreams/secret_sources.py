@@ -6,11 +6,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 import structlog
@@ -19,8 +19,10 @@ from pydantic import TypeAdapter, ValidationError
 from manifests.constraints import Header
 from manifests.manifest import Manifest
 from manifests.references import SecretError, SecretReference, Template
-from upstreams.system_keyring import keyring_password
 from upstreams.transports.http_credentials import HeaderRenewal
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
 
 SECRET_SECONDS: Final = 30.0
 """Time limit for a command, and for the keyring, which may ask its owner."""
@@ -164,3 +166,41 @@ async def _renew(
         )
         return None
     return headers, tuple(secrets.values())
+
+
+def keyring_password(service: str, user: str) -> str | None:
+    """A stored password, or None. Raises SecretError: there is no usable keyring."""
+    with _keyring() as keyring:
+        return keyring.get_password(service, user)
+
+
+def store_in_keyring(service: str, user: str, password: str) -> None:
+    """Store or replace a password. Raises SecretError: as above."""
+    with _keyring() as keyring:
+        keyring.set_password(service, user, password)
+
+
+def delete_from_keyring(service: str, user: str) -> None:
+    """Delete a password if it exists. Raises SecretError: as above."""
+    with _keyring() as keyring:
+        if keyring.get_password(service, user) is not None:
+            keyring.delete_password(service, user)
+
+
+@contextmanager
+def _keyring() -> Iterator["KeyringBackend"]:
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ImportError:
+        raise SecretError(
+            "the keyring cannot be used: the package keyring is not installed",
+            "In the clone, reinstall the portal with this extra: `pip install '.[keyring]'`.",
+        ) from None
+    try:
+        yield keyring.get_keyring()
+    except KeyringError as error:
+        raise SecretError(f"the system has no usable keyring ({type(error).__name__})") from None
+    # Each backend has its own errors, and their messages may contain the secret.
+    except Exception as error:  # noqa: BLE001
+        raise SecretError(f"the system's keyring failed ({type(error).__name__})") from None

@@ -39,7 +39,7 @@ from upstreams.oauth.authorization_server import (
     request_token,
 )
 from upstreams.redaction import Redaction
-from upstreams.system_keyring import delete_from_keyring, keyring_password, store_in_keyring
+from upstreams.secret_sources import delete_from_keyring, keyring_password, store_in_keyring
 from upstreams.transports.http_credentials import HttpCredentials
 
 log = structlog.get_logger()

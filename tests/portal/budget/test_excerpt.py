@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import Json
-from portal.budget.excerpt import truncate
+from portal.budget.content import truncate
 from portal.budget.tokens import compact, count_tokens
 from tests.depth import depth
 from tests.portal.budget.answers import answer, call, shows_no_more
