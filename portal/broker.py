@@ -54,8 +54,8 @@ class Broker:
     """The call port and call observer of one run.
 
     `snapshot` holds the library that the run was checked against. `repairs` lists the repaired arguments.
-    `fetcher` is set if the manifest grants network access. `channel` forwards progress, log messages and requests of
-    upstreams to the client. `history` holds the functions that earlier runs of the session could call.
+    `fetcher` is set if the manifest grants network access. `channel` forwards progress and requests of upstreams to the
+    client. `history` holds the functions that earlier runs of the session could call.
     """
 
     manifest: Manifest
@@ -168,7 +168,6 @@ class Broker:
                 seconds=spec.call_seconds,
                 key=f"{self.ledger.run_id}:{entry.seq}",
                 progress=self.channel.progress_of(entry, upstream),
-                log_handler=self.channel.log_handler(upstream),
                 request_handler=asked,
                 on_sent=self.authorization.recheck_on_send(current_request, permit, entry),
             )

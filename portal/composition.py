@@ -20,7 +20,6 @@ from portal.execution import AwaitUpstreams, Execution
 from portal.library.catalog import Catalog
 from portal.library.observed import Observations, ShapeStore, open_observations
 from portal.passthrough.client_resources import ClientResources, ListChanges
-from portal.passthrough.notifications import LogLevels
 from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
 from portal.search.docs_search import DocsSearch, ScriptSearch
@@ -76,7 +75,6 @@ class Portal(View):
     rounds: Rounds
     resources: ClientResources
     list_changes: ListChanges
-    log_levels: LogLevels = field(default_factory=LogLevels)
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
 
 

@@ -21,11 +21,9 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
-    EmptyResult,
     InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
-    SetLevelRequestParams,
     TextContent,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -97,11 +95,7 @@ def build_server(portal: Portal) -> Server[Any]:
             raise answer
         return answer or _failure_result(params.name, "cancelled", "the client disconnected")
 
-    async def set_log_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:
-        portal.log_levels.set(context, params.level)
-        return EmptyResult()
-
-    server = ChangingServer(
+    return ChangingServer(
         "mcp-code-portal",
         version=version("mcp-code-portal"),
         title="MCP code portal",
@@ -110,8 +104,6 @@ def build_server(portal: Portal) -> Server[Any]:
         on_call_tool=call_tool,
         **_resource_handlers(portal),
     )
-    server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
-    return server
 
 
 def _resource_handlers(portal: Portal) -> dict[str, Any]:
@@ -188,13 +180,13 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
 def _notifying(
     portal: Portal, context: Context, channel: ClientChannel, ledger: Ledger
 ) -> AbstractAsyncContextManager[None]:
-    """Send progress and log messages to the client of this request while the context is open."""
+    """Send progress to the client of this request while the context is open."""
     seconds = portal.manifest.portal.server.progress_seconds
-    return channel.open(context, ledger, portal.log_levels.of(context), seconds)
+    return channel.open(context, ledger, seconds)
 
 
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
-    # Several clients may share this caller. Log messages and questions of one must not reach another.
+    # Several clients may share this caller. Questions of one must not reach another.
     owner = caller.owner if caller.is_one_client else secrets.token_hex(8)
     return Questions(
         ask, context.session.client_capabilities, owner, caller.queue_key, portal.sampling_depths

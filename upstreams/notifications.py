@@ -1,14 +1,10 @@
-"""Notifications of an upstream, and the owners of requests that it may still be working on.
+"""Notifications of an upstream, and the owners of requests that it may still be working on."""
 
-Source: MCP 2026-07-28, server/utilities/logging; 2025-11-25, server/utilities/logging.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import anyio
 from mcp.client import ClientSession, IncomingMessage
@@ -16,7 +12,7 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, 
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
-from mcp_types import LoggingLevel, RequestId
+from mcp_types import RequestId
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamUnavailableError
@@ -27,12 +23,8 @@ from upstreams.transports.wire import Wire
 ABANDONED_SECONDS: Final = 300.0
 """How long an abandoned request without an answer counts as in flight. A cancelled request is never answered."""
 
-LEVELS: Final[tuple[LoggingLevel, ...]] = get_args(LoggingLevel)
-"""From the least severe to the most."""
-
 # Far from the ids that the wire counts itself, and still a 32-bit number for servers that need one.
 _FIRST_ID: Final = 1 << 30
-_LOG_MESSAGE: Final = "notifications/message"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _OFFERINGS_CHANGED: Final = ("notifications/resources/list_changed", "notifications/prompts/list_changed")
 _RELISTEN_SECONDS: Final = 1.0
@@ -85,44 +77,13 @@ class AbandonedRequests:
         return {owner for owner, _ in self._abandoned.values()}
 
 
-@dataclass(frozen=True)
-class LogMessage:
-    """A log message as the upstream sent it, not masked or cut. `logger` is "" if missing."""
+class Notifications:
+    """The notifications of one connection: changes of its tools, resources and prompts.
 
-    level: LoggingLevel
-    logger: str
-    data: Json
-
-
-def read_log_message(params: Mapping[str, Json]) -> LogMessage:
-    """Read a log message leniently: an unknown level counts as `info`."""
-    level: LoggingLevel = next((each for each in LEVELS if each == params.get("level")), "info")
-    logger = params.get("logger")
-    return LogMessage(level, logger if isinstance(logger, str) else "", params.get("data"))
-
-
-def reaches(level: LoggingLevel, least: LoggingLevel) -> bool:
-    """Whether `level` is at least as severe as `least`."""
-    return LEVELS.index(level) >= LEVELS.index(least)
-
-
-@dataclass(frozen=True, eq=False)
-class LogHandler:
-    """Receives log messages of at least `level` during its calls.
-
-    Handlers of one `owner` may receive messages about each other's calls.
+    Log messages are dropped: MCP 2026-07-28 deprecates them (SEP-2577), and they do not name their call.
     """
 
-    owner: str
-    level: LoggingLevel
-    handle: Callable[[LogMessage], None]
-
-
-class Notifications:
-    """The notifications of one connection: log messages, and changes of its tools, resources and prompts."""
-
-    def __init__(self, diagnostics: Diagnostics, handle_log: Callable[[LogMessage], None]) -> None:
-        self._handle_log = handle_log
+    def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._tools_changed = anyio.Event()
         self._offerings_changed = anyio.Event()
@@ -134,10 +95,8 @@ class Notifications:
             self._diagnostics.note(f"sent something unreadable: {type(message).__name__}: {problem}")
 
     def handle(self, method: str, params: Mapping[str, Json]) -> None:
-        """Handle a notification at once, while the calls in flight are known."""
-        if method == _LOG_MESSAGE:
-            self._handle_log(read_log_message(params))
-        elif method == _TOOLS_CHANGED:
+        """Handle a notification."""
+        if method == _TOOLS_CHANGED:
             self._tools_changed.set()
         elif method in _OFFERINGS_CHANGED:
             self._offerings_changed.set()

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
 from upstreams.errors import UpstreamIncompleteError
-from upstreams.notifications import AbandonedRequests, LogHandler, LogMessage, reaches
+from upstreams.notifications import AbandonedRequests
 from upstreams.transports.messages import unsendable
 
 ELICIT: Final = "elicitation/create"
@@ -89,27 +89,15 @@ class ServerRequestRouter:
         return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
 
     @contextmanager
-    def track(
-        self, request_handler: ServerRequestHandler | None, log_handler: LogHandler | None = None
-    ) -> Iterator["ActiveCall"]:
+    def track(self, request_handler: ServerRequestHandler | None) -> Iterator["ActiveCall"]:
         """A context for one call. Its requests end with it."""
-        call = ActiveCall(request_handler, log_handler)
+        call = ActiveCall(request_handler)
         self._calls[call] = None
         try:
             yield call
         finally:
             del self._calls[call]
             call.end()
-
-    def handle_log(self, message: LogMessage) -> None:
-        """Pass a log message to the handlers of the calls in flight.
-
-        A message does not name its call. It is passed on only if all calls, in flight or abandoned, have one owner.
-        """
-        if len(self._owners()) == 1:
-            for handler in dict.fromkeys(call.log_handler for call in self._calls):
-                if handler is not None and reaches(message.level, handler.level):
-                    handler.handle(message)
 
     def _owners(self) -> Set[str | None]:
         return {each.owner for each in self._calls} | self.abandoned.owners()
@@ -213,10 +201,9 @@ class ServerRequestRouter:
 class ActiveCall:
     """One call in flight."""
 
-    def __init__(self, request_handler: ServerRequestHandler | None, log_handler: LogHandler | None) -> None:
-        self.owner = next((each.owner for each in (request_handler, log_handler) if each is not None), None)
+    def __init__(self, request_handler: ServerRequestHandler | None) -> None:
+        self.owner = None if request_handler is None else request_handler.owner
         self.request_handler = request_handler
-        self.log_handler = log_handler
         self.questions: set[_Question] = set()
         """Unanswered requests that may belong to it."""
         self.has_begun = False

@@ -25,12 +25,10 @@ from mcp.shared.inbound import (
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
-    LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
     PROTOCOL_VERSION_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
     Implementation,
-    LoggingLevel,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -52,14 +50,11 @@ from upstreams.errors import (
     UpstreamUnreadError,
 )
 from upstreams.health import Diagnostics
-from upstreams.notifications import LogHandler, Notifications, reaches
+from upstreams.notifications import Notifications
 from upstreams.questions import ActiveCall, ServerRequestHandler, ServerRequestRouter
 from upstreams.tools import RecordedTool, ToolResult, read_listing, read_result
 from upstreams.transports.messages import failure_of, unsendable
 from upstreams.transports.wire import ProgressHandler, Wire, is_closed, with_stderr
-
-LOG_LEVEL_SECONDS: Final = 2.0
-"""How long the first call of a client waits for the upstream to set its log level."""
 
 REFUSAL_GRACE_SECONDS: Final = 10.0
 """A connection that replaced a refused one is not itself replaced after a refusal within this time."""
@@ -93,7 +88,7 @@ async def open_session(
 
     Raises UpstreamError: it cannot be reached, or does not speak MCP.
     """
-    notifications = Notifications(diagnostics, questions.handle_log)
+    notifications = Notifications(diagnostics)
     async with open_wire(diagnostics) as wire:
         wire.on_notification, wire.on_answer = notifications.handle, questions.abandoned.answered
         async with ClientSession(
@@ -183,7 +178,6 @@ class Session:
     _calls: int = 0
     _last_call_ended: anyio.Event = field(default_factory=anyio.Event)
     _grace_until: float = -inf
-    _log_level: LoggingLevel | None = None
 
     def __post_init__(self) -> None:
         self._version = self.client.protocol_version or ""
@@ -235,7 +229,6 @@ class Session:
         seconds: float,
         key: str | None = None,
         progress: ProgressHandler | None = None,
-        log_handler: LogHandler | None = None,
         request_handler: ServerRequestHandler | None = None,
     ) -> ToolResult:
         """Send one tools/call; see `Upstream.call`. On cancellation or after `seconds` the upstream is notified.
@@ -246,24 +239,20 @@ class Session:
         capabilities = self.questions.capabilities(request_handler)
         if self.is_modern and capabilities:  # before 2026-07-28 the handshake declares them
             meta[CLIENT_CAPABILITIES_META_KEY] = capabilities
-        if self.is_modern and log_handler is not None:
-            meta[LOG_LEVEL_META_KEY] = log_handler.level
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             params = {"name": tool, "arguments": arguments, **answers}
             return await self._send("tools/call", params, meta, active.owner, progress)
 
-        async with self._under_way(arguments, seconds, log_handler, request_handler) as active:
-            if log_handler is not None:
-                await self._lower_log_level(log_handler.level)
+        async with self._under_way(arguments, seconds, request_handler) as active:
             raw = await self.questions.rounds(send, active)
         _require_complete(raw)
         return read_result(raw, null_is_a_value=self.is_modern)
 
     async def ask(self, method: str, params: dict[str, Json], *, seconds: float) -> dict[str, Json]:
         """The raw result of any other request, in the caller's task. Raises UpstreamError."""
-        # Nobody can receive its log messages or answer its requests.
-        async with self._under_way(params, seconds, None, None):
+        # Nobody can answer its requests.
+        async with self._under_way(params, seconds, None):
             raw = await self._send(method, params, {}, None, None)
         _require_complete(raw)
         return raw
@@ -273,7 +262,6 @@ class Session:
         self,
         arguments: dict[str, Json],
         seconds: float,
-        log_handler: LogHandler | None,
         request_handler: ServerRequestHandler | None,
     ) -> AsyncIterator[ActiveCall]:
         """A context for a caller's request, which turns failures into an UpstreamError."""
@@ -283,7 +271,7 @@ class Session:
             raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
         self._calls += 1
         try:
-            with anyio.fail_after(seconds), self.questions.track(request_handler, log_handler) as active:
+            with anyio.fail_after(seconds), self.questions.track(request_handler) as active:
                 yield active
         except TimeoutError:
             in_time = f"within {round(seconds, 2):g} s (call_seconds)"
@@ -387,19 +375,6 @@ class Session:
         if problem is not None:
             self.diagnostics.note(f"tool {tool.name!r} was left out: invalid x-mcp-header ({problem})")
         return problem is None
-
-    async def _lower_log_level(self, wanted: LoggingLevel) -> None:
-        """Before 2026-07-28 a connection has one log level: set it to the least severe that was requested."""
-        capabilities = self.client.server_capabilities
-        is_low = self._log_level is not None and reaches(wanted, self._log_level)
-        if self.is_modern or is_low or not (capabilities and capabilities.logging):
-            return
-        self._log_level = wanted
-        try:
-            with anyio.move_on_after(LOG_LEVEL_SECONDS):
-                await self._request("logging/setLevel", {"level": wanted})
-        except MCPError as error:
-            self.diagnostics.note(f"did not set its log level: {error}")
 
     async def listen(self) -> None:
         """Subscribe to changes until cancelled."""

@@ -20,7 +20,6 @@ from upstreams.errors import (
     UpstreamUnavailableError,
     UpstreamWithheldError,
 )
-from upstreams.notifications import LogHandler
 from upstreams.questions import ServerRequestHandler
 from upstreams.session import Session
 from upstreams.supervisor import RECONNECT_WAIT_SECONDS, Supervisor
@@ -41,15 +40,14 @@ class Upstream(Supervisor):
         seconds: float,
         key: str | None = None,
         progress: ProgressHandler | None = None,
-        log_handler: LogHandler | None = None,
         request_handler: ServerRequestHandler | None = None,
         on_sent: Callable[[bool], None] = lambda was_seen: None,
     ) -> ToolResult:
         """Call a tool. Waits for a starting upstream and for the answer, together at most `seconds`.
 
         A failed call is retried if that is safe and may help. Each attempt carries the idempotency `key` in `_meta`.
-        `progress`, `log_handler` and `request_handler` serve the upstream during the call. `on_sent(was_seen)` runs
-        before every send; `was_seen` says whether the upstream may have seen the call already. It may raise an
+        `progress` and `request_handler` serve the upstream during the call. `on_sent(was_seen)` runs before every
+        send; `was_seen` says whether the upstream may have seen the call already. It may raise an
         UpstreamWithheldError to prevent the send.
         Raises UpstreamError: the message is masked; the class says what may have happened.
         """
@@ -60,7 +58,6 @@ class Upstream(Supervisor):
             arguments=arguments,
             key=key,
             progress=progress,
-            log_handler=log_handler,
             request_handler=request_handler,
         )
         return await self._deliver(send, seconds, on_sent, partial(self._is_safe, tool))

@@ -14,7 +14,8 @@ from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal, counted
 from portal.errors import SMALLEST_MANIFEST
-from portal.importing.clients import ClientFile, ClientFileError, client_files, install, original, undo
+from portal.importing.clients import ClientFile, ClientFileError, client_files
+from portal.importing.installation import install, original, undo
 from portal.importing.merging import CannotAddError, ImportedServer, Merging, Target, needed, short
 from portal.importing.servers import Origin, servers_of
 

@@ -4,7 +4,6 @@ python chatty_server.py modern|legacy       serves over stdio
 """
 
 import sys
-import warnings
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
@@ -14,7 +13,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged
-from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
     INVALID_PARAMS,
@@ -27,7 +26,6 @@ from mcp_types import (
     ElicitRequestFormParams,
     ElicitRequestURLParams,
     ElicitResult,
-    EmptyResult,
     GetPromptResult,
     InputRequiredResult,
     ListPromptsResult,
@@ -43,7 +41,6 @@ from mcp_types import (
     Resource,
     ResourceTemplate,
     SamplingMessage,
-    SetLevelRequestParams,
     TextContent,
     TextResourceContents,
     Tool,
@@ -54,12 +51,9 @@ STATE = "what only the upstream understands"
 SECRET = "s3cret-of-the-upstream"
 TOOLS = (
     "count",
-    "log",
-    "flood",
     "hang",
     "hangs",
     "cancelled",
-    "level",
     "ask",
     "asks",
     "open_page",
@@ -78,10 +72,9 @@ class AskError(Exception):
 
 
 class Chatty:
-    """`cancelled` answers once a call of `hang` was cancelled, `level` the level that was set last."""
+    """`cancelled` answers once a call of `hang` was cancelled."""
 
     def __init__(self, era: str) -> None:
-        self.level = "none"
         self.cancelled = anyio.Event()
         self.hanging = anyio.Event()
         self.asked = anyio.Event()
@@ -106,7 +99,6 @@ class Chatty:
         if era == "legacy":
             # Without it the SDK's client, and so the portal, goes on with the older handshake.
             del self.server._request_handlers["server/discover"]
-            self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
 
     async def _list(self, context: Any, params: Any) -> ListToolsResult:
         return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in TOOLS])
@@ -130,7 +122,6 @@ class Chatty:
         if params.uri == "note://missing":
             raise MCPError(INVALID_PARAMS, f"no such note; the token is {SECRET}")
         if params.uri == "note://asking":
-            await self._log(context, "about the reading", "error")
             with suppress(MCPError):
                 await self._ask(context, "Unlock the note?")
         if params.uri == "note://big":
@@ -149,10 +140,6 @@ class Chatty:
         self.reads.append(f"prompts/get {params.name}")
         words = TextContent(text=f"Greet {(params.arguments or {}).get('who')}!")
         return GetPromptResult(description="Greets.", messages=[PromptMessage(role="user", content=words)])
-
-    async def _set_level(self, context: Any, params: SetLevelRequestParams) -> EmptyResult:
-        self.level = params.level
-        return EmptyResult()
 
     async def _call(self, context: Any, params: Any) -> CallToolResult | InputRequiredResult:
         self._params.set(params)
@@ -186,7 +173,6 @@ class Chatty:
         words: str = "Whom to greet?",
         field: str = "who",
         choices: Any = None,
-        logs: tuple[str, ...] = (),
         beside: bool = False,
     ) -> str:
         """`beside`: only while another call hangs."""
@@ -197,8 +183,6 @@ class Chatty:
         asked = ElicitRequestFormParams(message=words, requested_schema=schema)
         answer = await self._put(context, ElicitRequest(params=asked), ElicitResult)
         self.acted += 1
-        for level in logs:
-            await self._log(context, "after the answer", level)
         return f"{answer.action} {answer.content}"
 
     async def _open_page(self, context: Any, url: str) -> str:
@@ -220,18 +204,6 @@ class Chatty:
         for number in range(1, to + 1):
             await context.session.report_progress(number, to, f"step {number}{words}")
         return "counted"
-
-    async def _log(self, context: Any, data: Any = "hello", level: str = "info", logger: str = "") -> str:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", MCPDeprecationWarning)
-            await context.session.send_log_message(level, data, logger or None, context.request_id)
-        return "logged"
-
-    async def _flood(self, context: Any, messages: int) -> str:
-        for number in range(messages):
-            await self._log(context, f"message {number}")
-            await context.session.report_progress(number, None, f"message {number}")
-        return "flooded"
 
     async def _hang(self, context: Any) -> str:
         self.hanging.set()
@@ -260,9 +232,6 @@ class Chatty:
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             await context.session.send_resource_list_changed()
         return "grown"
-
-    async def _level(self, context: Any) -> str:
-        return self.level
 
 
 async def main(era: str) -> None:

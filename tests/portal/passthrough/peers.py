@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 from mcp import Client, StdioServerParameters
 from mcp.client._transport import Transport
-from mcp_types import CallToolResult, ElicitResult, LoggingMessageNotificationParams
+from mcp_types import CallToolResult, ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
@@ -35,13 +35,11 @@ class Ear:
 
     client: Client
     progress: list[tuple[float, float | None, str | None]] = field(default_factory=list)
-    logs: list[LoggingMessageNotificationParams] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self, code: str, *, hears_progress: bool = True) -> dict[str, Json]:
         """What execute_code answers; what was told before is forgotten."""
         self.progress.clear()
-        self.logs.clear()
         callback = self.note_progress if hears_progress else None
         with anyio.fail_after(DEADLINE_SECONDS):
             result: CallToolResult = await self.client.call_tool(
@@ -52,20 +50,13 @@ class Ear:
 
     async def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
         self.progress.append((progress, total, message))
-        self._notify()
-
-    async def note_log(self, params: LoggingMessageNotificationParams) -> None:
-        self.logs.append(params)
-        self._notify()
+        self.changed.set()
+        self.changed = anyio.Event()
 
     async def until(self, is_true: Callable[[], bool]) -> None:
         with anyio.fail_after(DEADLINE_SECONDS):
             while not is_true():
                 await self.changed.wait()
-
-    def _notify(self) -> None:
-        self.changed.set()
-        self.changed = anyio.Event()
 
 
 class Person:
@@ -151,12 +142,5 @@ async def ear_of(
     server: StdioServerParameters | str | Transport, mode: str, options: dict[str, Any] | None = None
 ) -> AsyncIterator[Ear]:
     """A client that notes what it is told."""
-    ears: list[Ear] = []
-
-    async def note_log(params: LoggingMessageNotificationParams) -> None:
-        for ear in ears:
-            await ear.note_log(params)
-
-    async with Client(server, mode=mode, logging_callback=note_log, **(options or {})) as client:
-        ears.append(Ear(client))
-        yield ears[0]
+    async with Client(server, mode=mode, **(options or {})) as client:
+        yield Ear(client)
