@@ -65,7 +65,9 @@ async def test_whole_name_that_is_not_there_is_told_also_beside_what_its_words_f
         assert answer["functions"]
         assert any(repr(query) in notice for notice in answer["notices"])
     for query in ("issue_tracker.create_issue", "issue-tracker.list-issues", "create issue"):
-        assert (await portal.search(query))["notices"] == (await portal.search("list issues"))["notices"]
+        assert not any(
+            "no function is called" in notice for notice in (await portal.search(query))["notices"]
+        )
 
 
 @pytest.mark.parametrize("detail", ["brief", "full"])
