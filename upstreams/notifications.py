@@ -34,8 +34,8 @@ _LONGEST_RELISTEN_SECONDS: Final = 60.0
 class AbandonedRequests:
     """Requests of one connection that nobody waits for, while the upstream may still be working on them.
 
-    An upstream may ignore a cancellation. Its messages and questions then still belong to the cancelled request, and
-    must not be attributed to another caller.
+    An upstream may ignore a cancellation. Its questions then still belong to the cancelled request, and must not be
+    attributed to another caller.
     """
 
     def __init__(self) -> None:

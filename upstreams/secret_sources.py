@@ -1,4 +1,4 @@
-"""Fetches secrets from commands and the keyring, and renews headers."""
+"""Fetches secrets from commands and the keyring, keeps logins there, and renews headers."""
 
 import os
 import shlex

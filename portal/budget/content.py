@@ -1,4 +1,4 @@
-"""Content that scripts emit, and binary content of upstreams, as MCP content blocks."""
+"""The content of an answer: emitted blocks, binary content of upstreams, and the excerpt of what is too long."""
 
 import base64
 from bisect import bisect_left

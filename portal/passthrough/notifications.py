@@ -82,7 +82,7 @@ class Progress:
     def _put(self, message: str) -> None:
         now = anyio.current_time()
         if self._due <= now and not self._is_open.cancel_called:
-            self._due = max(self._due, now - BURST / PER_SECOND) + 1 / PER_SECOND
+            self._due = max(self._due, now - (BURST - 1) / PER_SECOND) + 1 / PER_SECOND
             self._queue.send_nowait(message[:MAX_PROGRESS_CHARACTERS])
 
     async def _send(self, waiting: MemoryObjectReceiveStream[str]) -> None:
@@ -128,10 +128,10 @@ class ClientChannel:
                 yield
             finally:
                 self._progress = None
+                if progress is not None:
+                    progress.close()
             # Send queued notifications before the answer, unless the client does not read.
             tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
-            if progress is not None:
-                progress.close()
 
     def stage(self, stage: str) -> None:
         """Set what the request waits for from now on, other than calls."""

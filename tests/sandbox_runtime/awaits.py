@@ -44,6 +44,16 @@ x['a']
 a, b = ~git.f(), ~git.g()
 a['x']
 ---
+results = {}
+for x in xs:
+    results[x] = ~git.f(x=x)
+results['a']['n']
+---
+rows = [~git.f(x=x) for x in xs]
+for x, row in zip(xs, rows): print(x, row['n'])
+---
+await git.f(ids=[~git.g(), {'a': ~git.h()}])
+---
 match ~git.f():
     case {'a': x}: print(x)
 ---
@@ -246,6 +256,19 @@ from collections import namedtuple
 Job = namedtuple("Job", "name call")
 jobs = [Job("a", git.f(x=1))]
 [await job.call for job in jobs]
+---
+calls = dict(a=git.f(x=1), b=git.f(x=2))
+await asyncio.gather(*calls.values())
+---
+from typing import Any, cast
+await cast(Any, git.f(x=1))
+---
+class Calls(list):
+    async def __aiter__(self):
+        for call in list.__iter__(self): yield call
+calls = Calls()
+calls += [git.f(x=1)]
+async for call in calls: await call
 ---
 from asyncio import gather as together
 calls = [git.f(x=1), git.f(x=2)]

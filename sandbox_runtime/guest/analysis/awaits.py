@@ -25,16 +25,19 @@ _MAX_DEPTH: Final = 4
 _READING: Final = frozenset("print str repr format len int float bool abs round isinstance range".split())  # noqa: SIM905
 """Builtins that use their arguments as data."""
 
-_KEEPING: Final = frozenset(
-    "dict enumerate iter list max min next reversed set sorted tuple zip".split()  # noqa: SIM905
-)
-"""Builtins that use their arguments as data, or pass on the calls that these contain."""
+_KEEPING: Final = {
+    **dict.fromkeys(("list", "tuple", "set", "sorted", "reversed", "iter"), 0),
+    **dict.fromkeys(("enumerate", "zip"), 1),
+    **dict.fromkeys(("max", "min"), -1),
+}
+"""Builtins that return the items of their arguments, and the number of containers that they add."""
 
 _OF_COROUTINES: Final = frozenset({"send", "throw", "close", "__await__"})
 
 _AWAITING_MODULES: Final = frozenset(
     """
-    asyncio collections contextlib copy functools inspect itertools more_itertools operator queue types weakref
+    argparse asyncio bisect builtins collections contextlib contextvars copy dataclasses functools heapq inspect
+    itertools more_itertools operator queue types typing unittest weakref
     """.split()  # noqa: SIM905
 )
 """Modules whose functions await or return their arguments."""
@@ -131,6 +134,13 @@ class _Flow:
                 yield from _stored(node.target, depth)
             elif depth and isinstance(node, (ast.Starred, ast.Subscript)) and child is node.value:
                 depth -= not isinstance(getattr(node, "slice", None), ast.Slice)
+            elif (
+                depth
+                and isinstance(node, ast.Call)
+                and self._is_builtin(node.func)
+                and last_name(node.func) in _KEEPING
+            ):
+                depth += _KEEPING[last_name(node.func)]
             elif not self._is_passed_on(node, child, depth):
                 yield from self._end(node, child, depth)
                 return
@@ -150,7 +160,7 @@ class _Flow:
                 yield from _stored(target, depth)
         elif isinstance(node, ast.AnnAssign) or (depth and isinstance(node, ast.AugAssign)):
             yield from _stored(node.target, depth)
-        elif depth and isinstance(node, (ast.For, ast.comprehension)) and child is node.iter:
+        elif depth and isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and child is node.iter:
             yield from _stored(node.target, depth - 1)
         elif isinstance(node, ast.Call):
             yield _DATA if self._reads(node, child, depth) else _AWAITED
@@ -170,15 +180,20 @@ class _Flow:
     def _reads(self, call: ast.Call, child: ast.AST, depth: int) -> bool:
         """Whether a call uses an argument, or the called value, as data."""
         root = call.func
-        if isinstance(root, ast.Name) and not self._names.is_bound(root):
-            return root.id in _READING or (not depth and root.id in _KEEPING)
+        if self._is_builtin(root):
+            return last_name(root) in _READING or (not depth and last_name(root) in _KEEPING)
+        if call in self._calls:
+            return True
         if child is root or depth:
             return not depth
         while isinstance(root, (ast.Attribute, ast.Await)):
             root = root.value
         is_imported = isinstance(root, ast.Name) and root.id in self._imported
         is_of_data = isinstance(root, (ast.Constant, ast.JoinedStr)) or root in self._calls
-        return call in self._calls or is_imported or is_of_data
+        return is_imported or is_of_data
+
+    def _is_builtin(self, function: ast.expr) -> bool:
+        return isinstance(function, ast.Name) and not self._names.is_bound(function)
 
 
 _CONTAINERS: Final = (
@@ -196,6 +211,8 @@ def _stored(target: ast.expr, depth: int) -> Iterator[_Use]:
     """The names to which a value at this depth is assigned."""
     if isinstance(target, ast.Name):
         yield target.id, depth
+    elif isinstance(target, (ast.Subscript, ast.Starred)):
+        yield from _stored(target.value, depth + 1)
     elif isinstance(target, (ast.Tuple, ast.List)):
         if depth == 0:
             yield _DATA

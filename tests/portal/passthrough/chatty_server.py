@@ -4,7 +4,6 @@ python chatty_server.py modern|legacy       serves over stdio
 """
 
 import sys
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -121,9 +120,6 @@ class Chatty:
             await self._hang(context)
         if params.uri == "note://missing":
             raise MCPError(INVALID_PARAMS, f"no such note; the token is {SECRET}")
-        if params.uri == "note://asking":
-            with suppress(MCPError):
-                await self._ask(context, "Unlock the note?")
         if params.uri == "note://big":
             return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, text="x" * 12_000_000)])
         blob = BlobResourceContents(uri=params.uri, blob="AAEC", mime_type="image/png")
