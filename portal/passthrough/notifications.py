@@ -48,7 +48,8 @@ class Progress:
     ) -> None:
         self.stage = "working"
         """What the request waits for if it waits for no call."""
-        self._due = 0.0
+        self._tokens = float(BURST)
+        self._as_of = anyio.current_time()
         self._queue, waiting = anyio.create_memory_object_stream[str](math.inf)
         self._is_open = anyio.CancelScope()
         self._report = report
@@ -80,9 +81,10 @@ class Progress:
                 self._put(self._waited_for())
 
     def _put(self, message: str) -> None:
-        now = anyio.current_time()
-        if self._due <= now and not self._is_open.cancel_called:
-            self._due = max(self._due, now - (BURST - 1) / PER_SECOND) + 1 / PER_SECOND
+        regained = (anyio.current_time() - self._as_of) * PER_SECOND
+        self._tokens, self._as_of = min(BURST, self._tokens + regained), anyio.current_time()
+        if self._tokens >= 1 and not self._is_open.cancel_called:
+            self._tokens -= 1
             self._queue.send_nowait(message[:MAX_PROGRESS_CHARACTERS])
 
     async def _send(self, waiting: MemoryObjectReceiveStream[str]) -> None:

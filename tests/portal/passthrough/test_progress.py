@@ -36,10 +36,11 @@ async def test_what_an_upstream_says_of_its_progress_reaches_the_client(ear: Ear
     assert own == [f"{upstream}.count: {number} of 3: step {number}" for number in (1, 2, 3)]
 
 
-async def test_twenty_messages_come_at_once_and_the_others_are_dropped(ear: Ear) -> None:
+async def test_some_messages_come_at_once_and_of_many_more_few(ear: Ear) -> None:
     assert (await ear.run("await http_modern.count(to=1000)"))["result"] == "counted"
     own = [message for message in messages(ear) if ".count: " in message]
-    assert own[:20] == [f"http_modern.count: {number:,} of 1,000: step {number}" for number in range(1, 21)]
+    # The portal's own messages count too.
+    assert own[:15] == [f"http_modern.count: {number} of 1,000: step {number}" for number in range(1, 16)]
     assert len(own) < 200
 
 
