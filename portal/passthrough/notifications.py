@@ -19,6 +19,7 @@ from manifests.portal_manifest import UpstreamSection
 from portal.ledger import Entry, Ledger
 from portal.passthrough.clean_json import Scrub, clean_text, one_line
 from portal.passthrough.questions import CallQuestions, Questions
+from upstreams.transports.messages import TokenBucket
 from upstreams.transports.wire import ProgressHandler
 from upstreams.upstream import Upstream
 
@@ -48,8 +49,7 @@ class Progress:
     ) -> None:
         self.stage = "working"
         """What the request waits for if it waits for no call."""
-        self._tokens = float(BURST)
-        self._as_of = anyio.current_time()
+        self._rate = TokenBucket(BURST, PER_SECOND)
         self._queue, waiting = anyio.create_memory_object_stream[str](math.inf)
         self._is_open = anyio.CancelScope()
         self._report = report
@@ -81,10 +81,7 @@ class Progress:
                 self._put(self._waited_for())
 
     def _put(self, message: str) -> None:
-        regained = (anyio.current_time() - self._as_of) * PER_SECOND
-        self._tokens, self._as_of = min(BURST, self._tokens + regained), anyio.current_time()
-        if self._tokens >= 1 and not self._is_open.cancel_called:
-            self._tokens -= 1
+        if not self._is_open.cancel_called and self._rate.take():
             self._queue.send_nowait(message[:MAX_PROGRESS_CHARACTERS])
 
     async def _send(self, waiting: MemoryObjectReceiveStream[str]) -> None:
@@ -122,16 +119,14 @@ class ClientChannel:
     async def open(self, context: Context, ledger: Ledger, keep_alive_seconds: float) -> AsyncIterator[None]:
         """Keep the channel open while the request waits."""
         async with anyio.create_task_group() as tasks:
-            progress: Progress | None = None
             if progress_token_from_params(context.params) is not None:
-                progress = Progress(context.session.report_progress, ledger, tasks, keep_alive_seconds)
-            self._progress = progress
+                self._progress = Progress(context.session.report_progress, ledger, tasks, keep_alive_seconds)
             try:
                 yield
             finally:
+                if self._progress is not None:
+                    self._progress.close()
                 self._progress = None
-                if progress is not None:
-                    progress.close()
             # Send queued notifications before the answer, unless the client does not read.
             tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
 

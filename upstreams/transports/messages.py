@@ -49,6 +49,24 @@ MAX_CONTAINERS: Final = 2_000_000
 _MAX_ERROR_CHARACTERS: Final = 10_000
 
 
+class TokenBucket:
+    """Limits a rate: `burst` units at once, and `per_second` after that."""
+
+    def __init__(self, burst: float, per_second: float) -> None:
+        self._burst = self._tokens = burst
+        self._per_second = per_second
+        self._as_of = anyio.current_time()
+
+    def take(self, units: float = 1.0) -> bool:
+        """Whether so many units are there; then they are taken."""
+        now = anyio.current_time()
+        self._tokens = min(self._burst, self._tokens + (now - self._as_of) * self._per_second)
+        self._as_of = now
+        is_there = units <= self._tokens
+        self._tokens -= units * is_there
+        return is_there
+
+
 class InboundLimits:
     """Limits of one connection: bytes per message, bytes of all incomplete messages, and unsolicited messages.
 
@@ -58,16 +76,11 @@ class InboundLimits:
     def __init__(self, message_bytes: int) -> None:
         self.message_bytes = message_bytes
         self._buffered_bytes = 0
-        self._tokens = UNSOLICITED_AT_ONCE
-        self._as_of = anyio.current_time()
+        self._unsolicited = TokenBucket(UNSOLICITED_AT_ONCE, UNSOLICITED_PER_SECOND)
 
     def take_unsolicited(self, units: float) -> None:
         """Count unsolicited messages or lines. Raises UpstreamCutOffError: too many."""
-        now = anyio.current_time()
-        regained = (now - self._as_of) * UNSOLICITED_PER_SECOND
-        self._as_of = now
-        self._tokens = min(UNSOLICITED_AT_ONCE, self._tokens + regained) - units
-        if self._tokens < 0:
+        if not self._unsolicited.take(units):
             raise UpstreamCutOffError(
                 f"sent more unsolicited messages or small chunks than {UNSOLICITED_PER_SECOND:.0f} a second "
                 f"and {UNSOLICITED_AT_ONCE:.0f} at once"

@@ -134,13 +134,8 @@ class _Flow:
                 yield from _stored(node.target, depth)
             elif depth and isinstance(node, (ast.Starred, ast.Subscript)) and child is node.value:
                 depth -= not isinstance(getattr(node, "slice", None), ast.Slice)
-            elif (
-                depth
-                and isinstance(node, ast.Call)
-                and self._is_builtin(node.func)
-                and last_name(node.func) in _KEEPING
-            ):
-                depth += _KEEPING[last_name(node.func)]
+            elif depth and (builtin := self._builtin(node)) in _KEEPING:
+                depth += _KEEPING[builtin]
             elif not self._is_passed_on(node, child, depth):
                 yield from self._end(node, child, depth)
                 return
@@ -180,8 +175,8 @@ class _Flow:
     def _reads(self, call: ast.Call, child: ast.AST, depth: int) -> bool:
         """Whether a call uses an argument, or the called value, as data."""
         root = call.func
-        if self._is_builtin(root):
-            return last_name(root) in _READING or (not depth and last_name(root) in _KEEPING)
+        if builtin := self._builtin(call):
+            return builtin in _READING or (not depth and builtin in _KEEPING)
         if call in self._calls:
             return True
         if child is root or depth:
@@ -192,8 +187,10 @@ class _Flow:
         is_of_data = isinstance(root, (ast.Constant, ast.JoinedStr)) or root in self._calls
         return is_imported or is_of_data
 
-    def _is_builtin(self, function: ast.expr) -> bool:
-        return isinstance(function, ast.Name) and not self._names.is_bound(function)
+    def _builtin(self, node: ast.AST) -> str:
+        """The builtin that an expression calls, or ""."""
+        function = node.func if isinstance(node, ast.Call) else None
+        return function.id if isinstance(function, ast.Name) and not self._names.is_bound(function) else ""
 
 
 _CONTAINERS: Final = (

@@ -37,13 +37,12 @@ class Ear:
     progress: list[tuple[float, float | None, str | None]] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
 
-    async def run(self, code: str, *, hears_progress: bool = True) -> dict[str, Json]:
+    async def run(self, code: str) -> dict[str, Json]:
         """What execute_code answers; what was told before is forgotten."""
         self.progress.clear()
-        callback = self.note_progress if hears_progress else None
         with anyio.fail_after(DEADLINE_SECONDS):
             result: CallToolResult = await self.client.call_tool(
-                "execute_code", {"code": code}, progress_callback=callback
+                "execute_code", {"code": code}, progress_callback=self.note_progress
             )
         assert isinstance(result.structured_content, dict)
         return result.structured_content
