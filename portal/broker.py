@@ -51,9 +51,9 @@ MAX_NEAREST = 10
 
 @dataclass
 class Broker:
-    """The call port and call observer of one run.
+    """Forwards the calls of one run, and observes them. The run's call port is `ScriptSearch`, which calls this one.
 
-    `snapshot` holds the library that the run was checked against. `repairs` lists the repaired arguments.
+    `snapshot` holds the library that the run is checked against. `repairs` lists the repaired arguments.
     `fetcher` is set if the manifest grants network access. `channel` forwards progress and requests of upstreams to the
     client. `history` holds the functions that earlier runs of the session could call.
     """

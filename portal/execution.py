@@ -176,7 +176,7 @@ class Execution:
         if prepared.error is not None:
             return _refused(ledger, prepared.error, prepared.notices)
         stage("waiting for starting upstreams")
-        await self._await_upstreams(broker.snapshot, prepared)
+        await self._await_mentioned(broker.snapshot, prepared)
         stage("checking the script")
         async with self.catalog.steady() as snapshot:
             error, found = await self._check(prepared, snapshot)
@@ -205,7 +205,7 @@ class Execution:
             emitted=result.emitted,
         )
 
-    async def _await_upstreams(self, snapshot: Snapshot, prepared: Prepared) -> None:
+    async def _await_mentioned(self, snapshot: Snapshot, prepared: Prepared) -> None:
         """Wait until the upstreams that the script may use are in the library, or their time to start is over."""
         silent = snapshot.silent.keys()
         waited = silent if _SEARCHING.search(prepared.source) else silent & prepared.names

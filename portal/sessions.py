@@ -99,7 +99,7 @@ class SessionHistory:
     """
 
     sources: set[str] = field(default_factory=set)
-    """The namespaces that were called: their results may be in variables."""
+    """The upstreams that were called, by key, and NETWORK: their results may be in variables."""
     _tools: dict[str, str] = field(default_factory=dict)
     _known: dict[str, Namespace] = field(default_factory=dict)
 
