@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from itertools import count
 from pathlib import Path
 
 import anyio
@@ -84,11 +85,12 @@ def decision_us(portal: Portal) -> float:
     function = portal.catalog.snapshot.library.functions["up.echo"]
     listed = portal.fleet["up"].tools
     authorization = Authorization(portal.authority, set())
+    seqs = count(1)
     batches = []
     for _ in range(20):
         began = time.process_time()
         for _ in range(DECISIONS // 20):
-            request = authorization.of_function(function, listed, lambda: ARGUMENTS)
+            request = authorization.of_function(function, listed, lambda: ARGUMENTS, next(seqs))
             assert isinstance(authorization.authorize(request), Permit)
         batches.append((time.process_time() - began) / (DECISIONS // 20) * 1e6)
     return statistics.median(batches)

@@ -25,7 +25,8 @@ class Decision:
     says what is wrong with the arguments, and may contain them. `grant` says what to write for another decision; ""
     if nothing would help. `is_shown` is true for a tool that only its own declaration refuses: stubs and search
     results show it, marked. `code` is the error code of a refused call. `conditions` are groups of rules: the
-    arguments must satisfy one rule of each group. `budgets` count the call.
+    arguments must satisfy one rule of each group. `budgets` count the call. `asks` and `asks_where` are the rule, and
+    its place, by which each call of a granted tool waits for a person's approval; "" if none does.
     """
 
     verdict: Literal["allow", "deny"]
@@ -38,6 +39,8 @@ class Decision:
     violation: str = ""
     conditions: tuple[Sequence[Rule], ...] = ()
     budgets: tuple[Budget, ...] = ()
+    asks: str = ""
+    asks_where: str = ""
 
     @property
     def granted(self) -> bool:
@@ -53,7 +56,7 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
     """Decide about one tool of an upstream; `function` is its Python name without the namespace.
 
     `capabilities.tools`, the upstream's `tools` and the profile's, if there is one, must all allow it. A deny in any of
-    them wins. A tool that declares itself destructive must also be named.
+    them wins. A tool that declares itself destructive must also be named. An `ask` in any of them asks.
     """
     rules = manifest.rules
     if upstream not in rules.upstreams:
@@ -74,14 +77,23 @@ def decide(manifest: Manifest, *, upstream: str, tool: str, function: str, hints
             where = manifest.where(*keys)
             grant = f"Add {_pattern(names)} to {_dotted(keys)} at {where}."
             return Decision("deny", f"{_dotted(keys)} has no matching pattern", where, grant, is_shown=False)
-    if hints.destructive and (refusing := _refusing(sections, allowing)):
+    named = [rules.is_named(section, names, hints) for section in sections] if hints.destructive else []
+    if hints.destructive and (refusing := _refusing(sections, named)):
         return _destructive(manifest, refusing, names)
     conditions = tuple(group for section, found in both for group in section.conditions(names, hints, found))
     budgets = tuple(each for section in sections for each in section.budgets if rules.counts(each, names))
     first = allowing[0][0]
-    return Decision(
+    granted = Decision(
         "allow", _rule_text(first), _place(manifest, first), conditions=conditions, budgets=budgets
     )
+    asking = (rule for section in sections for rule in section.ask if rule.restricts(names, hints))
+    return _asking(manifest, granted, next(asking, None))
+
+
+def _asking(manifest: Manifest, granted: Decision, rule: Rule | None) -> Decision:
+    if rule is None:
+        return granted
+    return replace(granted, asks=_rule_text(rule), asks_where=_place(manifest, rule))
 
 
 def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str, Json]) -> Decision:
@@ -135,7 +147,8 @@ def decide_fetch(manifest: Manifest) -> Decision:
             grant = f"Remove {denying.written} from {_dotted(denying.keys[:-1])} at {place}."
             return Decision("deny", _rule_text(denying), place, grant)
         budgets = tuple(budget for each in sections for budget in each.budgets if budget.glob.means_fetch)
-        return Decision("allow", _dotted(keys), where, budgets=budgets)
+        asking = (rule for each in sections for rule in each.ask if rule.means_fetch)
+        return _asking(manifest, Decision("allow", _dotted(keys), where, budgets=budgets), next(asking, None))
     if keys[0] == "profiles":
         grant = f"List hosts of capabilities.network in {_dotted(keys)}."
         return Decision("deny", f"{_dotted(keys)} grants no host", where, grant)
@@ -153,14 +166,16 @@ def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) 
     return Decision("allow", "no flow rule forbids it", manifest.where("capabilities", "flows"))
 
 
-def _refusing(sections: Sequence[ToolSection], allowing: Sequence[Sequence[Rule]]) -> KeyPath | None:
-    """The keys of the section that refuses a destructive tool. An upstream's setting overrides that of capabilities."""
+def _refusing(sections: Sequence[ToolSection], named: Sequence[bool]) -> KeyPath | None:
+    """The keys of the section that refuses a destructive tool. An upstream's setting overrides that of capabilities.
+
+    `named` says which sections name the tool. A profile cannot name it for the others.
+    """
     capabilities, upstream, *profile = sections
-    is_named = any(rule.is_naming for found in allowing[:2] for rule in found)
-    if (upstream.destructive or capabilities.destructive or "refuse") == "refuse" and not is_named:
+    if (upstream.destructive or capabilities.destructive or "refuse") == "refuse" and not any(named[:2]):
         return (upstream if upstream.destructive else capabilities).keys
-    for section, found in zip(profile, allowing[2:], strict=True):
-        if section.destructive == "refuse" and not any(rule.is_naming for rule in found):
+    for section, is_named in zip(profile, named[2:], strict=True):
+        if section.destructive == "refuse" and not is_named:
             return section.keys
     return None
 
@@ -240,15 +255,14 @@ _Finding: TypeAlias = tuple[KeyPath, str, str]
 def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Finding]:
     rules, is_of_portal = manifest.rules, section in manifest.rules.of_portal
     named = [(rules.names(upstream, each.tool, each.function), each.hints) for upstream, each in listed]
-    for rule in (*section.allow, *section.deny):
-        is_denying = "deny" in rule.keys
+    for rule in (*section.allow, *section.deny, *section.ask):
         is_met = any(
             rule.restricts(names, hints)
-            if rule.condition or is_denying
+            if rule.condition or rule.is_restricting
             else rule.fits(names.allow_names, hints)
             for names, hints in named
         )
-        is_of_fetch = is_of_portal and is_denying and rule.means_fetch
+        is_of_fetch = is_of_portal and rule.is_restricting and rule.means_fetch
         if str(rule) != "*" and not is_of_fetch and not is_met:
             yield rule.keys, f"{str(rule)!r} matches no tool", _HINT
     for budget in section.budgets:
@@ -258,7 +272,7 @@ def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Ite
 
 
 def _pattern_at(section: ToolSection, keys: KeyPath) -> str:
-    patterns = {rule.keys: rule.glob.pattern for rule in (*section.allow, *section.deny)}
+    patterns = {rule.keys: rule.glob.pattern for rule in (*section.allow, *section.deny, *section.ask)}
     return (patterns | {budget.keys: budget.pattern for budget in section.budgets})[keys]
 
 

@@ -212,8 +212,12 @@ class ToolRules(Section):
     {path: {prefix: reports/}}}. Default: all tools."""
     deny: Annotated[tuple[DenyItem, ...], Strict(False), Field(max_length=1000)] = ()
     """Tools that are refused in any case: patterns, and mappings like {annotation: open_world}. Default: none."""
+    ask: Annotated[tuple[DenyItem, ...], Strict(False), Field(max_length=1000)] = ()
+    """Tools whose calls wait until a person approves them: patterns, and mappings like {annotation: destructive}. Names
+    destructive tools as allow does. Default: none."""
     destructive: Literal["refuse", "allow"] | None = None
-    """Whether tools that declare themselves destructive may be called without being named in allow. Default: refuse."""
+    """Whether tools that declare themselves destructive may be called without being named in allow or ask. Default:
+    refuse."""
     budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = ()
     """How often tools may be called. Default: only limits.tool_calls applies."""
 

@@ -189,7 +189,7 @@ _SET = re.compile(r"\[!?\]?[^\]]*\]")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """One item of an `allow` or `deny` list. `keys` are its path in the manifest."""
+    """One item of an `allow`, `deny` or `ask` list. `keys` are its path in the manifest."""
 
     glob: Glob
     annotation: Annotation | None
@@ -206,6 +206,11 @@ class Rule:
             else ArgumentCondition()
         )
         return cls(Glob.of(item.tool), item.annotation, condition, keys)
+
+    @property
+    def is_restricting(self) -> bool:
+        """Whether it is of a `deny` or `ask` list."""
+        return self.keys[-2] != "allow"
 
     @property
     def is_naming(self) -> bool:
@@ -261,6 +266,7 @@ class ToolSection:
         self.destructive = section.destructive
         self.allow = [Rule.of(each, (*self.keys, "allow", n)) for n, each in enumerate(section.allow)]
         self.deny = [Rule.of(each, (*self.keys, "deny", n)) for n, each in enumerate(section.deny)]
+        self.ask = [Rule.of(each, (*self.keys, "ask", n)) for n, each in enumerate(section.ask)]
         self.budgets = [
             Budget(Glob.of(each.tool), each.calls, each.per_minute, (*self.keys, "budgets", n))
             for n, each in enumerate(section.budgets)
@@ -319,13 +325,22 @@ class Rules:
         return ToolNames(upstream, self._namespaces[upstream], tool, function)
 
     def allowing(self, section: ToolSection, names: ToolNames, hints: Hints) -> list[Rule]:
-        """The section's rules that allow a tool.
+        """The section's rules that allow a tool."""
+        own = self._own_names(names)
+        return [rule for rule in section.allow if rule.fits(own, hints)]
+
+    def is_named(self, section: ToolSection, names: ToolNames, hints: Hints) -> bool:
+        """Whether the section names a tool: in `allow`, or in `ask`, so that a person decides about each call."""
+        own = self._own_names(names)
+        return any(rule.is_naming and rule.fits(own, hints) for rule in (*section.allow, *section.ask))
+
+    def _own_names(self, names: ToolNames) -> list[str]:
+        """The names under which a rule may grant a tool.
 
         Upstreams choose the names of their tools. An `allow` for `files.*` means the upstream `files`, and must not
         match a tool named `files.read` of another upstream.
         """
-        own = [name for name in names.allow_names if self.owner(name) in (None, names.upstream)]
-        return [rule for rule in section.allow if rule.fits(own, hints)]
+        return [name for name in names.allow_names if self.owner(name) in (None, names.upstream)]
 
     def counts(self, budget: Budget, names: ToolNames) -> bool:
         """Whether a call of a tool spends the budget. One called `mail.send` spends none of the upstream mail."""

@@ -2,8 +2,9 @@
 
 import math
 import time
+from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Final
@@ -15,7 +16,7 @@ from manifests.json_value import Json
 from manifests.manifest import Budget, Manifest, Rule
 from manifests.portal_manifest import Capabilities
 from portal.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
-from portal.errors import refused
+from portal.errors import approval_required, refused
 from portal.ledger import Entry
 from portal.library.function import Function
 from portal.library.pinning import Pins
@@ -96,9 +97,9 @@ class CallRates:
             calls.popleft()
         return 0.0 if len(calls) < budget.per_minute else max(calls[0] + WINDOW_SECONDS - now, 0.001)
 
-    def count(self, budget: Budget) -> None:
+    def count(self, budget: Budget, age_seconds: float = 0.0) -> None:
         if budget.per_minute is not None:
-            self._calls.setdefault(budget.keys, deque()).append(time.monotonic())
+            insort(self._calls.setdefault(budget.keys, deque()), time.monotonic() - age_seconds)
 
 
 MAX_REMEMBERED: Final = 50_000
@@ -161,6 +162,26 @@ class CallRequest:
     """The number of the call in the run."""
     is_readonly: bool = False
     """Whether the tool declares `readOnlyHint`."""
+    is_approved: bool = False
+    """Whether a person approved this call with these arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalNeeded:
+    """Everything permits the call, except that its tool asks. With a person's approval, request it again.
+
+    `arguments` are those that would be sent. `rule` asks, at `where`.
+    """
+
+    request: CallRequest
+    arguments: dict[str, Json]
+    rule: str
+    where: str
+
+    @property
+    def error(self) -> CallError:
+        """The refusal if nobody can be asked."""
+        return approval_required(self.request.function, self.request.tool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +193,7 @@ class Permit:
     arguments: dict[str, Json]
     conditions: tuple[Sequence[Rule], ...]
     is_recorded: bool
+    is_approved: bool
 
     def sent(self) -> None:
         """Record that the upstream may see the call, so that its data may reach the script."""
@@ -180,11 +202,15 @@ class Permit:
 
 @dataclass(eq=False)
 class Authorization:
-    """Authorizes the calls of one run. `sources` are the destinations of calls of the run and its session so far."""
+    """Authorizes the calls of one run. `sources` are the destinations of calls of the run and its session so far.
+
+    `counted` has the budgets that each call spent, by `seq`: once for each request that was sent for it.
+    """
 
     authority: Authority
     sources: set[str]
     audit: RunAudit = NO_RUN_AUDIT
+    counted: dict[int, tuple[Budget, ...]] = field(default_factory=dict)
     _made: Counter[KeyPath] = field(default_factory=Counter)
 
     def of_function(
@@ -193,25 +219,36 @@ class Authorization:
         listed: tuple[RecordedTool, ...],
         arguments: Callable[[], dict[str, Json]],
         seq: int = 0,
+        *,
+        is_approved: bool = False,
     ) -> CallRequest:
         """The request for a call of a function, decided by what its upstream lists now."""
         hints = self.authority.hints_now(function.upstream, listed, function.tool)
         hints = hints or Hints.of(function.recorded.annotations)
         tool = self.authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
-        return CallRequest(function.qualified, function.upstream, tool, arguments, seq, hints.readonly)
+        name, upstream = function.qualified, function.upstream
+        return CallRequest(name, upstream, tool, arguments, seq, hints.readonly, is_approved)
 
     def about(self, upstream: str, method: str, hints: Hints) -> Decision:
         """Decide about a method of an upstream as such, whatever the arguments."""
         return self.authority.about(upstream, method, method, hints)
 
-    def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
+    def of_fetch(
+        self,
+        function: str,
+        arguments: Callable[[], dict[str, Json]],
+        seq: int = 0,
+        *,
+        is_approved: bool = False,
+    ) -> CallRequest:
         """The request for a call of `portal.fetch`. The fetcher checks the host, at every redirect."""
-        return CallRequest(function, NETWORK, decide_fetch(self.authority.manifest), arguments, seq)
+        tool = decide_fetch(self.authority.manifest)
+        return CallRequest(function, NETWORK, tool, arguments, seq, is_approved=is_approved)
 
-    def authorize(self, request: CallRequest) -> "Permit | CallError":
+    def authorize(self, request: CallRequest) -> Permit | CallError | ApprovalNeeded:
         """Decide about one call. A permitted call is audited and counted; an error says why not, and what would help.
 
-        Refused calls do not count towards budgets.
+        Refused calls, and calls that wait for approval, do not count towards budgets.
         """
         decision, code = request.tool, request.tool.code
         arguments: dict[str, Json] = {}
@@ -225,17 +262,27 @@ class Authorization:
             decision, code = self._within_budgets(request.tool)
         if not decision.granted:
             return refused(request.function, decision, code)
+        if request.tool.asks and not request.is_approved:
+            return ApprovalNeeded(request, arguments, request.tool.asks, request.tool.asks_where)
         is_recorded = self.audit.allowed(request.seq, request.function, decision, arguments)
         if not is_recorded and not request.is_readonly:
             return unrecorded(request.function)
-        self._count(request.tool)
-        return Permit(self.sources, request.destination, arguments, request.tool.conditions, is_recorded)
+        self._count(request)
+        return Permit(
+            self.sources,
+            request.destination,
+            arguments,
+            request.tool.conditions,
+            is_recorded,
+            request.is_approved,
+        )
 
     def confirm(self, request: CallRequest, permit: Permit, *, is_repeat: bool) -> CallError | None:
         """Check a permitted call again at the moment of sending. Returns an error if it must not be sent.
 
         The tool may have changed meanwhile, so everything that depends on its declarations is decided again: whether it
-        is granted, with which arguments, and whether it may be called unrecorded. A retry counts again towards budgets.
+        is granted, with which arguments, whether it asks, and whether it may be called unrecorded. A retry counts again
+        towards budgets.
         """
         decision, code = request.tool, request.tool.code
         if decision.granted and decision.conditions != permit.conditions:
@@ -244,11 +291,32 @@ class Authorization:
             decision, code = self._within_budgets(request.tool)
         if not decision.granted:
             return refused(request.function, decision, code)
+        if request.tool.asks and not permit.is_approved:
+            return approval_required(request.function, request.tool)
         if not permit.is_recorded and not request.is_readonly:
             return unrecorded(request.function)
         if is_repeat:
-            self._count(request.tool)
+            self._count(request)
         return None
+
+    def prime(
+        self, seq: int, keys: Collection[KeyPath], source: str | None, age_seconds: float | None
+    ) -> None:
+        """Restore what a call counted before the portal restarted, without deciding anything.
+
+        `keys` are those of its budgets; one that the manifest no longer has is ignored. `source` is its destination if
+        it was sent. `age_seconds` says when it was counted; None if that does not matter for the rates any more.
+        """
+        if source is not None:
+            self.sources.add(source)
+        known = {
+            budget.keys: budget for section in self.authority.manifest.rules for budget in section.budgets
+        }
+        found = tuple(known[each] for each in keys if each in known)
+        self._note(seq, found)
+        if age_seconds is not None and age_seconds < WINDOW_SECONDS:
+            for budget in found:
+                self.authority.rates.count(budget, age_seconds)
 
     def recheck_on_send(
         self, request: Callable[[], CallRequest], permit: Permit, entry: Entry
@@ -291,7 +359,12 @@ class Authorization:
             return replace(tool, verdict="deny", rule=rule, where=where, grant=grant), code
         return tool, ""
 
-    def _count(self, tool: Decision) -> None:
-        for budget in tool.budgets:
-            self._made[budget.keys] += 1
+    def _count(self, request: CallRequest) -> None:
+        self._note(request.seq, request.tool.budgets)
+        for budget in request.tool.budgets:
             self.authority.rates.count(budget)
+
+    def _note(self, seq: int, budgets: tuple[Budget, ...]) -> None:
+        if budgets:
+            self.counted[seq] = (*self.counted.get(seq, ()), *budgets)
+            self._made.update(budget.keys for budget in budgets)

@@ -20,7 +20,7 @@ from mcp_types import INVALID_PARAMS
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.audit.audit import NO_RUN_AUDIT, RunAudit
-from portal.authority import Authorization, CallRequest, Permit, WithheldError
+from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
 from portal.library.arguments import ArgumentError, Repairs, normalize_arguments
 from portal.library.function import Function, script_value
@@ -124,9 +124,10 @@ class Broker:
             bound = partial(self._wire_arguments, function, call.arguments, repairs)
             request = self._request(function, bound, call.seq)
         try:
-            return self.authorization.authorize(request)
+            permit = self.authorization.authorize(request)
         except ArgumentError as error:
             return CallError("invalid_arguments", str(error), error.hint)
+        return permit.error if isinstance(permit, ApprovalNeeded) else permit
 
     def _request(
         self, function: Function, arguments: Callable[[], dict[str, Json]], seq: int = 0

@@ -56,6 +56,13 @@ def refused(qualified: str, decision: Decision, code: str | None = None) -> Rule
     return RuleError(code, message, hint, rule=decision.rule, where=decision.where)
 
 
+def approval_required(qualified: str, tool: Decision) -> RuleError:
+    """The error of a call that only a person may let through, if nobody was asked."""
+    message = f"{qualified} was not called: it asks for approval by rule {tool.asks} ({tool.asks_where})"
+    hint = "Only a person can approve it. Ask the user how to go on."
+    return RuleError("approval_required", message, hint, rule=tool.asks, where=tool.asks_where)
+
+
 SMALLEST_MANIFEST = (
     'A minimal portal.yaml: upstreams: {time: {command: uvx, args: ["mcp-server-time"]}} (uvx comes with uv)'
 )

@@ -48,6 +48,12 @@ class ToolRow:
         """Whether only its own declaration keeps it from scripts."""
         return not self.decision.granted and self.decision.is_shown
 
+    @property
+    def may_be_called(self) -> str:
+        if not self.decision.granted:
+            return f"no: {self.decision.reason}"
+        return f"after approval: {self.decision.asks}" if self.decision.asks else "yes"
+
 
 @dataclass
 class Findings:
@@ -254,10 +260,7 @@ def _print_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Termi
         terminal.line("")
         terminal.table(
             ("function", "declares", "may be called"),
-            [
-                (row.function, row.declares, "yes" if row.decision.granted else f"no: {row.decision.reason}")
-                for row in rows
-            ],
+            [(row.function, row.declares, row.may_be_called) for row in rows],
         )
         terminal.line("")
     for row in [row for row in rows if row.is_withheld][:1]:

@@ -28,7 +28,8 @@ class Explanation:
     """The decision about one tool, or about one call of it.
 
     `conditions` are groups of rules, each with its place and demand. One rule of each group must be met.
-    `repairs` lists the changes to the arguments before they are sent.
+    `repairs` lists the changes to the arguments before they are sent. `asks` is the rule by which a person has to
+    approve each call; "" if none does.
     """
 
     tool: str
@@ -42,6 +43,8 @@ class Explanation:
     budgets: list[dict[str, Json]]
     flows: list[dict[str, Json]]
     repairs: list[str]
+    asks: str
+    asks_where: str
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -176,6 +179,8 @@ def _explanation(
         ],
         flows=[*_flows(manifest, upstream)],
         repairs=repairs or [],
+        asks=of_tool.asks,
+        asks_where=of_tool.asks_where,
     )
 
 
@@ -200,6 +205,8 @@ def _show(each: Explanation, terminal: Terminal) -> None:
     function = "" if each.function == each.tool else f" (function {each.function})"
     terminal.line(f"{each.tool}{function}: {'granted' if each.verdict == 'allow' else 'refused'}")
     rows = [("rule", each.rule), ("at", each.where)]
+    if each.asks:
+        rows.append(("asks", f"a person before each call, by {each.asks} ({each.asks_where})"))
     if each.grant:
         rows.append(("fix", each.grant))
     if not each.is_shown:

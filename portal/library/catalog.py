@@ -63,11 +63,14 @@ def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, 
     shown: list[RecordedTool] = []
     denied: dict[str, Decision] = {}
     refusals: dict[str, str] = {}
+    asking: set[str] = set()
     for tool in tools:
         name = names[tool.name]
         decision = authority.about_listed(upstream.name, tools, tool.name, name, Hints.of(tool.annotations))
         if decision.granted or decision.is_shown:
             shown.append(tool)
+        if decision.asks:
+            asking.add(tool.name)
         if not decision.granted:
             denied[f"{namespace}.{name}"] = decision
             refusals[tool.name] = f"{decision.rule}. {decision.grant}"
@@ -77,7 +80,9 @@ def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, 
     known = {name: each for name, each in observed.items() if digests.get(name) == each.definition}
     schemas = {name: schema_of(each.shape) for name, each in known.items() if each.shape}
     mismatches = {name: each.mismatch for name, each in known.items() if each.mismatch}
-    source = LibrarySource(upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches)
+    source = LibrarySource(
+        upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches, asking
+    )
     return CatalogEntry(tools, summary, observed, source, denied)
 
 

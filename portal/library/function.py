@@ -77,8 +77,8 @@ class Function:
     """The comment after the return type."""
     summary: str
     description: str
-    refusal: str
-    """Why it is not granted, for the docstring; "" if it is."""
+    mark: str
+    """For the docstring: that a person has to approve its calls, or why it is not granted. Usually ""."""
     types: tuple[str, ...]
     """The definitions of the types that the signature needs, each after those that it needs itself."""
     is_observable: bool
@@ -155,7 +155,7 @@ class Function:
         return self._with_body(f"async def {self.name}({arguments}) -> {self.returns}:", "")
 
     def _with_body(self, head: str, docs: str) -> str:
-        body = f"{self.refusal}\n\n{self.description}{docs}".strip()
+        body = f"{self.mark}\n\n{self.description}{docs}".strip()
         behind = comment(self.remark)
         return f"{head}{behind}\n{docstring(body, indent='    ')}" if body else f"{head} ...{behind}"
 

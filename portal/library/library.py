@@ -39,6 +39,9 @@ MISMATCHED: Final = "earlier results differed: "
 NOT_GRANTED: Final = "(not granted)"
 """Begins the summary and the docstring of a function that may not be called."""
 
+ASKS: Final = "(asks a person first)"
+"""Begins the summary and the docstring of a function whose calls a person has to approve."""
+
 LONGEST_REFUSAL: Final = 400
 """Characters of the reason why a function may not be called, with what would grant it."""
 
@@ -69,6 +72,8 @@ class LibrarySource:
     """By tool that is shown but may not be called: why, and what to write to grant it."""
     mismatches: Mapping[str, str] = field(default_factory=dict)
     """By tool: where real results differed from its declaration."""
+    asking: Set[str] = frozenset()
+    """The tools whose calls a person has to approve."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +188,7 @@ def _function(source: LibrarySource, name: str, tool: RecordedTool, definitions:
         remark = "" if says_nothing(returns) else OBSERVED
     description = tool.description or tool.title or ""
     refusal = source.refusals.get(tool.name)
+    mark = NOT_GRANTED if refusal else ASKS if tool.name in source.asking else ""
     needed = definitions.needed(*(each.annotation for each in named), others, text(returns))
     return Function(
         namespace=source.namespace,
@@ -193,9 +199,9 @@ def _function(source: LibrarySource, name: str, tool: RecordedTool, definitions:
         others=others,
         returns=text(returns),
         remark=remark,
-        summary=f"{NOT_GRANTED if refusal else ''} {first_sentence(description, LONGEST_SUMMARY)}".strip(),
+        summary=f"{mark} {first_sentence(description, LONGEST_SUMMARY)}".strip(),
         description=readable(description, LONGEST_DESCRIPTION),
-        refusal=f"{NOT_GRANTED} {one_line(refusal, LONGEST_REFUSAL)}" if refusal else "",
+        mark=f"{mark} {one_line(refusal or '', LONGEST_REFUSAL)}".strip(),
         types=tuple(each.source() for each in needed),
         is_observable=is_silent,
     )

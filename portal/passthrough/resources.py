@@ -19,7 +19,7 @@ from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.audit.audit import RunAudit
-from portal.authority import Authorization, CallRequest, WithheldError
+from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry
 from sandbox_runtime.calls import CallError
 from upstreams.errors import UpstreamAnswerError, UpstreamError
@@ -142,7 +142,7 @@ class Resources:
             if upstream.state.status not in ("ready", "failing"):
                 notices.append(f"upstream {upstream.name!r} was skipped: it is {upstream.state.status}")
                 continue
-            permit = self.authorization.authorize(request)
+            permit = self._authorized(request)
             if isinstance(permit, CallError):
                 self.authorization.note_refusal(request, permit)
                 notices.append(permit.message)
@@ -186,10 +186,15 @@ class Resources:
     def _permit(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> OnSent:
         request = self._request(key, method, arguments, entry)
         entry.request = request.function
-        permit = self.authorization.authorize(request)
+        permit = self._authorized(request)
         if isinstance(permit, CallError):
             raise ResourceError(permit)
         return self.authorization.recheck_on_send(lambda: request, permit, entry)
+
+    def _authorized(self, request: CallRequest) -> Permit | CallError:
+        """Nobody is asked about a request: one whose method asks is refused."""
+        permit = self.authorization.authorize(request)
+        return permit.error if isinstance(permit, ApprovalNeeded) else permit
 
     def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
         tool = self.authorization.about(key, method, HINTS)

@@ -44,6 +44,7 @@ def test_examples_are_valid_and_name_the_schema(validator: jsonschema.Draft7Vali
         "capabilities: {tools: , limits: {wall_seconds: 1, memory_mib: 1024, tool_calls: 0}}",
         "server: {check: off, token: '${T}', workers: , sessions: 0}",
         "server: {allowed_hosts: ['${T}', 'a:80'], allowed_origins: ['https://a']}",
+        "capabilities: {tools: {ask: ['a.*', {annotation: destructive}]}}",
     ],
 )
 def test_what_the_loader_takes_the_schema_takes(

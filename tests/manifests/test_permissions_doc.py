@@ -18,7 +18,7 @@ def verdict(manifest: Manifest, upstream: str, tool: str, arguments: Json = None
 
 
 def test_example_decides_as_it_says(load: Load) -> None:
-    [example] = re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)
+    example, _ = re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)
     manifest = load(example, PORTAL_TOKEN="whole", READER_TOKEN="part")
     reader = narrowed(manifest, "reader")
     assert verdict(manifest, "files", "read_file") == "allow"
@@ -28,6 +28,7 @@ def test_example_decides_as_it_says(load: Load) -> None:
     assert verdict(manifest, "files", "write_file", {"path": "reports/../x"}, destructive=True) == "deny"
     assert verdict(manifest, "mail", "search", {"limit": 50}) == "allow"
     assert verdict(manifest, "mail", "search", {"limit": 51}) == "deny"
+    assert decide(manifest, upstream="mail", tool="send", function="send", hints=Hints()).asks
     assert verdict(manifest, "web", "open", open_world=True) == "deny"
     assert [decide_flow(manifest, {"mail"}, to).verdict for to in ("web", "network", "files")] == [
         "deny",
@@ -36,6 +37,17 @@ def test_example_decides_as_it_says(load: Load) -> None:
     ]
     assert verdict(reader, "files", "read_file", readonly=True) == "allow"
     assert verdict(reader, "files", "read_file") == "deny"
+
+
+def test_example_of_asking_decides_as_it_says(load: Load) -> None:
+    _, example = re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)
+    manifest = load(f"upstreams: {{github: {{command: x}}}}\n{example}")
+    merge, wipe = (
+        decide(manifest, upstream="github", tool=each, function=each, hints=Hints(destructive=True))
+        for each in ("merge_pull", "wipe")
+    )
+    assert merge.granted and merge.asks.endswith("github.merge_*")
+    assert wipe.granted and wipe.asks.endswith("destructive tools")
 
 
 def test_words_for_arguments_are_those_that_it_names() -> None:

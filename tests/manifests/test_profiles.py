@@ -115,12 +115,12 @@ rules = patterns | st.fixed_dictionaries(
     {"tool": patterns, "annotation": st.sampled_from(["readonly", "destructive", "open_world"])}
 )
 lists = st.lists(rules, max_size=3)
-sections = st.fixed_dictionaries({}, optional={"allow": lists, "deny": lists})
+sections = st.fixed_dictionaries({}, optional={"allow": lists, "deny": lists, "ask": lists})
 hints = st.builds(Hints, readonly=st.booleans(), destructive=st.booleans(), open_world=st.booleans())
 
 
 @given(sections, sections, st.sampled_from(["read", "a_file", "b"]), hints)
-def test_no_profile_grants_what_the_manifest_refuses(
+def test_no_profile_grants_or_lifts_what_the_manifest_refuses_or_asks(
     base: dict[str, object], profile: dict[str, object], tool: str, hints: Hints
 ) -> None:
     portal = PortalManifest.model_validate(
@@ -132,8 +132,9 @@ def test_no_profile_grants_what_the_manifest_refuses(
     )
     manifest = Manifest(portal, Path())
     facts = {"upstream": "up", "tool": tool, "function": tool, "hints": hints}
-    if decide(narrowed(manifest, "p"), **facts).granted:  # type: ignore[arg-type]  # the same facts for both
-        assert decide(manifest, **facts).granted  # type: ignore[arg-type]
+    if (of_profile := decide(narrowed(manifest, "p"), **facts)).granted:  # type: ignore[arg-type]  # the same facts
+        of_all = decide(manifest, **facts)  # type: ignore[arg-type]
+        assert of_all.granted and (of_profile.asks or not of_all.asks)
 
 
 @pytest.mark.parametrize(
