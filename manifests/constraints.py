@@ -3,6 +3,7 @@
 An error message never repeats the value: it may be a secret.
 """
 
+import base64
 import enum
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -168,6 +169,36 @@ def _check_token(token: SecretStr) -> SecretStr:
 
 
 Token: TypeAlias = Annotated[SecretStr, AfterValidator(_check_token)]
+
+
+def _check_key(key: SecretStr) -> SecretStr:
+    if len(key.get_secret_value()) < SHORTEST_KEY:
+        hint = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        raise refusal(f"must have at least {SHORTEST_KEY} characters", hint)
+    return key
+
+
+SHORTEST_KEY: Final = 16
+Key: TypeAlias = Annotated[Token, AfterValidator(_check_key)]
+"""A secret that encrypts or signs."""
+
+
+def _check_webhook_secret(secret: SecretStr) -> SecretStr:
+    text = secret.get_secret_value()
+    if text.startswith("whsec_"):
+        try:
+            length = len(base64.b64decode(text.removeprefix("whsec_"), validate=True))
+        except ValueError:
+            length = 0
+        if not 24 <= length <= 64:
+            raise refusal(
+                "must be 24 to 64 bytes in base64 after whsec_", "Copy it whole, or use another text."
+            )
+    return secret
+
+
+WebhookSecret: TypeAlias = Annotated[Key, AfterValidator(_check_webhook_secret)]
+"""`whsec_` and 24 to 64 bytes in base64, or any other key. Source: Standard Webhooks, signature scheme."""
 
 Host: TypeAlias = Annotated[
     str,

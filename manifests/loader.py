@@ -1,7 +1,7 @@
 """Loads portal.yaml into a Manifest, or reports all its problems at once, in the words of the file.
 
 A value is shown only where it cannot be a secret: not if any part came from the environment, and never under `env`,
-`environment`, `headers`, `args`, `url`, `token` and `client_secret`.
+`environment`, `headers`, `args`, `url`, `token`, `client_secret`, `key` and `secret`.
 """
 
 import os
@@ -133,6 +133,7 @@ def exposures(
         "the audit log": portal.audit.to if portal.audit and portal.audit.to != "stderr" else None,
         "server.observed_folder": portal.server.observed_folder,
         "server.component": portal.server.component,
+        "runs.store": portal.runs.store,
         "the portal's own code": str(Path(__file__).parent),
     }
     found = [what for what, own in named.items() if own is not None and _is_within(folder / own, root)]
@@ -159,7 +160,9 @@ def _is_same(one: Path, other: Path) -> bool:
         return one == other
 
 
-_PRIVATE = frozenset({"env", "environment", "headers", "args", "url", "token", "client_secret"})
+_PRIVATE = frozenset(
+    {"env", "environment", "headers", "args", "url", "token", "client_secret", "key", "secret"}
+)
 _SHOWN = 60
 _CLIENTS_SECTIONS = frozenset({"mcpServers", "servers", "mcp_servers"})
 """The keys under which MCP clients list their servers: Claude and Cursor, VS Code, Codex."""

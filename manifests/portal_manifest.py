@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
 
@@ -20,6 +20,7 @@ from manifests.constraints import (
     HeaderName,
     Host,
     HostPath,
+    Key,
     Origin,
     Patterns,
     ProfileName,
@@ -32,6 +33,7 @@ from manifests.constraints import (
     UpstreamName,
     Url,
     Variable,
+    WebhookSecret,
     is_safe_for_tokens,
     refusal,
 )
@@ -302,12 +304,62 @@ class AuditSettings(Section):
     """Whether each line is flushed to disk, twice per call, to survive a power failure (default false)."""
 
 
+RunEvent: TypeAlias = Literal[
+    "run.waiting", "run.ok", "run.error", "run.cancelled", "run.expired", "run.stuck"
+]
+
+
+class Webhook(Section):
+    """A URL that is told what becomes of runs, by POST requests as Standard Webhooks defines them."""
+
+    url: Url = Field(repr=False)
+    """Where to send them: https://, or http:// on this machine. Retried for a day."""
+    secret: WebhookSecret = Field(repr=False)
+    """The key that signs them, as ${NAME}: whsec_ and 24 to 64 bytes in base64, or any text of at least 16
+    characters."""
+    events: Annotated[tuple[RunEvent, ...], Strict(False), Field(max_length=100)] = get_args(RunEvent)
+    """Which events to send. Default: all."""
+
+    @model_validator(mode="after")
+    def _keeps_events_safe(self) -> Self:
+        if not is_safe_for_tokens(self.url):
+            hint = "Use https://. http:// is allowed only on this machine, like http://127.0.0.1:8080/hook."
+            raise refusal("has a url that is not https://", hint)
+        return self
+
+
+class RunsSettings(Section):
+    """How runs are kept, so that they survive a restart and can wait for days."""
+
+    store: HostPath | None = None
+    """The SQLite file with runs, relative to this file; for one portal at a time. It holds arguments and results.
+    Default: a file in mcp-code-portal in $XDG_STATE_HOME."""
+    key: Key | None = Field(default=None, repr=False)
+    """The secret that encrypts arguments, results and scripts in the store, as ${NAME}: at least 16 characters. Does
+    not cover names, times and states. Without it, or with another one, earlier runs cannot go on. Default: no
+    encryption; only you can read the file."""
+    keep_days: Annotated[float, Field(gt=0, le=3650)] = 7.0
+    """Days that a run and its results are kept after it ended (default 7). Then they are deleted. Does not cover runs
+    that wait."""
+    max_age_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
+    """Days after its start that a run may go on, including all waits (default 30). Then it ends as expired. Does not
+    cover how long its result is kept."""
+    park_after_seconds: Annotated[float, Field(ge=0, le=3600)] = 2.0
+    """Seconds that a run keeps its sandbox process while all of its calls wait for a person, a timer or an event
+    (default 2). Then it is parked, and holds no process. Does not cover waits for upstreams."""
+    public_url: Url | None = None
+    """The URL under which others reach this portal over HTTP, for portal.event_url. Give a variable in it a default:
+    without one it counts as a secret and is masked. Default: event_url is refused."""
+    webhooks: Annotated[tuple[Webhook, ...], Strict(False), Field(max_length=100)] = ()
+    """URLs that are told when a run waits or ends. Default: none."""
+
+
 class ProfileTools(ToolRules):
     """Narrows capabilities.tools for a profile. Patterns work as there."""
 
     destructive: Literal["refuse"] | None = None
-    """refuse: tools that declare themselves destructive are refused unless this allow names them. Default: as in
-    capabilities.tools."""
+    """refuse: tools that declare themselves destructive are refused unless this allow or ask names them. Default:
+    as in capabilities.tools."""
 
 
 class Profile(Section):
@@ -342,6 +394,8 @@ class PortalManifest(Section):
     """Where to log runs and calls. Default: nowhere."""
     server: Annotated[ServerSettings, EMPTY_IS_DEFAULT] = ServerSettings()
     """How the portal itself serves."""
+    runs: Annotated[RunsSettings, EMPTY_IS_DEFAULT] = RunsSettings()
+    """How runs are kept, so that they survive a restart and can wait for days."""
 
 
 FILE = "portal.schema.json"

@@ -47,6 +47,7 @@ def test_workspace_with_the_manifest_in_it_is_refused_at_its_line(
         "audit: {to: inside/a.jsonl}",
         "server: {observed_folder: data/sub}",
         "server: {component: data/x.wasm}",
+        "runs: {store: data/runs.db}",
     ],
 )
 def test_workspace_with_something_else_of_the_portal_in_it_is_refused(folder: Path, more: str) -> None:

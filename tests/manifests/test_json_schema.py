@@ -44,6 +44,8 @@ def test_examples_are_valid_and_name_the_schema(validator: jsonschema.Draft7Vali
         "capabilities: {tools: , limits: {wall_seconds: 1, memory_mib: 1024, tool_calls: 0}}",
         "server: {check: off, token: '${T}', workers: , sessions: 0}",
         "server: {allowed_hosts: ['${T}', 'a:80'], allowed_origins: ['https://a']}",
+        "runs: {store: runs.db, key: sixteen-characters}",
+        "runs: {webhooks: [{url: 'https://a', secret: '0123456789abcdef', events: [run.ok]}], keep_days: 0.5}",
         "capabilities: {tools: {ask: ['a.*', {annotation: destructive}]}}",
     ],
 )

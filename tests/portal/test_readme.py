@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from manifests.grants import FileGrant, Limits, NetworkGrant
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from manifests.portal_manifest import RunsSettings
 from portal.cli.command_line import run_command_line
 from tests.portal.peers import Peer, opened, schema, structured, text, tool
 
@@ -74,12 +75,24 @@ def test_the_manifest_is_one(tmp_path: Path) -> None:
 
 
 def test_the_grants_can_be_granted(tmp_path: Path) -> None:
-    (grants,) = snippets("yaml", MANIFEST)
+    grants, _ = snippets("yaml", MANIFEST)
     (tmp_path / "portal.yaml").write_text(grants)
     capabilities = load_manifest(tmp_path / "portal.yaml", {"REPORT_KEY": "x"}).portal.capabilities
     assert capabilities.environment["REPORT_KEY"] == "x"
     assert capabilities.files is not None and capabilities.files.mode == "write"
     assert capabilities.network is not None and "api.example.com" in capabilities.network.allow
+
+
+def test_the_section_about_runs_is_one(tmp_path: Path) -> None:
+    _, section = snippets("yaml", MANIFEST)
+    (tmp_path / "portal.yaml").write_text(section)
+    runs = load_manifest(
+        tmp_path / "portal.yaml", {"RUNS_KEY": "k" * 16, "HOOK_SECRET": "s" * 16}
+    ).portal.runs
+    assert runs.public_url == "https://portal.example"
+    assert runs.webhooks[0].events == ("run.waiting", "run.error")
+    for name in RunsSettings.model_fields:
+        assert f"| `{name}` |" in MANIFEST, name
 
 
 @pytest.mark.parametrize(
