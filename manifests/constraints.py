@@ -145,6 +145,24 @@ Variable: TypeAlias = Annotated[str, Field(pattern=r"^[^=\x00]+$")]
 ScriptVariable: TypeAlias = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 HeaderName: TypeAlias = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 
+FunctionName: TypeAlias = Annotated[
+    str,
+    Field(max_length=500),
+    _matching(
+        r"(?a:[^\W\d]\w*\.[^\W\d]\w*)", "is not a function", "Write it as scripts do, like search.web."
+    ),
+]
+
+MiddlewareName: TypeAlias = Annotated[
+    str,
+    Field(max_length=500),
+    _matching(
+        r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*",
+        "does not name middleware",
+        "Write package.module:name, like `redaction:mask` for the function mask in redaction.py.",
+    ),
+]
+
 Url: TypeAlias = Annotated[str, AfterValidator(_check_url)]
 
 RootUri: TypeAlias = Annotated[

@@ -134,6 +134,7 @@ def exposures(
         "server.observed_folder": portal.server.observed_folder,
         "server.component": portal.server.component,
         "runs.store": portal.runs.store,
+        **{f"the middleware {each}": each.partition(":")[0].replace(".", "/") for each in portal.middleware},
         "the portal's own code": str(Path(__file__).parent),
     }
     found = [what for what, own in named.items() if own is not None and _is_within(folder / own, root)]

@@ -83,7 +83,7 @@ def validation_problems(portal: PortalManifest, places: Mapping[KeyPath, Place])
     found = [_profile_problems(portal, name) for name in portal.profiles]
     found += [_flow_problems(portal, keys) for keys in sections]
     for keys, message, hint in dict.fromkeys(
-        chain(_namespace_collisions(portal), *found, _token_problems(portal))
+        chain(_namespace_collisions(portal), *found, _token_problems(portal), _fallback_problems(portal))
     ):
         yield problem_at(places, keys, message, hint)
 
@@ -153,6 +153,18 @@ def _token_problems(portal: PortalManifest) -> Iterator[_Finding]:
         if token.tenant is None and is_shared and not (profile and profile.files == "none"):
             message = "the token has no tenant, but capabilities.files shares files by tenant"
             yield keys, message, "Set `tenant: NAME`."
+
+
+def _fallback_problems(portal: PortalManifest) -> Iterator[_Finding]:
+    known = [namespace_of(name) for name in portal.upstreams]
+    for function, others in portal.fallback.items():
+        keys = ("fallback", function)
+        for path, name in ((keys, function), *(((*keys, n), other) for n, other in enumerate(others))):
+            namespace = name.partition(".")[0]
+            if namespace not in known:
+                yield path, f"{name}: no upstream has the namespace {namespace}", _near(namespace, known)
+        if function in others:
+            yield (*keys, others.index(function)), f"{function} falls back to itself", "Remove it."
 
 
 def _capabilities(base: Capabilities, profile: Profile) -> Capabilities:

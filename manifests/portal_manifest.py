@@ -16,11 +16,13 @@ from manifests.constraints import (
     TAG,
     UNUSABLE,
     Argument,
+    FunctionName,
     Header,
     HeaderName,
     Host,
     HostPath,
     Key,
+    MiddlewareName,
     Origin,
     Patterns,
     ProfileName,
@@ -379,6 +381,9 @@ class Profile(Section):
     """Names of the variables of capabilities.environment that remain. Default: all."""
 
 
+Fallbacks: TypeAlias = Annotated[tuple[FunctionName, ...], Strict(False), Field(min_length=1, max_length=20)]
+
+
 class PortalManifest(Section):
     """portal.yaml, the manifest of mcp-code-portal. Everything in it is optional."""
 
@@ -396,6 +401,12 @@ class PortalManifest(Section):
     """How the portal itself serves."""
     runs: Annotated[RunsSettings, EMPTY_IS_DEFAULT] = RunsSettings()
     """How runs are kept, so that they survive a restart and can wait for days."""
+    middleware: Annotated[tuple[MiddlewareName, ...], Strict(False), Field(max_length=20)] = ()
+    """Your own Python around every call of a script, outermost first: package.module:name, an async function. Modules
+    may be beside this file. They run with the portal's rights. Default: none."""
+    fallback: Annotated[dict[FunctionName, Fallbacks], EMPTY_IS_DEFAULT] = Field(default_factory=dict)
+    """Read-only functions that answer for another one while its upstream is down, in this order, like
+    {search.web: [search2.web]}. They take the same arguments. Default: none."""
 
 
 FILE = "portal.schema.json"

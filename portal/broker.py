@@ -4,12 +4,13 @@ Rule 1: the guest is untrusted. `Authorization.authorize()` (`portal/authority.p
 of the sandbox has checked sizes before. Files go through `sandbox_runtime/grants/files.py`.
 Rule 2: every call has an entry in the ledger before anything happens. The entry is `unknown` from the moment at which
 the upstream may see the call until its answer is read.
-Rule 3: calls are decided in the order in which the script made them, even if one takes long to decide.
+Rule 3: calls are decided in the order in which the script made them, even if one takes long to decide. Middleware that
+waits before it passes its call on lets others pass.
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import anyio
@@ -21,18 +22,27 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.audit.audit import NO_RUN_AUDIT, RunAudit
 from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
+from portal.errors import UnreachableError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
 from portal.library.arguments import ArgumentError, Repairs, normalize_arguments
 from portal.library.function import Function, script_value
 from portal.library.observed import Observations
 from portal.library.snapshot import Snapshot
+from portal.middleware import BrokerCall, Chain, Middleware
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.passthrough.resources import ResourceError, Resources, recorded
 from portal.sessions import SessionHistory
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
-from upstreams.errors import UpstreamError, UpstreamRefusedError
+from upstreams.errors import (
+    UpstreamError,
+    UpstreamFaultError,
+    UpstreamLostError,
+    UpstreamRefusedError,
+    UpstreamTimeoutError,
+    UpstreamUnavailableError,
+)
 from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError
 from upstreams.tools import ToolResult
@@ -42,8 +52,14 @@ log = structlog.get_logger()
 MAX_ERROR_CHARACTERS = 4_000
 """A tool's error text is cut to this length for the script."""
 
+MAX_REASON_CHARACTERS = 300
+"""The reason why a fallback gave no answer is cut to this length."""
+
 LONG_TEXT = 500
 """With a longer string argument, a call yields to the event loop before it is decided."""
+
+UNREACHABLE = UpstreamUnavailableError, UpstreamLostError, UpstreamTimeoutError, UpstreamFaultError
+"""The failures after which a fallback is tried."""
 
 MAX_NEAREST = 10
 """Unknown functions of a run for which the nearest names are searched, which blocks the event loop."""
@@ -55,7 +71,8 @@ class Broker:
 
     `snapshot` holds the library that the run is checked against. `repairs` lists the repaired arguments.
     `fetcher` is set if the manifest grants network access. `channel` forwards progress and requests of upstreams to the
-    client. `history` holds the functions that earlier runs of the session could call.
+    client. `history` holds the functions that earlier runs of the session could call. `middleware` is the operator's
+    own, outermost first.
     """
 
     manifest: Manifest
@@ -68,7 +85,10 @@ class Broker:
     audit: RunAudit = NO_RUN_AUDIT
     channel: ClientChannel = NO_CLIENT
     history: SessionHistory = field(default_factory=SessionHistory)
+    middleware: Sequence[Middleware] = ()
     repairs: RepairNotes = field(default_factory=RepairNotes)
+    _substitutes: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Why a function was answered by its fallback, for the first time."""
     _order: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
     _absent: int = 0
 
@@ -83,37 +103,98 @@ class Broker:
             self.audit.refused(seq, entry.request or self._known_function(entry.function), error)
         entry.withhold(error)
 
+    def notices(self) -> list[str]:
+        """What the run's answer says about its calls: repaired arguments, and fallbacks, once each."""
+        answered = (
+            f"{own} was answered by {other}: {why}" for (own, other), why in self._substitutes.items()
+        )
+        return [*self.repairs.notices(), *answered]
+
     async def __call__(self, call: ToolCall) -> Outcome:
-        """Forward one call of the running script, if its manifest grants it.
+        """Take one call of the running script through all steps: middleware, fallback, authorize, send.
 
         Arguments must satisfy the tool's input schema. Errors are returned with a stable `code`, never raised.
         """
         entry = self.ledger[call.seq]
-        repairs: Repairs = {}
+        if self.middleware:
+            return await self._with_middleware(call, entry)
+        return await self._with_fallback(call, entry)
+
+    async def _with_middleware(self, call: ToolCall, entry: Entry) -> Outcome:
+        function = self.snapshot.library.functions.get(call.function)
+        described = BrokerCall(
+            run_id=self.ledger.run_id,
+            seq=call.seq,
+            function=call.function,
+            upstream=None if function is None else function.upstream,
+            tool=None if function is None else function.tool,
+            annotations={} if function is None else function.recorded.annotations,
+            arguments=call.arguments,
+            profile=self.audit.profile,
+            tenant=self.audit.caller.tenant,
+        )
+
+        async def pass_on(changed: BrokerCall) -> Outcome:
+            return await self._with_fallback(replace(call, arguments=changed.arguments), entry)
+
+        outcome = await Chain(self.middleware, described, pass_on).run()
+        if entry.ended is None and entry.state == "not_started":
+            if outcome.error is None:
+                entry.answered_by = "middleware"
+                entry.end("not_started")
+            else:
+                self._refuse(call, entry, outcome.error)
+        elif entry.error is None and outcome.error is not None:
+            entry.end(entry.state, outcome.error)
+        return outcome
+
+    async def _with_fallback(self, call: ToolCall, entry: Entry) -> Outcome:
+        outcome = await self._attempt(call, entry)
+        names = self.manifest.portal.fallback.get(call.function)
+        if names is None or outcome.error is None or not self._may_fall_back(call, outcome.error):
+            return outcome
+        state, failures = entry.state, []
+        for name in names:
+            if (function := self.snapshot.library.functions.get(name)) and not self._is_readonly(function):
+                failures.append(_not_readonly(name).message)
+                continue
+            entry.restart(name)
+            other = await self._attempt(replace(call, function=name), entry)
+            if other.error is None:
+                entry.answered_by = name
+                self._substitutes.setdefault((call.function, name), outcome.error.message)
+                return other
+            failures.append(f"{name}: {other.error.code}: {other.error.message[:MAX_REASON_CHARACTERS]}")
+        entry.restart("")
+        hint = f"{outcome.error.hint} No fallback answered. {'; '.join(failures)}".strip()
+        return _end(entry, state, replace(outcome.error, hint=hint))
+
+    async def _attempt(self, call: ToolCall, entry: Entry) -> Outcome:
+        """Authorize, send, and return what came of it. A fallback is an attempt of its own."""
+        function = self.snapshot.library.functions.get(call.function)
+        permit = await self._authorize(call, function)
+        # Nothing has been sent here: a further step may wait, and replace the permit by an error.
+        if isinstance(permit, CallError):
+            return self._refuse(call, entry, permit)
+        # Whatever came of a call that may have been sent is returned by this one line.
+        return await self._send(call, entry, function, permit)
+
+    async def _authorize(self, call: ToolCall, function: Function | None) -> Permit | CallError | None:
+        """Decide about a call, in the script's order; None for resources and prompts, whose requests are authorized one
+        by one when they are sent.
+        """
         async with self._order:
             # Deciding does not yield to the event loop, and scripts make many calls at once.
             if _is_long(call.arguments):
                 await anyio.lowlevel.checkpoint()
-            function = self.snapshot.library.functions.get(call.function)
-            permit = None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function, repairs)
-        if permit is None:
-            return await self._call_resource_method(call, entry)
-        if isinstance(permit, CallError):
-            self.audit.refused(call.seq, self._known_function(call.function), permit)
-            return _end(entry, "refused", permit)
-        try:
-            if function is None:
-                return await self._fetch(entry, permit)
-            self.repairs.note(repairs)
-            return await self._forward(entry, function, permit)
-        finally:
-            self.audit.outcome(entry)
+            return None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function)
 
-    def _permit(self, call: ToolCall, function: Function | None, repairs: Repairs) -> Permit | CallError:
+    def _permit(self, call: ToolCall, function: Function | None) -> Permit | CallError:
         """Decide about a call.
 
-        `authorize` calls back for the arguments once the tool is granted. Only then are they repaired, into `repairs`.
+        `authorize` calls back for the arguments once the tool is granted. Only then are they repaired.
         """
+        repairs: Repairs = {}
         if call.function == FETCH:
             request = self.authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
         elif function is None:
@@ -127,7 +208,38 @@ class Broker:
             permit = self.authorization.authorize(request)
         except ArgumentError as error:
             return CallError("invalid_arguments", str(error), error.hint)
+        if isinstance(permit, Permit):
+            self.repairs.note(repairs)
         return permit.error if isinstance(permit, ApprovalNeeded) else permit
+
+    def _refuse(self, call: ToolCall, entry: Entry, error: CallError) -> Outcome:
+        self.audit.refused(call.seq, self._known_function(call.function), error)
+        return _end(entry, "refused", error)
+
+    async def _send(
+        self, call: ToolCall, entry: Entry, function: Function | None, permit: Permit | None
+    ) -> Outcome:
+        """Send a permitted call. Ends its ledger entry and records the outcome, also if the run ends meanwhile."""
+        if permit is None:
+            return await self._call_resource_method(call, entry)
+        try:
+            if function is None:
+                return await self._fetch(entry, permit)
+            return await self._forward(entry, function, permit)
+        finally:
+            self.audit.outcome(entry)
+
+    def _may_fall_back(self, call: ToolCall, error: CallError) -> bool:
+        """Whether the call only reads and its upstream is down. Of an upstream that never listed its tools, nothing was
+        sent, whatever they are.
+        """
+        function = self.snapshot.library.functions.get(call.function)
+        if function is None:
+            return call.function.partition(".")[0] in self.snapshot.silent
+        return isinstance(error, UnreachableError) and self._is_readonly(function)
+
+    def _is_readonly(self, function: Function) -> bool:
+        return self._request(function, dict).is_readonly
 
     def _request(
         self, function: Function, arguments: Callable[[], dict[str, Json]], seq: int = 0
@@ -162,6 +274,13 @@ class Broker:
         asked = self.channel.questions_of(upstream, spec)
         # Builds the request again when it is sent: the upstream may list other tools by then.
         current_request = partial(self._request, function, lambda: permit.arguments)
+        recheck = self.authorization.recheck_on_send(current_request, permit, entry)
+
+        def on_sent(was_seen: bool) -> None:
+            if entry.request and not self._is_readonly(function):
+                raise WithheldError(_not_readonly(entry.request))
+            recheck(was_seen)
+
         try:
             result = await upstream.call(
                 function.tool,
@@ -170,7 +289,7 @@ class Broker:
                 key=f"{self.ledger.run_id}:{entry.seq}",
                 progress=self.channel.progress_of(entry, upstream),
                 request_handler=asked,
-                on_sent=self.authorization.recheck_on_send(current_request, permit, entry),
+                on_sent=on_sent,
             )
         except WithheldError as error:
             return _end(entry, "refused", error.call_error)
@@ -179,7 +298,8 @@ class Broker:
                 return _end(entry, error.outcome, _unanswered_error(unanswered, str(error)))
             is_rejected = isinstance(error, UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
             hint = _signature_hint(function) if is_rejected else error.hint
-            return _end(entry, error.outcome, CallError(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint))
+            kind = UnreachableError if isinstance(error, UNREACHABLE) else CallError
+            return _end(entry, error.outcome, kind(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint))
         if result.is_error:
             text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
             if asked is not None and (unanswered := asked.refusal(text)) is not None:
@@ -222,6 +342,10 @@ def _sent(entry: Entry, permit: Permit) -> None:
 def _end(entry: Entry, state: CallState, error: CallError | None) -> Outcome:
     entry.end(state, error)
     return Outcome(error=error)
+
+
+def _not_readonly(fallback: str) -> CallError:
+    return CallError("not_granted", f"{fallback} is no fallback: it does not declare readOnlyHint")
 
 
 def _unanswered_error(refusal: QuestionError, text: str) -> CallError:

@@ -19,6 +19,7 @@ from portal.check.checker import Checker, open_checker
 from portal.execution import AwaitUpstreams, Execution
 from portal.library.catalog import Catalog
 from portal.library.observed import Observations, ShapeStore, open_observations
+from portal.middleware import load_middleware
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
@@ -127,12 +128,14 @@ async def open_portal(
 
     Raises:
         AuditError: The audit log cannot be written to.
+        PortalError: Middleware cannot be loaded.
         BakedComponentError: The manifest's component cannot be used.
         ExceptionGroup: With a SandboxError, at any time: the sandbox cannot run on this machine.
     """
     settings = manifest.portal.server
     component = manifest.folder / settings.component if settings.component else None
     baked = check_baked(component) if component else None
+    middleware = load_middleware(manifest.portal.middleware, manifest.folder)
     manifests: dict[str | None, Manifest] = {None: narrowed(manifest, profile) if profile else manifest}
     manifests |= {name: narrowed(manifest, name) for name in bound}
     async with AsyncExitStack() as stack:
@@ -186,6 +189,7 @@ async def open_portal(
                 observations=observations,
                 port=partial(ScriptSearch, search),
                 audit=audit,
+                middleware=middleware,
                 await_upstreams=awaiting,
             )
             return View(own, part.authority, part.catalog, search, execution)

@@ -1,4 +1,4 @@
-"""Errors that prevent the portal from serving, which the operator has to fix; and the error of a refused call.
+"""Errors that prevent the portal from serving, which the operator has to fix; and kinds of errors of calls.
 
 PortalError
 ├── OpenBindError     the address is not loopback, and no token is set
@@ -6,6 +6,7 @@ PortalError
 └── AuditError        the audit log cannot be written to
 
 RuleError             data, not raised: a rule of the manifest refuses a call
+UnreachableError      data, not raised: the upstream of a call is down or does not answer
 """
 
 from dataclasses import dataclass
@@ -45,6 +46,11 @@ class RuleError(CallError):
 
     rule: str = ""
     where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreachableError(CallError):
+    """The upstream is down or does not answer. A fallback may answer instead."""
 
 
 def refused(qualified: str, decision: Decision, code: str | None = None) -> RuleError:

@@ -23,6 +23,7 @@ from portal.ledger import Ledger
 from portal.library.catalog import Catalog
 from portal.library.observed import Observations
 from portal.library.snapshot import Snapshot
+from portal.middleware import Middleware
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.sessions import LOCAL, Caller, SessionError, SessionHistory, Sessions
 from sandbox_runtime.calls import CallPort
@@ -99,6 +100,7 @@ class Execution:
     observations: Observations
     port: Callable[[Broker], CallPort]
     audit: Audit
+    middleware: Sequence[Middleware]
     await_upstreams: AwaitUpstreams
     _histories: "WeakKeyDictionary[Session, SessionHistory]" = field(default_factory=WeakKeyDictionary)
 
@@ -157,6 +159,7 @@ class Execution:
                         audit=audit,
                         channel=channel,
                         history=history,
+                        middleware=self.middleware,
                     )
                     where, size = partial(self._where_of, limits), len(request.code)
                     async with sandbox.run(
@@ -193,7 +196,6 @@ class Execution:
         error = result.error
         ms = round(result.wall_ms, 1)
         log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
-        repairs = broker.repairs.notices()
         return Answer(
             status="ok" if error is None else "error",
             run_id=ledger.run_id,
@@ -201,7 +203,13 @@ class Execution:
             stdout=result.stdout,
             error=None if error is None else with_effects(error, ledger),
             calls=ledger.rows(),
-            notices=(*prepared.notices, *found, *repairs, *result.notices, *self._stdout_notice(result)),
+            notices=(
+                *prepared.notices,
+                *found,
+                *broker.notices(),
+                *result.notices,
+                *self._stdout_notice(result),
+            ),
             emitted=result.emitted,
         )
 

@@ -29,7 +29,13 @@ class Entry:
     ended: float | None = None
     error: CallError | None = None
     request: str = ""
-    """The request to the upstream, if that is not the function: `files.resources/read`."""
+    """The request to the upstream, if that is not the function: `files.resources/read`, or a fallback."""
+    answered_by: str = ""
+    """The fallback that answered, or "middleware" if nothing was sent; "" if the function itself did."""
+
+    def restart(self, request: str) -> None:
+        """Begin an attempt with another request."""
+        self.state, self.error, self.ended, self.request = "not_started", None, None, request
 
     def sent(self) -> None:
         self.state = "unknown"
@@ -74,7 +80,7 @@ class Ledger:
         )
 
     def rows(self) -> list[dict[str, Json]]:
-        """`[{seq, function, state, ms, error?}]`, `summarised` beyond MAX_ROWS.
+        """`[{seq, function, state, ms, answered_by?, error?}]`, `summarised` beyond MAX_ROWS.
 
         The last rows are for files, with the total `ms`: one for all reads, and one per state for changes.
         """
@@ -100,6 +106,8 @@ class Ledger:
         for entry in self.entries.values():
             ms = round(((entry.ended or now) - entry.began) * 1000, 1)
             row = {"seq": entry.seq, "function": entry.function, "state": entry.state, "ms": ms}
+            if entry.answered_by:
+                row["answered_by"] = entry.answered_by
             if entry.error is not None:
                 row["error"] = {"code": entry.error.code, "message": entry.error.message[:300]}
             rows.append(row)

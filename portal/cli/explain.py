@@ -45,6 +45,8 @@ class Explanation:
     repairs: list[str]
     asks: str
     asks_where: str
+    fallbacks: list[str]
+    """The functions that are tried if its upstream is down."""
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -181,6 +183,7 @@ def _explanation(
         repairs=repairs or [],
         asks=of_tool.asks,
         asks_where=of_tool.asks_where,
+        fallbacks=[*manifest.portal.fallback.get(function, ())],
     )
 
 
@@ -222,5 +225,7 @@ def _show(each: Explanation, terminal: Terminal) -> None:
     for flow in each.flows:
         ends = f"{', '.join(flow['from'])} may not go to {', '.join(flow['not_to'])}"
         rows.append(("flow", f"data from {ends} ({flow['where']})"))
+    if each.fallbacks:
+        rows.append(("else", f"{', '.join(each.fallbacks)}, if its upstream is down and it only reads"))
     for word, text in rows:
         terminal.line(f"    {word:<6} {text}")

@@ -28,6 +28,7 @@ capabilities:
     deny: [drop]
     budgets: [{{tool: "files.*", calls: 5}}]
   flows: [{{from: files, not_to: my web}}]
+fallback: {{files.read_file: [my_web.read]}}
 profiles:
   reader: {{tools: {{allow: [{{annotation: readonly}}]}}}}
 """
@@ -136,3 +137,9 @@ def test_profile_is_asked(portal: PortalCommand, folder: Path) -> None:
 def test_name_of_nothing_is_told_a_way_on(portal: PortalCommand, folder: Path, name: str, told: str) -> None:
     done = portal("explain", name, cwd=folder)
     assert done.returncode == 2 and told in " ".join(done.stderr.split())
+
+
+def test_fallbacks_are_named(portal: PortalCommand, folder: Path) -> None:
+    assert explain(portal, folder, "read_file")[1]["fallbacks"] == ["my_web.read"]
+    assert "my_web.read, if its upstream is down" in portal("explain", "read_file", cwd=folder).stdout
+    assert explain(portal, folder, "write")[1]["fallbacks"] == []

@@ -1,0 +1,179 @@
+"""Middleware: the operator's own code around each call of a script (`docs/middleware.md`).
+
+Rule 1: it runs in the portal's process, with the portal's rights.
+Rule 2: it grants nothing. What it passes on is authorized and validated like a call of the script.
+"""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import structlog
+
+from manifests.json_value import Json
+from portal.errors import PortalError
+from sandbox_runtime.calls import CallError, Outcome
+from sandbox_runtime.guest_json import encode, parse
+
+__all__ = ["BrokerCall", "CallError", "Chain", "Middleware", "Next", "Outcome", "load_middleware"]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerCall:
+    """One call of a script, before it is authorized. Its function may not exist or not be granted.
+
+    `upstream` and `tool` are None for `portal.fetch`, resources, prompts, and functions that scripts do not see.
+    Middleware may replace `arguments` and nothing else. Their names are those that the script wrote.
+    """
+
+    run_id: str
+    seq: int
+    """The number of the call in its run, from 1."""
+    function: str
+    """`namespace.function`."""
+    upstream: str | None
+    tool: str | None
+    annotations: Mapping[str, Json]
+    """What the tool declares about itself, like `destructiveHint`; empty without a tool. Nobody verifies it."""
+    arguments: dict[str, Json]
+    profile: str | None
+    tenant: str | None
+
+
+Next: TypeAlias = Callable[[BrokerCall], Awaitable[Outcome]]
+"""Passes the call on. It works once, while the middleware runs, and returns errors of the call as an outcome."""
+
+Middleware: TypeAlias = Callable[[BrokerCall, Next], Awaitable[Outcome]]
+"""`async def name(call, next)`. Its outcome is what the script gets: a JSON value, or a `CallError`."""
+
+
+class MiddlewareError(Exception):
+    """Middleware broke a rule of this module."""
+
+
+def load_middleware(names: Sequence[str], folder: Path) -> tuple[Middleware, ...]:
+    """Import each `package.module:name`. Modules in `folder`, beside the manifest, are found after installed ones.
+
+    `folder` is on the import path only meanwhile. So a module there has to import its neighbours at its top.
+
+    Raises:
+        PortalError: A value cannot be used. The message names it and says what to do.
+    """
+    with _importable(folder):
+        return tuple(map(_load, names))
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    entry = str(folder.resolve())
+    sys.path.append(entry)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(entry)
+
+
+def _load(written: str) -> Middleware:
+    module_name, _, name = written.partition(":")
+    try:
+        loaded = getattr(importlib.import_module(module_name), name, None)
+    except Exception as error:  # the operator's module may raise anything
+        is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        if is_missing:
+            hint = "Put the file beside portal.yaml, or install its package where the portal is installed."
+            raise _unusable(written, f"there is no module {module_name}", hint) from error
+        why = f"importing {module_name} raised {type(error).__name__}: {error}"
+        raise _unusable(written, why, f"Fix it until `python -c 'import {module_name}'` works.") from error
+    if loaded is None:
+        hint = f"Define it there: async def {name}(call, next)."
+        raise _unusable(written, f"the module {module_name} has no {name}", hint)
+    if not any(map(inspect.iscoroutinefunction, (loaded, type(loaded).__call__))):
+        raise _unusable(written, f"{name} is no async function", f"Write async def {name}(call, next).")
+    middleware: Middleware = loaded
+    return middleware
+
+
+def _unusable(written: str, why: str, hint: str) -> PortalError:
+    return PortalError(f"middleware {written!r} cannot be used: {why}. {hint}")
+
+
+@dataclass(eq=False)
+class Chain:
+    """All middleware around one call, outermost first. `send` gets a copy of the call that nobody can change."""
+
+    middleware: Sequence[Middleware]
+    call: BrokerCall
+    send: Next
+    _failure: Exception | None = None
+
+    async def run(self) -> Outcome:
+        """The outcome of the outermost middleware, also as text.
+
+        If middleware raises, the call fails with `middleware_error`. An exception of `send` is raised, even if
+        middleware caught it.
+        """
+        outcome = await self._pass(self.call, 0)
+        if self._failure is not None:
+            raise self._failure
+        return outcome
+
+    async def _pass(self, call: BrokerCall, number: int) -> Outcome:
+        if number == len(self.middleware):
+            return await self._send(call)
+        is_open = True
+
+        async def pass_on(changed: BrokerCall) -> Outcome:
+            nonlocal is_open
+            if not is_open:
+                raise MiddlewareError("next was called a second time, or after its middleware had returned")
+            is_open = False
+            if changed != replace(self.call, arguments=changed.arguments):
+                raise MiddlewareError("only the arguments of a call may be replaced")
+            return await self._pass(changed, number + 1)
+
+        own = self.middleware[number]
+        try:
+            outcome = _checked(await own(call, pass_on))
+            return outcome if number or outcome.error else replace(outcome, text=encode(outcome.value))
+        except Exception as error:  # the operator's code may raise anything
+            if error is not self._failure:
+                name = getattr(own, "__qualname__", type(own).__qualname__)
+                about = {"run": call.run_id, "seq": call.seq, "function": call.function[:200]}
+                log.exception("middleware_failed", middleware=name, **about)
+            message = f"{call.function[:200]}: the portal's middleware failed"
+            hint = "Tell the operator: the portal's log says why. `calls` says whether the call was sent."
+            return Outcome(error=CallError("middleware_error", message, hint))
+        finally:
+            is_open = False
+
+    async def _send(self, call: BrokerCall) -> Outcome:
+        if not isinstance(call.arguments, dict):
+            raise MiddlewareError("the arguments of a call must be a dict")
+        copied = replace(call, arguments=parse(encode(call.arguments)))
+        try:
+            outcome = await self.send(copied)
+        except Exception as error:
+            self._failure = error
+            raise
+        return outcome if outcome.text is None else Outcome(value=parse(outcome.text))
+
+
+def _checked(outcome: Outcome) -> Outcome:
+    error = outcome.error if isinstance(outcome, Outcome) else MiddlewareError
+    if error is None:
+        return outcome
+    if isinstance(error, CallError) and all(
+        isinstance(each, str) for each in (error.code, error.message, error.hint)
+    ):
+        return outcome
+    raise MiddlewareError(
+        "middleware returned no Outcome, or one with an error that is no CallError of strings"
+    )

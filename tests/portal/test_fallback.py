@@ -1,0 +1,206 @@
+"""A fallback answers for a read-only function whose upstream is down, as if the script had called it itself."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from manifests.errors import ManifestError
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, sleeper, states, text, tool
+from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, hang, status, words
+
+pytestmark = pytest.mark.anyio
+
+READS: Json = {"readOnlyHint": True}
+FALLBACK: Json = {"search.look": ["search2.web"], "search.act": ["search2.web"]}
+DOWN = status("503 Service Unavailable")
+
+
+async def slam(exchange: Exchange) -> None:
+    exchange.reset()
+
+
+def second(**annotations: bool) -> Peer:
+    """The upstream of a fallback, which takes a string `n` and answers its arguments."""
+    return Peer(tool("web", schema("n", n={"type": "string"}), annotations=annotations or READS))
+
+
+@asynccontextmanager
+async def with_first(
+    folder: Path,
+    fault: Fault,
+    peers: Mapping[str, Peer | dict[str, Json]],
+    fallback: Json = FALLBACK,
+    **sections: Json,
+) -> AsyncIterator[Opened]:
+    """A portal with an upstream `search` that answers all calls so, and others."""
+    server = FaultyHttpServer(fault, always=True)
+    async with server.serving():
+        search: Json = {"url": server.url, "call_seconds": 2, "retries": {"attempts": 1}}
+        async with opened(folder, {"search": search, **peers}, fallback=fallback, **sections) as portal:
+            await portal.search()  # which waits for the upstreams
+            yield portal
+
+
+@pytest.mark.parametrize("fault", [DOWN, hang, slam], ids=["503", "timeout", "lost"])
+async def test_a_fallback_answers_while_the_upstream_is_down(tmp_path: Path, fault: Fault) -> None:
+    peer = second()
+    async with with_first(tmp_path, fault, {"search2": peer}) as portal:
+        answer = await portal.run("[await search.look(n=each) for each in 'ab']")
+    assert answer["result"] == [{"n": "a"}, {"n": "b"}]
+    assert peer.calls == [("web", {"n": "a"}), ("web", {"n": "b"})]
+    assert states(answer) == [("search.look", "done")] * 2
+    assert [row["answered_by"] for row in answer["calls"]] == ["search2.web"] * 2
+    (notice,) = answer["notices"]
+    assert notice.startswith("search.look was answered by search2.web: upstream 'search'")
+
+
+async def test_a_fallback_answers_if_the_upstream_does_not_start(tmp_path: Path, own_state: None) -> None:
+    behaviour = tmp_path / "behaviour.json"
+    upstreams: dict[str, Peer | dict[str, Json]] = {"search": sleeper(behaviour), "search2": second()}
+    [look] = raw_tools("echo")
+    behaviour.write_text(json.dumps({"tools": [{**look, "annotations": READS}]}))
+    async with opened(tmp_path, upstreams) as portal:
+        await portal.search("echo")
+    behaviour.write_text(json.dumps({"exits_with": 3}))
+    async with opened(tmp_path, upstreams, fallback={"search.echo": ["search2.web"]}) as portal:
+        answer = await portal.run("await search.echo(n='a')")
+    assert (answer["result"], answer["calls"][0]["answered_by"]) == ({"n": "a"}, "search2.web")
+
+
+async def test_a_fallback_answers_for_an_upstream_that_never_listed_its_tools(tmp_path: Path) -> None:
+    upstreams: dict[str, Peer | dict[str, Json]] = {"search": raw(exits_with=3), "search2": second()}
+    own: Json = {"fallback": {"search.web": ["search2.web"]}, "server": {"check": "off"}}
+    async with opened(tmp_path, upstreams, **own) as portal:
+        await portal.search()
+        answer = await portal.run("import tools\nawait tools.search.web(n='a')")
+    assert (answer["result"], states(answer)) == ({"n": "a"}, [("search.web", "done")])
+
+
+@pytest.mark.parametrize(
+    ("function", "fault", "code"),
+    [
+        ("search.act", DOWN, "upstream_answer"),
+        ("search.look", words("400 Bad Request", "no"), "upstream_refused"),
+        ("search.look", status("429 Too Many Requests"), "upstream_busy"),
+    ],
+    ids=["not read-only", "refused", "busy"],
+)
+async def test_other_failures_stay_failures(tmp_path: Path, function: str, fault: Fault, code: str) -> None:
+    peer = second()
+    async with with_first(tmp_path, fault, {"search2": peer}) as portal:
+        answer = await portal.run(f"await {function}(n='a')")
+    assert answer["error"]["code"] == code
+    assert (peer.calls, "answered_by" in answer["calls"][0]) == ([], False)
+
+
+async def test_an_error_of_the_tool_is_an_answer(tmp_path: Path) -> None:
+    async def fails(arguments: dict[str, Json]) -> object:
+        return text("no such page", is_error=True)
+
+    first, peer = Peer(tool("look", annotations=READS), look=fails), second()  # type: ignore[arg-type]
+    async with opened(tmp_path, {"search": first, "search2": peer}, fallback=FALLBACK) as portal:
+        error = await portal.error_of("await search.look(n='a')")
+    assert (error["code"], peer.calls) == ("tool_error", [])
+
+
+@pytest.mark.parametrize(
+    ("annotations", "capabilities", "argument", "reason"),
+    [
+        ({"idempotentHint": True}, {}, "'a'", "readOnlyHint"),
+        ({"readOnlyHint": True, "destructiveHint": True}, {}, "'a'", "readOnlyHint"),
+        (READS, {}, "[1]", "invalid_arguments"),
+        (READS, {"tools": {"deny": ["search2.web"]}}, "'a'", "not_granted"),
+        (READS, {"tools": {"budgets": [{"tool": "search2.web", "calls": 0}]}}, "'a'", "tool_budget"),
+        (READS, {"flows": [{"from": ["vault"], "not_to": ["search2"]}]}, "'a'", "not_granted"),
+    ],
+)
+async def test_a_fallback_that_may_not_be_called_so_leaves_the_error(
+    tmp_path: Path, annotations: dict[str, bool], capabilities: Json, argument: str, reason: str
+) -> None:
+    peer, own = second(**annotations), {"capabilities": capabilities}
+    peers = {"search2": peer, "vault": Peer(tool("get"))}
+    async with with_first(tmp_path, DOWN, peers, **own) as portal:
+        answer = await portal.run(f"await vault.get()\nawait search.look(n={argument})")
+    assert answer["error"]["code"] == "upstream_answer"
+    assert "search2.web" in answer["error"]["hint"]
+    assert reason in answer["error"]["hint"]
+    assert states(answer) == [("vault.get", "done"), ("search.look", "unknown")]
+    assert (peer.calls, answer["calls"][1]["error"]["code"]) == ([], "upstream_answer")
+
+
+async def test_fallbacks_are_tried_in_order(tmp_path: Path) -> None:
+    async def fails(arguments: dict[str, Json]) -> object:
+        return text("no", is_error=True)
+
+    failing = Peer(tool("web", annotations=READS), web=fails)  # type: ignore[arg-type]
+    fallback: Json = {"search.look": ["failing.gone", "failing.web", "search2.web", "last.web"]}
+    last = second()
+    peers = {"failing": failing, "search2": second(), "last": last}
+    async with with_first(tmp_path, DOWN, peers, fallback) as portal:
+        answer = await portal.run("await search.look(n='a')")
+    assert (answer["result"], answer["calls"][0]["answered_by"]) == ({"n": "a"}, "search2.web")
+    assert ([name for name, _ in failing.calls], last.calls) == (["web"], [])
+
+
+async def test_a_fallback_counts_and_is_audited_on_its_own(tmp_path: Path) -> None:
+    budgets: Json = {"tools": {"budgets": [{"tool": "search2.web", "calls": 1}]}}
+    own: Json = {"capabilities": budgets, "audit": {"to": "audit.jsonl"}}
+    async with with_first(tmp_path, DOWN, {"search2": second()}, **own) as portal:
+        answer = await portal.run("await search.look(n='a')\nawait search2.web(n='b')")
+    assert answer["error"]["code"] == "tool_budget"
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    calls = [(each["event"], each["function"]) for each in lines if each.get("call") == 1]
+    assert calls == [
+        ("call_decided", "search.look"),
+        ("call_ended", "search.look"),
+        ("call_decided", "search2.web"),
+        ("call_ended", "search2.web"),
+    ]
+
+
+async def test_data_of_a_fallback_may_not_flow_where_its_upstreams_may_not(tmp_path: Path) -> None:
+    own: Json = {"capabilities": {"flows": [{"from": ["search2"], "not_to": ["mail"]}]}}
+    mail = Peer(tool("send"))
+    async with with_first(tmp_path, DOWN, {"search2": second(), "mail": mail}, **own) as portal:
+        error = await portal.error_of("await search.look(n='a')\nawait mail.send()")
+    assert (error["code"], mail.calls) == ("not_granted", [])
+
+
+async def test_a_fallback_that_turns_out_to_write_is_not_sent(tmp_path: Path, own_state: None) -> None:
+    behaviour, effect = tmp_path / "behaviour.json", tmp_path / "effect"
+    [crash] = raw_tools("crash")
+    late: dict[str, Peer | dict[str, Json]] = {"late": sleeper(behaviour)}
+    behaviour.write_text(json.dumps({"tools": [{**crash, "annotations": READS}]}))
+    async with opened(tmp_path, late) as portal:
+        await portal.search("crash")
+    behaviour.write_text(json.dumps({"tools": [crash]}))
+    async with with_first(tmp_path, DOWN, late, {"search.look": ["late.crash"]}) as portal:
+        error = await portal.error_of(f"await search.look(acts_on={str(effect)!r})")
+    assert error["code"] == "upstream_answer"
+    assert not effect.exists()
+
+
+@pytest.mark.parametrize(
+    ("fallback", "keys"),
+    [
+        ({"search.web": ["other.web"]}, "fallback.search.web.0"),
+        ({"other.web": ["search.web"]}, "fallback.other.web"),
+        ({"search.web": ["search2.web", "search.web"]}, "fallback.search.web.1"),
+        ({"search": ["search2.web"]}, "fallback"),
+        ({"search.web": []}, "fallback.search.web"),
+    ],
+)
+def test_a_fallback_that_cannot_be_is_a_problem_of_the_manifest(
+    tmp_path: Path, fallback: Json, keys: str
+) -> None:
+    up: Json = {"command": "none"}
+    written = {"upstreams": {"search": up, "search2": up}, "fallback": fallback}
+    (tmp_path / "portal.yaml").write_text(json.dumps(written))
+    with pytest.raises(ManifestError) as raised:
+        load_manifest(tmp_path / "portal.yaml", {})
+    assert [each.key.startswith(keys) for each in raised.value.problems] == [True]

@@ -1,0 +1,493 @@
+"""Middleware changes arguments and outcomes of calls, and neither widens what is granted nor falsifies the ledger."""
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from manifests.errors import ManifestError
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.audit.audit import NO_AUDIT
+from portal.authority import Authorization
+from portal.broker import Broker
+from portal.errors import PortalError
+from portal.ledger import Ledger
+from portal.library.observed import Observations
+from portal.middleware import BrokerCall, CallError, Middleware, Next, Outcome, load_middleware
+from portal.sessions import Caller
+from sandbox_runtime.calls import ToolCall
+from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, opened, schema, states, text, tool
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+RULES: Json = {
+    "tools": {
+        "deny": ["store.drop_all"],
+        "allow": ["*", {"tool": "store.read", "where": {"path": {"prefix": "public/"}}}],
+    }
+}
+
+
+async def broken(arguments: dict[str, Json]) -> Any:
+    return text("no", is_error=True)
+
+
+@pytest.fixture(scope="module")
+def peer() -> Peer:
+    return Peer(
+        tool("echo"),
+        tool("read", schema("path", path={"type": "string"})),
+        tool("drop_all", annotations={"destructiveHint": True}),
+        tool("wipe", annotations={"destructiveHint": True}),
+        tool("broken"),
+        tool("together"),
+        broken=broken,
+        together=Barrier(2),
+    )
+
+
+@pytest.fixture(scope="module")
+async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    async with opened(tmp_path_factory.mktemp("middleware"), {"store": peer}, capabilities=RULES) as portal:
+        await portal.search()  # which waits for the upstreams
+        yield portal
+
+
+async def brokered(portal: Opened, *middleware: Middleware) -> Broker:
+    own = portal.portal
+    return Broker(
+        own.manifest,
+        Authorization(own.authority, set()),
+        await own.catalog.fresh(),
+        own.fleet,
+        Ledger(),
+        Observations(None),
+        middleware=middleware,
+    )
+
+
+async def called(broker: Broker, function: str, **arguments: Json) -> Outcome:
+    seq = broker.ledger.calls + 1
+    broker.open(seq, function)
+    return await broker(ToolCall(seq, function, arguments))
+
+
+def code_of(outcome: Outcome) -> str | None:
+    return None if outcome.error is None else outcome.error.code
+
+
+async def passing(call: BrokerCall, next: Next) -> Outcome:
+    return await next(call)
+
+
+async def test_middleware_sees_what_is_called_by_whom(portal: Opened) -> None:
+    seen: list[BrokerCall] = []
+
+    async def watching(call: BrokerCall, next: Next) -> Outcome:
+        seen.append(call)
+        return await next(call)
+
+    broker = await brokered(portal, watching)
+    broker.ledger.run_id = "run_1"
+    broker.audit = NO_AUDIT.run("run_1", Caller("x", "x", tenant="acme"), "reader")
+    assert (await called(broker, "store.echo", a=1)).value == {"a": 1}
+    for function in ("store.wipe", "store.drop_all", "portal.resources"):
+        await called(broker, function)
+    first, second, *others = seen
+    assert first == BrokerCall(
+        "run_1", 1, "store.echo", "store", "echo", {}, {"a": 1}, profile="reader", tenant="acme"
+    )
+    assert (second.tool, second.annotations["destructiveHint"]) == ("wipe", True)
+    assert [(each.seq, each.function, each.upstream, each.tool) for each in others] == [
+        (3, "store.drop_all", None, None),
+        (4, "portal.resources", None, None),
+    ]
+
+
+async def test_the_first_middleware_is_outermost(portal: Opened, peer: Peer) -> None:
+    def adding(letter: str) -> Middleware:
+        async def add(call: BrokerCall, next: Next) -> Outcome:
+            outcome = await next(replace(call, arguments={"path": call.arguments["path"] + letter}))
+            return replace(outcome, value={"path": outcome.value["path"] + letter.upper()})
+
+        return add
+
+    broker = await brokered(portal, adding("a"), adding("b"))
+    outcome = await called(broker, "store.read", path="public/")
+    assert peer.calls[-1] == ("read", {"path": "public/ab"})
+    assert outcome.value == {"path": "public/abBA"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"path": "public/x"}, None),
+        ({"path": "private/x"}, "not_granted"),
+        ({"path": {"x": 1}}, "invalid_arguments"),
+        ({"path": "public/x", "more": 1}, "invalid_arguments"),
+        ({"path": object()}, "middleware_error"),
+        (["public/x"], "middleware_error"),
+    ],
+)
+async def test_rewritten_arguments_are_authorized_and_validated(
+    portal: Opened, peer: Peer, arguments: Any, code: str | None
+) -> None:
+    async def rewriting(call: BrokerCall, next: Next) -> Outcome:
+        return await next(replace(call, arguments=arguments))
+
+    before = len(peer.calls)
+    broker = await brokered(portal, rewriting)
+    assert code_of(await called(broker, "store.read", path="public/y")) == code
+    assert len(peer.calls) - before == (1 if code is None else 0)
+    assert [row["state"] for row in broker.ledger.rows()] == ["done" if code is None else "refused"]
+
+
+async def test_arguments_that_change_after_they_were_authorized_are_not_sent(
+    portal: Opened, peer: Peer
+) -> None:
+    async def tricky(call: BrokerCall, next: Next) -> Outcome:
+        inner = {"deep": {"x": 1}}
+        sending = asyncio.ensure_future(next(replace(call, arguments=inner)))
+        await asyncio.sleep(0)  # it runs until it waits for the upstream
+        inner["deep"]["x"] = 2
+        return await sending
+
+    assert (await called(await brokered(portal, tricky), "store.echo")).value == {"deep": {"x": 1}}
+    assert peer.calls[-1] == ("echo", {"deep": {"x": 1}})
+
+
+async def test_middleware_does_not_make_a_refused_call(portal: Opened, peer: Peer) -> None:
+    before = len(peer.calls)
+    broker = await brokered(portal, passing)
+    assert code_of(await called(broker, "store.drop_all")) == "not_granted"
+    assert code_of(await called(broker, "store.nothing")) == "unknown_function"
+    assert len(peer.calls) == before
+
+
+@pytest.mark.parametrize("changed", [{"function": "store.drop_all"}, {"tool": "drop_all"}, {"seq": 7}])
+async def test_only_arguments_can_be_replaced(portal: Opened, peer: Peer, changed: dict[str, Any]) -> None:
+    async def redirecting(call: BrokerCall, next: Next) -> Outcome:
+        return await next(replace(call, **changed))
+
+    before = len(peer.calls)
+    broker = await brokered(portal, redirecting)
+    assert code_of(await called(broker, "store.echo")) == "middleware_error"
+    assert (len(peer.calls), broker.ledger[1].state) == (before, "refused")
+
+
+async def test_a_value_without_a_call_is_not_told_as_a_call(portal: Opened, peer: Peer) -> None:
+    async def answering(call: BrokerCall, next: Next) -> Outcome:
+        return Outcome(value={"from": "middleware"})
+
+    before = len(peer.calls)
+    broker = await brokered(portal, answering)
+    assert (await called(broker, "store.echo")).value == {"from": "middleware"}
+    (row,) = broker.ledger.rows()
+    assert (row["state"], row["answered_by"]) == ("not_started", "middleware")
+    assert len(peer.calls) == before
+
+
+async def test_a_veto_is_a_refusal(portal: Opened, peer: Peer) -> None:
+    async def vetoing(call: BrokerCall, next: Next) -> Outcome:
+        return Outcome(error=CallError("frozen", "no changes today", "Try again tomorrow."))
+
+    before = len(peer.calls)
+    broker = await brokered(portal, vetoing)
+    assert code_of(await called(broker, "store.echo")) == "frozen"
+    (row,) = broker.ledger.rows()
+    assert (row["state"], row["error"]["code"], "answered_by" in row) == ("refused", "frozen", False)
+    assert len(peer.calls) == before
+
+
+async def raising(call: BrokerCall, next: Next) -> Outcome:
+    raise ValueError("a secret")
+
+
+async def sending_and_raising(call: BrokerCall, next: Next) -> Outcome:
+    await next(call)
+    raise ValueError("a secret")
+
+
+async def answering_nothing(call: BrokerCall, next: Next) -> Any:
+    await next(call)
+
+
+async def answering_no_json(call: BrokerCall, next: Next) -> Outcome:
+    return replace(await next(call), value={"x": object()})
+
+
+async def failing_with_a_string(call: BrokerCall, next: Next) -> Outcome:
+    return replace(await next(call), error="no")  # type: ignore[arg-type]  # which is the mistake
+
+
+@pytest.mark.parametrize(
+    ("middleware", "function", "state"),
+    [
+        (raising, "store.echo", "refused"),
+        (sending_and_raising, "store.echo", "done"),
+        (sending_and_raising, "store.broken", "failed"),
+        (sending_and_raising, "store.drop_all", "refused"),
+        (answering_nothing, "store.echo", "done"),
+        (answering_no_json, "store.echo", "done"),
+        (failing_with_a_string, "store.echo", "done"),
+    ],
+)
+@pytest.mark.parametrize("around", [(), (passing,)])
+async def test_faulty_middleware_fails_the_call_without_internals(
+    portal: Opened, middleware: Middleware, function: str, state: str, around: tuple[Middleware, ...]
+) -> None:
+    broker = await brokered(portal, *around, middleware)
+    with structlog.testing.capture_logs() as logs:
+        outcome = await called(broker, function)
+    assert outcome.error is not None and outcome.error.code == "middleware_error"
+    assert "secret" not in f"{outcome.error.message} {outcome.error.hint}"
+    assert "middleware_failed" in [line["event"] for line in logs]
+    assert broker.ledger[1].state == state
+    # What the upstream said is kept.
+    told = {"failed": "tool_error", "refused": "not_granted" if "drop" in function else "middleware_error"}
+    assert broker.ledger.rows()[0]["error"]["code"] == told.get(state, "middleware_error")
+
+
+async def test_a_call_is_sent_once_however_often_next_is_called(portal: Opened, peer: Peer) -> None:
+    async def twice(call: BrokerCall, next: Next) -> Outcome:
+        await next(call)
+        return await next(call)
+
+    before = len(peer.calls)
+    broker = await brokered(portal, twice)
+    assert code_of(await called(broker, "store.echo")) == "middleware_error"
+    assert (len(peer.calls) - before, broker.ledger[1].state) == (1, "done")
+
+
+async def test_next_does_nothing_after_its_middleware_has_returned(portal: Opened, peer: Peer) -> None:
+    kept: list[tuple[BrokerCall, Next]] = []
+
+    async def keeping(call: BrokerCall, next: Next) -> Outcome:
+        kept.append((call, next))
+        return Outcome(value=1)
+
+    before = len(peer.calls)
+    await called(await brokered(portal, keeping), "store.echo")
+    ((call, next),) = kept
+    with pytest.raises(Exception, match="returned"):
+        await next(call)
+    assert len(peer.calls) == before
+
+
+async def test_a_failure_of_the_portal_is_not_hidden_by_middleware(
+    portal: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hiding(call: BrokerCall, next: Next) -> Outcome:
+        try:
+            return await next(call)
+        except Exception:  # noqa: BLE001  # as an operator may write it
+            return Outcome(value="all is well")
+
+    async def fails(*arguments: object) -> Outcome:
+        raise RuntimeError("of the portal")
+
+    broker = await brokered(portal, passing, hiding)
+    monkeypatch.setattr(broker, "_send", fails)
+    with pytest.raises(RuntimeError, match="of the portal"):
+        await called(broker, "store.echo")
+
+
+async def test_middleware_waits_for_calls_at_once(portal: Opened) -> None:
+    broker = await brokered(portal, passing)
+    outcomes = await asyncio.gather(*(called(broker, "store.together") for _ in range(2)))
+    assert [code_of(each) for each in outcomes] == [None, None]
+
+
+MODULE = """\
+from dataclasses import replace
+from portal.middleware import BrokerCall, Next, Outcome
+
+name = "not a function"
+
+async def mask(call: BrokerCall, next: Next) -> Outcome:
+    outcome = await next(call)
+    return replace(outcome, value="masked") if outcome.error is None else outcome
+
+async def large(call: BrokerCall, next: Next) -> Outcome:
+    return Outcome(value="x" * 2_000)
+
+class Veto:
+    async def __call__(self, call: BrokerCall, next: Next) -> Outcome:
+        return await next(call)
+
+veto = Veto()
+
+def plain(call, next):
+    return next(call)
+"""
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "own_module.py").write_text(MODULE)
+    (tmp_path / "own_broken.py").write_text("1 / 0")
+    (tmp_path / "own_lacking.py").write_text("import nothing_of_the_kind")
+    yield tmp_path
+    for name in ("own_module", "own_broken", "own_lacking"):
+        sys.modules.pop(name, None)
+
+
+def test_a_file_beside_the_manifest_is_found_and_the_import_path_stays(beside: Path) -> None:
+    before = [*sys.path]
+    loaded = load_middleware(["own_module:mask", "own_module:veto"], beside)
+    assert len(loaded) == 2
+    assert sys.path == before
+
+
+def test_an_installed_module_wins_over_one_beside_the_manifest(beside: Path) -> None:
+    (beside / "portal").mkdir()
+    (beside / "portal" / "fake.py").write_text(MODULE)
+    with pytest.raises(PortalError, match=r"there is no module portal\.fake"):
+        load_middleware(["portal.fake:mask"], beside)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("own_nothing:mask", "there is no module own_nothing"),
+        ("own_module.inner:mask", "there is no module own_module.inner"),
+        ("own_module:nothing", "has no nothing"),
+        ("own_module:name", "is no async function"),
+        ("own_module:plain", "is no async function"),
+        ("own_module:Veto", "is no async function"),
+        ("own_broken:mask", "raised ZeroDivisionError"),
+        ("own_lacking:mask", "raised ModuleNotFoundError"),
+    ],
+)
+def test_unusable_middleware_is_named_with_what_is_wrong(beside: Path, name: str, why: str) -> None:
+    with pytest.raises(PortalError) as raised:
+        load_middleware([name], beside)
+    assert repr(name) in str(raised.value)
+    assert why in str(raised.value)
+
+
+async def test_a_portal_with_unusable_middleware_does_not_start(beside: Path) -> None:
+    with pytest.raises(PortalError, match="own_module:nothing"):
+        async with opened(beside, middleware=["own_module:nothing"]):
+            pass
+
+
+async def test_middleware_of_the_manifest_is_around_the_calls_of_scripts(beside: Path) -> None:
+    async with opened(beside, {"store": Peer(tool("echo"))}, middleware=["own_module:mask"]) as portal:
+        answer = await portal.run("await store.echo(a=1)")
+    assert (answer["result"], states(answer)) == ("masked", [("store.echo", "done")])
+
+
+async def test_a_value_of_middleware_has_the_limit_of_an_outcome(beside: Path) -> None:
+    limits: Json = {"limits": {"outcome_bytes": 1_024}}
+    own = {"middleware": ["own_module:large"], "capabilities": limits}
+    async with opened(beside, {"store": Peer(tool("echo"))}, **own) as portal:
+        answer = await portal.run("await store.echo()")
+    assert answer["error"]["code"] == "outcome_limit"
+    assert states(answer) == [("store.echo", "refused")]
+
+
+@pytest.mark.parametrize("name", ["mask", "own.py", "own-module:mask", "own:mask()", ":mask", "a..b:c"])
+def test_a_name_that_cannot_be_one_is_a_problem_of_the_manifest(tmp_path: Path, name: str) -> None:
+    (tmp_path / "portal.yaml").write_text(f"middleware: ['{name}']")
+    with pytest.raises(ManifestError):
+        load_manifest(tmp_path / "portal.yaml", {})
+
+
+@pytest.mark.parametrize(("name", "is_refused"), [("data.own:mask", True), ("own:mask", False)])
+def test_scripts_cannot_write_middleware(tmp_path: Path, name: str, is_refused: bool) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "portal.yaml").write_text(
+        f"middleware: ['{name}']\ncapabilities: {{files: {{workspace: data, mode: write}}}}"
+    )
+    if is_refused:
+        with pytest.raises(ManifestError, match="workspace"):
+            load_manifest(tmp_path / "portal.yaml", {})
+    else:
+        load_manifest(tmp_path / "portal.yaml", {})
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "middleware.md").read_text("utf-8")
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """Writes a module of the page beside the manifest, under its own name, and gives the name for the manifest."""
+    written: list[str] = []
+
+    def write(name: str) -> str:
+        (source,) = re.findall(rf"^```python {name}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+        (tmp_path / f"{name}.py").write_text(source)
+        written.append(name)
+        (function,) = re.findall(r"^async def (\w+)\(call: BrokerCall, next: Next\)", source, re.MULTILINE)
+        return f"{name}:{function}"
+
+    yield write
+    for name in written:
+        sys.modules.pop(name, None)
+
+
+async def test_the_example_redacts(tmp_path: Path, example: Callable[[str], str]) -> None:
+    upstreams: dict[str, Peer | dict[str, Json]] = {"crm": Peer(tool("echo"))}
+    async with opened(tmp_path, upstreams, middleware=[example("redact")]) as portal:
+        found = await portal.result_of("await crm.echo(to=['a.b@example.org'], n=1, text='from x@y.de')")
+    assert found == {"to": ["***"], "n": 1, "text": "from ***"}
+
+
+async def test_the_example_answers_from_a_file(tmp_path: Path, example: Callable[[str], str]) -> None:
+    (tmp_path / "answers.json").write_text('{"crm.echo": {"id": 1}}')
+    peer = Peer(tool("echo"), tool("delete"))
+    async with opened(tmp_path, {"crm": peer}, middleware=[example("fixture")]) as portal:
+        answer = await portal.run("await crm.echo(n=7)")
+        error = await portal.error_of("await crm.delete()")
+    assert (answer["result"], states(answer)) == ({"id": 1}, [("crm.echo", "not_started")])
+    assert (error["code"], peer.calls) == ("no_fixture", [])
+
+
+async def test_the_example_tells_a_chat_and_does_not_wait_for_it(
+    tmp_path: Path, example: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Json] = []
+    has_been_told, may_answer = anyio.Event(), anyio.Event()
+
+    async def chat(request: Request) -> Response:
+        told.append(await request.json())
+        has_been_told.set()
+        await may_answer.wait()
+        return Response()
+
+    peer = Peer(tool("echo"), tool("drop", annotations={"destructiveHint": True}))
+    grants: Json = {"tools": {"allow": ["*", "store.drop"]}}
+    async with http_peer(Starlette(routes=[Route("/hook", chat, methods=["POST"])])) as served:
+        monkeypatch.setenv("CHAT_WEBHOOK", f"http://127.0.0.1:{served.port}/hook")
+        own: Json = {"middleware": [example("chat")], "capabilities": grants}
+        async with opened(tmp_path, {"store": peer}, **own) as portal:
+            await portal.result_of("await store.echo()\nawait store.drop()")
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await has_been_told.wait()
+                may_answer.set()
+    (message,) = told
+    assert re.fullmatch(r"store\.drop was called in run_\w+: done", message["text"])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_manifests_of_the_page_are_ones(tmp_path: Path, number: int) -> None:
+    source = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[number]
+    (tmp_path / "portal.yaml").write_text(
+        f"upstreams: {{search: {{command: x}}, search2: {{command: x}}, archive: {{command: x}}}}\n{source}"
+    )
+    portal = load_manifest(tmp_path / "portal.yaml", {}).portal
+    assert bool(portal.middleware) is not bool(portal.fallback)
