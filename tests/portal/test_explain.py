@@ -28,9 +28,9 @@ capabilities:
     deny: [drop]
     budgets: [{{tool: "files.*", calls: 5}}]
   flows: [{{from: files, not_to: my web}}]
-fallback: {{files.read_file: [my_web.read]}}
 profiles:
   reader: {{tools: {{allow: [{{annotation: readonly}}]}}}}
+fallback: {{files.read_file: [my_web.read]}}
 """
 
 
