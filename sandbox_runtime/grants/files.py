@@ -9,7 +9,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -90,6 +90,8 @@ class FileService:
     is_in_doubt: bool = False
     """Whether the run was interrupted during a change. Then all further changes are refused: a file that could not be
     saved is saved again when it is closed, and so could be changed twice."""
+    before_change: Callable[[], Awaitable[None]] | None = None
+    """Awaited before each operation that may change a file. If it raises, nothing is changed, and the run ends."""
     _workspace: Workspace | None = None
     _operations: int = 0
     _tallies: dict[tuple[bool, FileState], FileTally] = field(default_factory=dict)
@@ -106,6 +108,8 @@ class FileService:
             self._count(is_writing, "refused")
             message = f"{self.limit('operations')} is used up"
             return _refused("file_operations_limit", message, "Read and write whole files.")
+        if is_writing and self.before_change is not None:
+            await self.before_change()
         state: FileState = "unknown" if is_writing else "failed"
         began = time.monotonic()
         try:

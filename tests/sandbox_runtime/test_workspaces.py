@@ -197,3 +197,42 @@ async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path
             where,
         ):
             pass
+
+
+@pytest.mark.parametrize(
+    ("operation", "changes"),
+    [
+        ("os.mkdir('d')", 1),
+        ("os.remove('given.txt')", 1),
+        ("os.rename('given.txt', 'y')", 1),
+        ("open('given.txt').read()", 0),
+        ("os.listdir(), os.stat('given.txt')", 0),
+    ],
+)
+async def test_change_waits_for_what_must_come_before_it_and_reading_does_not(
+    run: Runner, tmp_path: Path, operation: str, changes: int
+) -> None:
+    async with granted(run, tmp_path) as files, files.workspaces.files(None) as service:
+        assert service is not None
+        (tmp_path / "given.txt").write_text("given")
+        seen: list[list[str]] = []
+
+        async def before_change() -> None:
+            seen.append(files.names())
+
+        service.before_change = before_change
+        result = await run(f"import os\n{operation}\n1", grants=RunGrants(files=service))
+    assert result.value == 1
+    assert seen == [["given.txt"]] * changes
+
+
+async def test_change_whose_condition_fails_is_not_made(run: Runner, tmp_path: Path) -> None:
+    async def before_change() -> None:
+        raise OSError("the disk of the journal is full")
+
+    async with granted(run, tmp_path) as files, files.workspaces.files(None) as service:
+        assert service is not None
+        service.before_change = before_change
+        with pytest.raises(OSError, match="journal"):
+            await run('open("f", "w").write("1")', grants=RunGrants(files=service))
+    assert files.names() == []
