@@ -8,7 +8,7 @@ import hashlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
@@ -20,7 +20,7 @@ from manifests.json_value import Json
 from sandbox_runtime.errors import RecordError
 from sandbox_runtime.frames import END_HEADER, SEED_BYTES, TRAP_HEADER, FrameError, ToPortal, TrapCause
 from sandbox_runtime.grants.files import FILE_PREFIX
-from sandbox_runtime.guest_json import GuestJsonError, parse
+from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 from sandbox_runtime.result import RunError
 from sandbox_runtime.worker.run_host import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, tokens
 
@@ -80,6 +80,16 @@ class Event:
     @property
     def is_ending(self) -> bool:
         return self.kind in ("finished", "trapped", "stopped")
+
+    def masked(self, mask: Callable[[str], str]) -> "Event":
+        """The event with `mask` applied to what the script sent, got or printed.
+
+        `mask` must keep JSON valid, and must not change what it has masked. It sees the secrets of one event: one that
+        is printed in two pieces is not masked.
+        """
+        if self.kind not in ("sent", "answered", "printed") or (text := mask(self.text)) == self.text:
+            return self
+        return replace(self, text=text)
 
     def __str__(self) -> str:
         """For people, for example "sent: 1 git.git_log {}"."""
@@ -165,6 +175,36 @@ class Record:
         """The record of the run before event `index`."""
         return replace(self, events=self.events[:index])
 
+    def masked(self, mask: Callable[[str], str]) -> "Record":
+        """The record with masked events, for a journal. `Repetition` goes on from it with the same `mask`.
+
+        Script and settings are as they were. An answer that was masked stays so: the resumed script gets the mask.
+        """
+        return replace(self, events=tuple(event.masked(mask) for event in self.events))
+
+    def without_environment(self) -> "Record":
+        """The record with the environment's names only, each with an empty value. Raises RecordError."""
+        return self._with_environment(lambda names: dict.fromkeys(names, ""))
+
+    def with_environment(self, values: Mapping[str, str]) -> "Record":
+        """The record with the present values of the environment. Raises RecordError: its settings are no JSON.
+
+        A name without a present value is removed. A name that the run did not have is not added.
+        """
+        return self._with_environment(lambda names: {name: values[name] for name in names if name in values})
+
+    def _with_environment(self, valued: Callable[[Mapping[str, Json]], dict[str, Json]]) -> "Record":
+        if self.settings is None:
+            return self
+        try:
+            settings = parse(self.settings.encode())
+        except GuestJsonError as error:
+            raise RecordError(f"the settings of the record cannot be read: {error}") from None
+        names = settings.get("environment") if isinstance(settings, dict) else None
+        if not (isinstance(settings, dict) and isinstance(names, dict)):
+            return self
+        return replace(self, settings=encode({**settings, "environment": valued(names)}).decode())
+
 
 _RECORD = TypeAdapter(Record)
 
@@ -212,6 +252,11 @@ class Recording:
         self._head: Record | None = None
         self._answers: deque[bytes] = deque()
         self._reads: list[str] = []
+
+    @property
+    def head(self) -> Record | None:
+        """The record without its events; None before the run was prepared. `execute` adds the settings."""
+        return self._head
 
     @property
     def record(self) -> Record | None:

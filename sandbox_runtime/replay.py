@@ -106,16 +106,24 @@ class Repetition(Recording):
     """A recording that compares a run with a record, and ends it at the first difference.
 
     At the end of an unfinished record the run ends too. With `goes_on` it becomes live there, and this records all of
-    it.
+    it. Of a masked record, `mask` is what masked it: an event is the same if it is so with secrets masked.
     """
 
     replayed: Record
 
-    def __init__(self, record: Record, *, goes_on: bool = False, max_bytes: int = MAX_RECORD_BYTES) -> None:
+    def __init__(
+        self,
+        record: Record,
+        *,
+        goes_on: bool = False,
+        mask: Callable[[str], str] = str,
+        max_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
         super().__init__(max_bytes)
         self.replayed = record
         self.is_live = False
         self._goes_on = goes_on
+        self._mask = mask
         self._divergence: DivergenceError | None = None
         self._interruption: RunError | None = None
         self._recorded_answers: deque[str] = deque()
@@ -177,8 +185,8 @@ class Repetition(Recording):
                 self.on_live()
             elif expected is None or expected.kind == "stopped":
                 raise FrameError("the record ends here")
-            elif event != expected:
-                self._divergence = DivergenceError(index, str(expected), str(event))
+            elif event != expected and (masked := event.masked(self._mask)) != expected.masked(self._mask):
+                self._divergence = DivergenceError(index, str(expected), str(masked))
                 raise FrameError("the run diverges from its record")
         super()._note(event)
 
