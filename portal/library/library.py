@@ -299,7 +299,7 @@ def portal_functions(name: str) -> list[str]:
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     functions = {each.name: each for each in ast.parse(PORTAL_STUB).body if isinstance(each, kinds)}
     if name not in functions:
-        return [f"every script has {', '.join(f'portal.{each}' for each in functions)}"]
+        return [f"every script has {', '.join(f'portal.{each}' for each in functions)}, and portal.run.id"]
     signature, _, _ = ast.unparse(functions[name]).partition(":\n")
     doc = " ".join((ast.get_docstring(functions[name]) or "").split())
     return [f"every script has portal.{name}: {signature.replace('builtins.', '')}: {doc}"]
@@ -344,6 +344,18 @@ class Found(TypedDict):
     notices: list[str]
     namespaces: NotRequired[list[dict[str, Any]]]
 
+class FoundText(TypedDict):
+    """`position` counts characters from 0; `text` also has those around."""
+    position: int
+    text: str
+
+class CurrentRun:
+    """The run of this script."""
+    @property
+    def id(self) -> str: ...
+
+run: CurrentRun
+
 def emit(blocks: Mapping[str, object] | Sequence[Mapping[str, object]]) -> None:
     """Add MCP content blocks, dicts with a "type", to the answer, beside the script's value."""
 
@@ -378,4 +390,23 @@ async def get_prompt(
     prompt: str | Mapping[str, object], arguments: Mapping[str, str] | None = None, upstream: object = None
 ) -> dict[str, Any]:
     """Get `description` and `messages` of a prompt, by name or by a row of `prompts`, filled in with `arguments`."""
+
+async def sleep(seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+    """Wait for the sum of these times. The run survives restarts of the portal."""
+
+async def event(name: str, timeout: float | None = None) -> Any:
+    """Wait until something is posted to the URL of `event_url`, and return it, parsed if it is JSON. Raises ToolError
+    with the code "event_timeout" after `timeout` seconds."""
+
+async def event_url(name: str) -> str:
+    """Get the URL of an event of this run. Whoever knows it can post the event."""
+
+async def approve(question: str) -> bool:
+    """Ask a person. Returns True. Raises ToolError with the code "denied" and the person's reason."""
+
+async def recall(handle: str) -> Any:
+    """Get a result that was too long for an answer, by the handle in that answer."""
+
+async def search_text(handle: str, text: str, context: int = 200, limit: int = 10) -> list[FoundText]:
+    """Find a text in such a result, with `context` characters on both sides of each place."""
 '''

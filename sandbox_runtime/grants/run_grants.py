@@ -19,12 +19,13 @@ class RunGrants:
     """The grants of one run; by default none.
 
     `environment` is the script's `os.environ`. `files` answers its file operations. The call port passes calls of
-    `portal.fetch` to `fetcher`.
+    `portal.fetch` to `fetcher`. `run_id` is the script's `portal.run.id`.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: FileService | None = None
     fetcher: Fetcher | None = None
+    run_id: str = ""
 
     @property
     def longest_write(self) -> int:
@@ -38,6 +39,8 @@ class RunGrants:
         settings: dict[str, Json] = {}
         if self.environment:
             settings["environment"] = dict(self.environment)
+        if self.run_id:
+            settings["run_id"] = self.run_id
         if self.files is not None:
             grant = self.files.grant
             settings["files"] = {
@@ -80,12 +83,14 @@ class OpenGrants:
         return OpenGrants(capabilities, self._workspaces, where)
 
     @asynccontextmanager
-    async def run(self, owner: Owner | None, tenant: str | None = None) -> AsyncIterator[RunGrants]:
+    async def run(
+        self, owner: Owner | None, tenant: str | None = None, run_id: str = ""
+    ) -> AsyncIterator[RunGrants]:
         """The grants of one run; `owner` is its session, `tenant` the caller's tenant."""
         fetcher = None if self._network is None else Fetcher(self._network)
         grant = self._capabilities.files
         if grant is None:
-            yield RunGrants(self._capabilities.environment, None, fetcher)
+            yield RunGrants(self._capabilities.environment, None, fetcher, run_id)
             return
         async with self._workspaces.files(owner, tenant, to_read=grant.mode == "read") as files:
-            yield RunGrants(self._capabilities.environment, files, fetcher)
+            yield RunGrants(self._capabilities.environment, files, fetcher, run_id)

@@ -308,7 +308,9 @@ class Call(NotSerializable, collections.abc.Coroutine):  # type: ignore[type-arg
         _refuse(self)
 
     def __bool__(self) -> bool:
-        """True, like a coroutine: `if call: await call` is correct."""
+        """True, like a coroutine: `if call: await call` is correct. But an approval that nobody gave is not one."""
+        if self._function == "portal.approve":
+            _refuse(self)
         return True
 
     def __eq__(self, other: object) -> bool:

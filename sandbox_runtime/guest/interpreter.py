@@ -112,7 +112,7 @@ class Interpreter:
         self._output.begin()
         self._calls.begin()
         self._calls.argument_bytes = settings["argument_bytes"]
-        self._portal.begin(settings["result_bytes"])
+        self._portal.begin(settings["result_bytes"], settings.get("run_id", ""))
         os.environ.update(settings.get("environment", ()))
         if "files" in settings:
             self._files.mount(settings["files"])

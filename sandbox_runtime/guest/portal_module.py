@@ -6,6 +6,7 @@ import re
 import types
 import urllib.parse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 from sandbox_runtime.guest.calls import Call, Calls, Host, ToolError
@@ -13,7 +14,12 @@ from sandbox_runtime.guest.library import LibraryFunction
 from sandbox_runtime.guest.values import NotSerializable, encode_value
 
 _MAX_NOTICES = 10
-_NAMES = "Response ToolError describe emit fetch get_prompt prompts read_resource resources search"
+_NAMES = (
+    "Response ToolError approve describe emit event event_url fetch get_prompt prompts read_resource recall resources "
+    "run search search_text sleep"
+)
+_SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
+_LONGEST = 1e300  # an infinite sum would not be JSON; the host has a limit of its own
 
 
 class ResultLimitError(Exception):
@@ -22,8 +28,17 @@ class ResultLimitError(Exception):
     __module__ = "portal"
 
 
+@dataclass(frozen=True)
+class CurrentRun:
+    """The current run. A session has one object for all its runs, so that an imported `run` stays right."""
+
+    __module__ = "portal"
+
+    id: str = ""
+
+
 class PortalModule(types.ModuleType):
-    """`emit`, `fetch`, `search`, `describe`, resources and prompts of upstreams, and the exception of calls."""
+    """Functions of the portal itself: search, fetch, waiting, kept results, resources and prompts of upstreams."""
 
     def __init__(self, host: Host, calls: Calls) -> None:
         super().__init__("portal", "Functions of the portal itself.")
@@ -32,12 +47,14 @@ class PortalModule(types.ModuleType):
         self.__all__ = _NAMES.split()
         self.__dict__["__host"] = host
         self.__dict__["__calls"] = calls
-        self.begin(0)
+        self.__dict__["__run"] = self.run = CurrentRun()
+        self.begin(0, "")
 
     def __dir__(self) -> list[str]:
         return self.__all__
 
-    def begin(self, result_bytes: int) -> None:
+    def begin(self, result_bytes: int, run_id: str) -> None:
+        object.__setattr__(self.__dict__["__run"], "id", run_id)
         self.__dict__["__left"] = result_bytes
         self.__dict__["__used"] = 0
         self.__dict__["__notices"] = []
@@ -136,6 +153,34 @@ class PortalModule(types.ModuleType):
         name, upstream = _named(prompt, "name", upstream)
         return self._call("get_prompt", {"name": name, "arguments": dict(arguments or {})}, upstream)
 
+    def sleep(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> Call:
+        """Wait for the sum of these times. Raises TypeError, ValueError: one is no number, negative or infinite."""
+        amounts = {"seconds": seconds, "minutes": minutes, "hours": hours, "days": days}
+        total = sum(_time("sleep", unit, amount) * _SECONDS[unit] for unit, amount in amounts.items())
+        return self._call("sleep", {"seconds": total})
+
+    def event(self, name: str, timeout: float | None = None) -> Call:
+        """Wait for an event, at most `timeout` seconds. Returns its content."""
+        limit = {} if timeout is None else {"timeout": _time("event", "timeout", timeout)}
+        return self._call("event", {"name": name, **limit})
+
+    def event_url(self, name: str) -> Call:
+        """The URL to which the content of an event is posted. Only this run's script knows it."""
+        return self._call("event_url", {"name": name})
+
+    def approve(self, question: str) -> Call:
+        """Ask a person. Returns True."""
+        return self._call("approve", {"question": question})
+
+    def recall(self, handle: str) -> Call:
+        """The result that an answer named by this handle."""
+        return self._call("recall", {"handle": handle})
+
+    def search_text(self, handle: str, text: str, context: int = 200, limit: int = 10) -> Call:
+        """Find a text in a kept result: [{"position", "text"}], with `context` characters on both sides."""
+        sought = {"handle": handle, "text": text, "context": context, "limit": limit}
+        return self._call("search_text", sought)
+
     def _call(self, function: str, arguments: dict[str, object], upstream: Any = None) -> Call:
         """Create a call; `upstream` is its name or the namespace itself."""
         if upstream is not None:
@@ -149,6 +194,15 @@ def _named(given: Any, key: str, upstream: Any) -> tuple[Any, Any]:
     if isinstance(given, Mapping):
         return given.get(key), given.get("upstream") if upstream is None else upstream
     return given, upstream
+
+
+def _time(function: str, name: str, amount: Any) -> float:
+    """Raises TypeError, ValueError: the amount of time is no number, or negative, infinite or NaN."""
+    if not isinstance(amount, (int, float)):
+        raise TypeError(f"portal.{function} expects a number as {name}, not {type(amount).__name__}")
+    if not 0 <= amount < _LONGEST:
+        raise ValueError(f"portal.{function} expects a finite number from 0 as {name}, not {amount}")
+    return amount
 
 
 def _no_block(value: object) -> str:

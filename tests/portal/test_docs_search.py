@@ -190,6 +190,7 @@ async def test_without_upstreams_both_tools_say_how_to_begin(tmp_path: Path) -> 
 async def test_what_every_script_has_is_told_to_those_who_ask(portal: Opened) -> None:
     (functions,) = [each for each in (await portal.search("portal"))["notices"] if "every script" in each]
     assert "portal.search" in functions
-    assert "portal.describe" in functions
+    for name in ("describe", "sleep", "event", "event_url", "approve", "recall", "search_text", "run.id"):
+        assert f"portal.{name}" in functions
     (search,) = [each for each in (await portal.search("portal.search"))["notices"] if "every script" in each]
     assert "upstream: str | None" in search

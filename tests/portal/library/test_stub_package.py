@@ -1,8 +1,13 @@
+import ast
+import inspect
 import subprocess
 import sysconfig
 from pathlib import Path
 
-from portal.library.library import Library, write_stubs
+from portal.library.library import PORTAL_STUB, Library, write_stubs
+from sandbox_runtime.guest.calls import Calls, Output
+from sandbox_runtime.guest.portal_module import PortalModule
+from sandbox_runtime.guest.warm_up import WarmUpHost
 from tests.portal.library.sample_tools import arguments, library, tool
 
 TEXT = {"type": "string"}
@@ -55,6 +60,13 @@ def test_what_the_portal_itself_offers_is_typed(tmp_path: Path) -> None:
         "    answer = await portal.fetch('https://a.example', method='POST', json={'a': 1}, headers={'A': 'b'})\n"
         "    length: int = len(answer.text) + answer.status + answer.raise_for_status().json()['n']\n"
         "    portal.emit({'type': 'text', 'text': answer.headers['content-type'] * length})\n"
+        "    await portal.sleep(1, hours=0.5)\n"
+        "    deployed = (await portal.event('deployed', timeout=60))['version']\n"
+        "    url: str = await portal.event_url('deployed') + portal.run.id\n"
+        "    is_approved: bool = await portal.approve(f'really? {deployed} {url}')\n"
+        "    kept = (await portal.recall('kept_1')).anything\n"
+        "    first: int = (await portal.search_text('kept_1', 'error', limit=1))[0]['position']\n"
+        "    print(is_approved, kept, first)\n"
         "    return answer.bytes\n"
     )
     assert type_errors(tmp_path) == []
@@ -65,8 +77,24 @@ def test_what_the_portal_itself_offers_is_typed(tmp_path: Path) -> None:
         "    await portal.fetch('https://a.example', verb='POST')\n"
         "    portal.fetch('https://a.example').json()\n"
         "    (await portal.fetch('https://a.example')).body\n"
+        "    await portal.sleep(weeks=1)\n"
+        "    x: int = await portal.event_url('deployed')\n"
+        "    (await portal.search_text('kept_1', 'error'))[0]['at']\n"
+        "    portal.run.id = 'x'\n"
     )
-    assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [3, 4, 5, 6]
+    assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_stubs_of_the_portal_s_functions_have_the_parameters_of_the_functions() -> None:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    stubs = {each.name: each for each in ast.parse(PORTAL_STUB).body if isinstance(each, kinds)}
+    host = WarmUpHost()
+    portal = PortalModule(host, Calls(host, Output(host)))
+    functions = {name for name in dir(portal) if name.islower()} - {"run"}
+    assert stubs.keys() == functions
+    for name, stub in stubs.items():
+        told = [each.arg for each in (*stub.args.args, *stub.args.kwonlyargs)]
+        assert told == list(inspect.signature(getattr(portal, name)).parameters)
 
 
 def test_stub_package_is_complete(tmp_path: Path) -> None:

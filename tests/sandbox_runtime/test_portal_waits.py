@@ -1,0 +1,101 @@
+"""What a script waits for, besides the functions of upstreams, are calls that the host answers."""
+
+import pytest
+
+from manifests.json_value import Json
+from sandbox_runtime.grants.run_grants import RunGrants
+from sandbox_runtime.sandbox import Sandbox
+from tests.sandbox_runtime.running import EchoPort, Runner, answering
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("call", "function", "arguments"),
+    [
+        ("sleep(5)", "sleep", {"seconds": 5}),
+        ("sleep()", "sleep", {"seconds": 0}),
+        ("sleep(1, minutes=1, hours=0.5, days=2)", "sleep", {"seconds": 174_661}),
+        ("event('deployed')", "event", {"name": "deployed"}),
+        ("event('deployed', timeout=0.5)", "event", {"name": "deployed", "timeout": 0.5}),
+        ("event_url('deployed')", "event_url", {"name": "deployed"}),
+        ("approve('really?')", "approve", {"question": "really?"}),
+        ("recall('kept_1')", "recall", {"handle": "kept_1"}),
+        (
+            "search_text('kept_1', 'error', limit=3)",
+            "search_text",
+            {"handle": "kept_1", "text": "error", "context": 200, "limit": 3},
+        ),
+    ],
+)
+async def test_each_is_a_call_that_the_host_answers(
+    run: Runner, call: str, function: str, arguments: dict[str, Json]
+) -> None:
+    port = EchoPort()
+    assert await run.value(f"await portal.{call}", port=port) == arguments
+    assert [(each.function, each.arguments) for each in port.calls] == [(f"portal.{function}", arguments)]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ("sleep('5')", "TypeError"),
+        ("sleep(hours=None)", "TypeError"),
+        ("sleep(-1)", "ValueError"),
+        ("sleep(60, minutes=-1)", "ValueError"),
+        ("sleep(float('nan'))", "ValueError"),
+        ("sleep(days=float('inf'))", "ValueError"),
+        ("sleep(10 ** 400)", "ValueError"),
+        ("sleep(days=1e308)", "ValueError"),
+        ("event('x', timeout='1')", "TypeError"),
+        ("event('x', timeout=-1)", "ValueError"),
+    ],
+)
+async def test_time_that_cannot_be_waited_is_the_script_s_mistake(run: Runner, call: str, kind: str) -> None:
+    port = EchoPort()
+    script = (
+        f"try:\n    await portal.{call}\nexcept (TypeError, ValueError) as e:\n    x = type(e).__name__\nx"
+    )
+    assert await run.value(script, port=port) == kind
+    assert port.calls == []
+
+
+@pytest.mark.parametrize("use", ["if asked: x = 1", "x = not asked", "x = asked and 1", "assert asked"])
+async def test_approval_that_was_not_awaited_is_no_yes(run: Runner, use: str) -> None:
+    result = await run(f"asked = portal.approve('really?')\n{use}")
+    assert result.error is not None
+    assert "await portal.approve(...)" in result.error.message
+    told = "asked = await portal.approve('really?')\nx = 0\nif asked: x = 1\nx"
+    assert await run.value(told, port=answering(True)) == 1
+
+
+async def test_wait_that_was_never_awaited_is_told(run: Runner) -> None:
+    result = await run("portal.sleep(hours=1)\n1")
+    assert result.value == 1
+    assert any("portal.sleep" in notice and "line 1" in notice for notice in result.notices)
+
+
+async def test_run_knows_its_id_and_cannot_change_it(run: Runner) -> None:
+    script = """
+from portal import run
+try:
+    run.id = "x"
+except AttributeError:
+    x = [run.id, portal.run is run]
+x"""
+    result = await run(script, grants=RunGrants(run_id="run_1"))
+    assert result.value == ["run_1", True]
+    assert await run.value("portal.run.id") == ""
+
+
+async def test_id_in_a_session_is_that_of_the_current_run(run: Runner, sandbox: Sandbox) -> None:
+    session = await sandbox.open_session()
+    try:
+        await run("from portal import run", session=session, grants=RunGrants(run_id="run_1"))
+        script = "[run.id, portal.run.id]"
+        later = await run(script, session=session, grants=RunGrants(run_id="run_2"))
+        await run("portal.run = None", session=session)
+        rebound = await run("run.id", session=session, grants=RunGrants(run_id="run_3"))
+    finally:
+        session.close()
+    assert (later.value, rebound.value) == (["run_2", "run_2"], "run_3")
