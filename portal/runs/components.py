@@ -1,0 +1,79 @@
+"""Guest components of runs that began before an upgrade: kept while a run may need them, and opened on demand."""
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from sandbox_runtime.errors import RecordError, SandboxError
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
+
+log = structlog.get_logger()
+
+
+def components_folder(store: Path) -> Path:
+    return store.with_name(f"{store.name}.components")
+
+
+class Components:
+    """The components that the runs of one store began in, in a folder beside its file."""
+
+    def __init__(self, store: Path, stack: AsyncExitStack, progress: Callable[[str], None]) -> None:
+        self._folder = components_folder(store)
+        self._stack = stack
+        self._progress = progress
+        self._present = ""
+        self._opened: dict[str, Sandbox] = {}
+        self._opening = anyio.Lock()
+
+    async def keep(self, component: Path, sha256: str) -> None:
+        """Keep the component that runs begin in from now on. It costs no disk where the file can be linked."""
+        self._present = sha256
+        try:
+            await anyio.to_thread.run_sync(self._keep, component, self._path(sha256))
+        except OSError as error:
+            log.warning("component_not_kept", reason=error.strerror)
+
+    async def sandbox(self, sha256: str) -> Sandbox:
+        """The sandbox of a kept component. The first time it compiles for seconds. Raises RecordError: it is gone."""
+        async with self._opening:
+            if sha256 not in self._opened:
+                path = self._path(sha256)
+                if not path.exists():
+                    raise RecordError(
+                        f"it began in the guest component {sha256[:12]}..., which is not kept here"
+                    )
+                opening = open_sandbox(workers=1, component=path, progress=self._progress)
+                try:
+                    self._opened[sha256] = await self._stack.enter_async_context(opening)
+                except SandboxError as error:
+                    raise RecordError(
+                        f"its guest component {sha256[:12]}... cannot be run: {error}"
+                    ) from error
+            return self._opened[sha256]
+
+    def delete_others(self, needed: set[str]) -> None:
+        """Delete the components that no open run needs."""
+        for path in self._folder.glob("*.wasm"):
+            if path.stem not in (*needed, self._present):
+                path.unlink(missing_ok=True)
+
+    def _path(self, sha256: str) -> Path:
+        return self._folder / f"{sha256}.wasm"
+
+    def _keep(self, component: Path, to: Path) -> None:
+        if to.exists():
+            return
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with suppress(FileExistsError):
+            try:
+                os.link(component, to)
+            except OSError:  # another file system, or one without links
+                unfinished = to.with_suffix(f".new-{os.getpid()}")
+                shutil.copyfile(component, unfinished)
+                unfinished.replace(to)

@@ -1,0 +1,124 @@
+"""The rows of the store of runs, and their encryption."""
+
+import base64
+import hashlib
+import zlib
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from cryptography.fernet import Fernet, InvalidToken
+
+from portal.errors import PortalError
+
+RunState: TypeAlias = Literal["running", "waiting", "ok", "error", "refused", "cancelled", "expired", "stuck"]
+"""running: a portal runs it, or will go on with it; waiting: for a person, a time or an event, without a worker; ok,
+error and refused: as the status of its answer; cancelled: by a person; expired: older than `max_age_days`; stuck: its
+replay differs from its journal.
+"""
+STATES: Final = get_args(RunState)
+OPEN: Final = ("running", "waiting")
+"""The states of runs that go on."""
+
+WaitKind: TypeAlias = Literal["ask", "approve", "sleep", "event"]
+"""What a call waits for: ask, a person, by a rule of the manifest; approve: a person, as the script wants it."""
+CallKind: TypeAlias = Literal["call", WaitKind]
+
+CallRowState: TypeAlias = Literal["intended", "waiting", "approved", "denied", "delivered", "due", "done"]
+"""intended: it may have been sent; waiting: undecided; approved and denied: by a person; delivered: its event came;
+due: its time came; done: it has an outcome."""
+
+
+class StoreError(PortalError):
+    """The store of runs cannot be used. The message says why, and what to do."""
+
+
+class FencedError(Exception):
+    """Somebody else has taken the run over, or ended it. Nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run. Times are seconds since 1970. `title` is the first line of its script."""
+
+    id: str
+    owner: str
+    state: RunState
+    epoch: int
+    began: float
+    updated: float
+    expires: float
+    wake_at: float | None = None
+    ended: float | None = None
+    parent: str | None = None
+    title: str = ""
+    component: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A call of which the store has to know: one that may not be repeated, or one that waits.
+
+    `digest` is the sha256 of the tool's definition, `arguments_sha256` that of the arguments as they would be sent.
+    `shown` is JSON for the person who decides. `decision` is JSON: what the person decided, or the event's payload.
+    `outcome` is JSON, once the call has one. `name` is that of the event.
+    """
+
+    run: str
+    seq: int
+    kind: CallKind
+    function: str
+    state: CallRowState
+    digest: str = ""
+    arguments_sha256: str = ""
+    name: str = ""
+    due_at: float | None = None
+    decided_by: str = ""
+    shown: bytes = b""
+    decision: bytes | None = None
+    outcome: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """One thing that happened to a run, for those who watch it. `n` grows over all runs of the store."""
+
+    n: int
+    run: str
+    at: float
+    kind: str
+    seq: int = 0
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """Everything that is needed to go on with a run. `chunks` are the pieces of its journal, in order."""
+
+    row: RunRow
+    head: bytes
+    chunks: tuple[bytes, ...]
+    calls: tuple[CallRow, ...]
+    answer: bytes | None
+
+
+class Seal:
+    """Compresses what is written, and encrypts it if there is a key."""
+
+    def __init__(self, key: str | None) -> None:
+        self._fernet = None
+        if key is not None:
+            digest = hashlib.sha256(b"mcp-code-portal runs.key\n" + key.encode()).digest()
+            self._fernet = Fernet(base64.urlsafe_b64encode(digest))
+
+    def close(self, content: bytes) -> bytes:
+        packed = zlib.compress(content, 1)
+        return packed if self._fernet is None else self._fernet.encrypt(packed)
+
+    def open(self, content: bytes) -> bytes:
+        """Raises StoreError: it was written with another key, or is damaged."""
+        try:
+            return zlib.decompress(content if self._fernet is None else self._fernet.decrypt(content))
+        except (InvalidToken, zlib.error):
+            raise StoreError(
+                "a row of the store of runs is damaged, or was written with another runs.key"
+            ) from None
