@@ -103,13 +103,13 @@ class RetryRules(Section):
 
 
 def may_repeat(rules: RetryRules, names: ToolNames, annotations: Mapping[str, Json]) -> bool:
-    """Whether a call of the tool may be retried, according to its annotations and the operator.
+    """Whether a call of the tool may be made twice, according to its annotations and the operator.
 
     A tool that declares `destructiveHint` is not read-only, whatever else it declares.
 
     Source: MCP 2025-11-25, schema#toolannotations: `idempotentHint` means something for tools that are not read-only.
     """
-    if rules.attempts == 1 or any(Glob.of(pattern).restricts(names) for pattern in rules.deny):
+    if any(Glob.of(pattern).restricts(names) for pattern in rules.deny):
         return False
     declares = Hints.of(annotations).readonly or annotations.get("idempotentHint") is True
     return declares or any(Glob.of(pattern).fits(names.allow_names) for pattern in rules.allow)

@@ -331,7 +331,7 @@ class Authorization:
             refusal = self.confirm(request(), permit, is_repeat=was_seen)
             if refusal is not None:
                 raise WithheldError(refusal)
-            entry.sent()
+            entry.sent(permit.destination)
             permit.sent()
 
         return sent

@@ -18,6 +18,7 @@ import anyio.lowlevel
 import structlog
 from mcp_types import INVALID_PARAMS
 
+from manifests.grants import NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.audit.audit import NO_RUN_AUDIT, RunAudit
@@ -27,11 +28,15 @@ from portal.ledger import CallState, Entry, Ledger, RepairNotes
 from portal.library.arguments import ArgumentError, Repairs, normalize_arguments
 from portal.library.function import Function, script_value
 from portal.library.observed import Observations
+from portal.library.pinning import pin_of
 from portal.library.snapshot import Snapshot
 from portal.middleware import BrokerCall, Chain, Middleware
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.passthrough.resources import ResourceError, Resources, recorded
+from portal.runs.journal import Journal
+from portal.runs.waits import FUNCTIONS as WAITED
+from portal.runs.waits import Waits
 from portal.sessions import SessionHistory
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
@@ -58,6 +63,8 @@ MAX_REASON_CHARACTERS = 300
 LONG_TEXT = 500
 """With a longer string argument, a call yields to the event loop before it is decided."""
 
+REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
 UNREACHABLE = UpstreamUnavailableError, UpstreamLostError, UpstreamTimeoutError, UpstreamFaultError
 """The failures after which a fallback is tried."""
 
@@ -72,7 +79,8 @@ class Broker:
     `snapshot` holds the library that the run is checked against. `repairs` lists the repaired arguments.
     `fetcher` is set if the manifest grants network access. `channel` forwards progress and requests of upstreams to the
     client. `history` holds the functions that earlier runs of the session could call. `middleware` is the operator's
-    own, outermost first.
+    own, outermost first. `waits` answers what a script waits for besides its calls. Without a `journal` a run does not
+    survive the portal.
     """
 
     manifest: Manifest
@@ -86,6 +94,8 @@ class Broker:
     channel: ClientChannel = NO_CLIENT
     history: SessionHistory = field(default_factory=SessionHistory)
     middleware: Sequence[Middleware] = ()
+    journal: Journal | None = None
+    waits: Waits | None = None
     repairs: RepairNotes = field(default_factory=RepairNotes)
     _substitutes: dict[tuple[str, str], str] = field(default_factory=dict)
     """Why a function was answered by its fallback, for the first time."""
@@ -95,6 +105,8 @@ class Broker:
     def open(self, seq: int, function: str) -> None:
         """The script made a call, which may still have to wait."""
         self.ledger.open(seq, function)
+        if self.journal is not None:
+            self.journal.opened(self.ledger[seq])
 
     def withhold(self, seq: int, error: CallError) -> None:
         """A limit kept the call from the upstream, or its result from the script."""
@@ -111,11 +123,22 @@ class Broker:
         return [*self.repairs.notices(), *answered]
 
     async def __call__(self, call: ToolCall) -> Outcome:
-        """Take one call of the running script through all steps: middleware, fallback, authorize, send.
+        """Take one call of the running script through all steps: middleware, fallback, authorize, ask, journal, send.
 
         Arguments must satisfy the tool's input schema. Errors are returned with a stable `code`, never raised.
+        Raises FencedError: somebody else goes on with the run, or has ended it.
         """
         entry = self.ledger[call.seq]
+        if self.journal is None:
+            return await self._steps(call, entry)
+        with self.journal.under_way(entry) as ended:
+            outcome = await self._steps(call, entry)
+            ended(outcome)
+        return outcome
+
+    async def _steps(self, call: ToolCall, entry: Entry) -> Outcome:
+        if call.function in WAITED and self.waits is not None:
+            return await self.waits(call, entry)
         if self.middleware:
             return await self._with_middleware(call, entry)
         return await self._with_fallback(call, entry)
@@ -170,16 +193,49 @@ class Broker:
         return _end(entry, state, replace(outcome.error, hint=hint))
 
     async def _attempt(self, call: ToolCall, entry: Entry) -> Outcome:
-        """Authorize, send, and return what came of it. A fallback is an attempt of its own."""
+        """Authorize, ask, journal, send, and return what came of it. A fallback is an attempt of its own."""
         function = self.snapshot.library.functions.get(call.function)
         permit = await self._authorize(call, function)
-        # Nothing has been sent here: a further step may wait, and replace the permit by an error.
+        if isinstance(permit, ApprovalNeeded):
+            permit = await self._approved(call, function, permit)
+        if isinstance(permit, Permit) and self.journal is not None and not self._may_repeat(function, permit):
+            digest = self._digest(function)
+            permit = await self.journal.intend(call.seq, call.function, digest) or permit
         if isinstance(permit, CallError):
             return self._refuse(call, entry, permit)
-        # Whatever came of a call that may have been sent is returned by this one line.
         return await self._send(call, entry, function, permit)
 
-    async def _authorize(self, call: ToolCall, function: Function | None) -> Permit | CallError | None:
+    async def _approved(
+        self, call: ToolCall, function: Function | None, needed: ApprovalNeeded
+    ) -> Permit | CallError:
+        """Ask a person about a call, and decide about it again: rules and budgets are those of that moment."""
+        if self.waits is None:
+            return needed.error
+        upstream = NETWORK if function is None else function.upstream
+        arguments = await self.waits.approval(call, needed, upstream, self._digest(function))
+        if isinstance(arguments, CallError):
+            return arguments
+        permit = await self._authorize(replace(call, arguments=arguments), function, is_approved=True)
+        assert permit is not None and not isinstance(permit, ApprovalNeeded), "it is approved"
+        return permit
+
+    def _may_repeat(self, function: Function | None, permit: Permit) -> bool:
+        """Whether the call may be made again if the portal ends before its outcome is known."""
+        if function is None:
+            return str(permit.arguments.get("method", "GET")).upper() in REPEATABLE_METHODS
+        return self.fleet[function.upstream].may_repeat(function.tool)
+
+    def _digest(self, function: Function | None) -> str:
+        """The digest of the tool's definition as its upstream lists it now; "" for `portal.fetch`."""
+        if function is None:
+            return ""
+        tools = self.fleet[function.upstream].tools
+        tool = next((each for each in tools if each.name == function.tool), function.recorded)
+        return pin_of(function.upstream, tool).digest or ""
+
+    async def _authorize(
+        self, call: ToolCall, function: Function | None, *, is_approved: bool = False
+    ) -> Permit | CallError | ApprovalNeeded | None:
         """Decide about a call, in the script's order; None for resources and prompts, whose requests are authorized one
         by one when they are sent.
         """
@@ -187,30 +243,34 @@ class Broker:
             # Deciding does not yield to the event loop, and scripts make many calls at once.
             if _is_long(call.arguments):
                 await anyio.lowlevel.checkpoint()
-            return None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function)
+            return None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function, is_approved)
 
-    def _permit(self, call: ToolCall, function: Function | None) -> Permit | CallError:
+    def _permit(
+        self, call: ToolCall, function: Function | None, is_approved: bool
+    ) -> Permit | CallError | ApprovalNeeded:
         """Decide about a call.
 
         `authorize` calls back for the arguments once the tool is granted. Only then are they repaired.
         """
         repairs: Repairs = {}
         if call.function == FETCH:
-            request = self.authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
+            request = self.authorization.of_fetch(
+                FETCH, lambda: call.arguments, call.seq, is_approved=is_approved
+            )
         elif function is None:
             return self.absence(call.function)
         elif (changed := self.history.tool_change(function)) is not None:
             return changed
         else:
             bound = partial(self._wire_arguments, function, call.arguments, repairs)
-            request = self._request(function, bound, call.seq)
+            request = self._request(function, bound, call.seq, is_approved=is_approved)
         try:
             permit = self.authorization.authorize(request)
         except ArgumentError as error:
             return CallError("invalid_arguments", str(error), error.hint)
         if isinstance(permit, Permit):
             self.repairs.note(repairs)
-        return permit.error if isinstance(permit, ApprovalNeeded) else permit
+        return permit
 
     def _refuse(self, call: ToolCall, entry: Entry, error: CallError) -> Outcome:
         self.audit.refused(call.seq, self._known_function(call.function), error)
@@ -242,9 +302,15 @@ class Broker:
         return self._request(function, dict).is_readonly
 
     def _request(
-        self, function: Function, arguments: Callable[[], dict[str, Json]], seq: int = 0
+        self,
+        function: Function,
+        arguments: Callable[[], dict[str, Json]],
+        seq: int = 0,
+        *,
+        is_approved: bool = False,
     ) -> CallRequest:
-        return self.authorization.of_function(function, self.fleet[function.upstream].tools, arguments, seq)
+        listed = self.fleet[function.upstream].tools
+        return self.authorization.of_function(function, listed, arguments, seq, is_approved=is_approved)
 
     async def _call_resource_method(self, call: ToolCall, entry: Entry) -> Outcome:
         """Call a function for resources or prompts. Each of its requests to upstreams is authorized on its own."""
@@ -335,7 +401,7 @@ def _is_long(arguments: dict[str, Json]) -> bool:
 
 
 def _sent(entry: Entry, permit: Permit) -> None:
-    entry.sent()
+    entry.sent(permit.destination)
     permit.sent()
 
 

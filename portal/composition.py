@@ -8,8 +8,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import anyio
+import anyio.to_thread
+import structlog
 
 from manifests.manifest import Manifest, narrowed
 from manifests.own_files import state_folder
@@ -23,14 +26,24 @@ from portal.middleware import load_middleware
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
+from portal.runs.components import Components
+from portal.runs.records import StoreError
+from portal.runs.service import Runs
+from portal.runs.writer import RunStore, held_file, open_store
 from portal.search.docs_search import DocsSearch, ScriptSearch
 from portal.sessions import Sessions
+from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import QueueLimits, Sandbox, open_sandbox
 from upstreams.fleet import Fleet, open_fleet
+from upstreams.redaction import Redaction
 from upstreams.secret_sources import header_renewals
 from upstreams.upstream import Upstream
+
+log = structlog.get_logger()
+
+RunsMode: TypeAlias = Literal["all", "own", "none"]
 
 _PREFIX = "mcp-code-portal-"
 
@@ -74,6 +87,7 @@ class Portal(View):
     baked: Baked | None
     """The packages of the operator's own component, if there is one."""
     rounds: Rounds
+    runs: Runs
     resources: ClientResources
     list_changes: ListChanges
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
@@ -105,6 +119,10 @@ class LazySandbox:
     async def sandbox(self) -> Sandbox:
         """Request the sandbox and wait until it is open."""
         self.want()
+        return await self.opened()
+
+    async def opened(self) -> Sandbox:
+        """Wait until it is open."""
         await self._opened.wait()
         assert self._sandbox is not None
         return self._sandbox
@@ -119,17 +137,20 @@ async def open_portal(
     profile: str | None = None,
     bound: Collection[str] = (),
     await_upstreams: AwaitUpstreams | None = None,
+    runs: RunsMode = "all",
 ) -> AsyncIterator[Portal]:
     """Start upstreams, sandbox and checker concurrently, without waiting for them.
 
     `progress` is called with a line when something takes seconds. Without `runs_scripts` the sandbox opens only when a
-    script runs. `profile` applies to all callers except those bound to a profile in `bound`. `await_upstreams` waits
-    for the upstreams of a script; by default at most `server.start_seconds`.
+    script runs, and there is no store of runs. With `runs` "own" the portal goes on only with runs that it began
+    itself; with "none" it has no store. `profile` applies to all callers except those bound to a profile in `bound`.
+    `await_upstreams` waits for the upstreams of a script; by default at most `server.start_seconds`.
 
     Raises:
         AuditError: The audit log cannot be written to.
         PortalError: Middleware cannot be loaded.
         BakedComponentError: The manifest's component cannot be used.
+        StoreError: The store of runs that the manifest names cannot be used.
         ExceptionGroup: With a SandboxError, at any time: the sandbox cannot run on this machine.
     """
     settings = manifest.portal.server
@@ -175,6 +196,10 @@ async def open_portal(
         sessions = Sessions(settings)
         awaiting = await_upstreams or (lambda fleet, names: fleet.settled(settings.start_seconds, names))
 
+        kept = await _open_store(stack, manifest) if runs_scripts and runs != "none" else None
+        components = Components(kept.path if kept else Path("none"), stack, progress)
+        mask = Redaction(manifest.hidden)
+
         def view(part: _ViewParts) -> View:
             own = part.authority.manifest
             search = DocsSearch(own, part.catalog, fleet)
@@ -191,6 +216,8 @@ async def open_portal(
                 audit=audit,
                 middleware=middleware,
                 await_upstreams=awaiting,
+                runs=service,
+                mask=mask,
             )
             return View(own, part.authority, part.catalog, search, execution)
 
@@ -201,7 +228,12 @@ async def open_portal(
                 tasks.start_soon(part.catalog.keep, fleet)
             tasks.start_soon(lazy.hold)
             tasks.start_soon(sessions.keep)
+            service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
             views = {name: view(part) for name, part in parts.items()}
+            service.executions = [each.execution for each in views.values()]
+            tasks.start_soon(service.keep)
+            if kept is not None:
+                tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             changes = ListChanges()
             if settings.offers:
                 tasks.start_soon(changes.keep)
@@ -217,10 +249,32 @@ async def open_portal(
                 sandbox=lazy.sandbox,
                 baked=baked,
                 rounds=rounds,
+                runs=service,
                 resources=resources,
                 list_changes=changes,
             )
             tasks.cancel_scope.cancel()
+
+
+async def _keep_component(lazy: LazySandbox, components: Components, component: Path) -> None:
+    await components.keep(component, (await lazy.opened()).component)
+
+
+async def _open_store(stack: AsyncExitStack, manifest: Manifest) -> RunStore | None:
+    """The store of runs; None if the default one cannot be used.
+
+    Raises StoreError: the manifest names one, which cannot be used.
+    """
+    try:
+        path = stack.enter_context(held_file(manifest))
+        store = await anyio.to_thread.run_sync(open_store, path, manifest)
+    except StoreError as error:
+        if manifest.portal.runs.store:
+            raise
+        log.warning("runs_not_durable", reason=str(error))
+        return None
+    stack.push_async_callback(store.close)
+    return store
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,9 @@ def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) ->
                         "description": '"new" keeps variables: pass the `session` of its answer next time',
                     },
                     "timeout_seconds": {"type": "number", "exclusiveMinimum": 0},
+                    "background": {"type": "boolean", "description": "answer at once, with a `run_id`"},
+                    "run": {"type": "string", "description": "instead of code: the answer of this `run_id`"},
                 },
-                "required": ["code"],
             },
             annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
         ),
@@ -111,12 +112,14 @@ class DocsSearchRequest:
 
 @dataclass(frozen=True)
 class ExecuteCode:
-    """The arguments of one execute_code call."""
+    """The arguments of one execute_code call. Either `code` or `run` is given; "" counts as missing."""
 
     __pydantic_config__ = _STRICT
-    code: str
+    code: str = ""
     session: str | None = None
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    background: bool = False
+    run: str | None = None
 
 
 Request = TypeVar("Request", DocsSearchRequest, ExecuteCode)
@@ -135,7 +138,16 @@ def docs_search_request(arguments: dict[str, Json]) -> DocsSearchRequest:
 
 def execute_code_request(arguments: dict[str, Json]) -> ExecuteCode:
     """Parse the arguments. Raises RequestError: it names every invalid one."""
-    return _parse(EXECUTE_CODE, ExecuteCode, arguments)
+    request = _parse(EXECUTE_CODE, ExecuteCode, arguments)
+    if request.run is None and "code" not in arguments:
+        raise RequestError(f"{EXECUTE_CODE}: `code`: Field required")
+    if request.run is not None and (request.code or request.session or request.background):
+        raise RequestError(
+            f"{EXECUTE_CODE}: `run` asks for an earlier run, so nothing else can be given beside it"
+        )
+    if request.background and request.session is not None:
+        raise RequestError(f"{EXECUTE_CODE}: a run in the background has no session")
+    return request
 
 
 def _parse(tool: str, kind: type[Request], arguments: dict[str, Json]) -> Request:
@@ -143,7 +155,7 @@ def _parse(tool: str, kind: type[Request], arguments: dict[str, Json]) -> Reques
     given = {
         name: value
         for name, value in arguments.items()
-        if value is not None and not (value == "" and name in ("upstream", "session"))
+        if value is not None and not (value == "" and name in ("upstream", "session", "run"))
     }
     try:
         request: Request = _ADAPTERS[kind].validate_python(given)

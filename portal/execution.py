@@ -1,18 +1,18 @@
 """`execute_code`: runs a script and returns its answer."""
 
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import anyio
 import structlog
 
 from manifests.grants import Limits
-from manifests.json_value import Json
+from portal.answer import Answer, with_effects
 from portal.audit.audit import Audit, RunAudit
 from portal.authority import Authority, Authorization
 from portal.broker import Broker
@@ -25,53 +25,21 @@ from portal.library.observed import Observations
 from portal.library.snapshot import Snapshot
 from portal.middleware import Middleware
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
+from portal.runs.decisions import RunsError
+from portal.runs.journal import NO_PAST, Journal, Past, RunHead, new_run_id
+from portal.runs.records import FencedError, StoreError
+from portal.runs.service import Runs
+from portal.runs.waits import Waits
 from portal.sessions import LOCAL, Caller, SessionError, SessionHistory, Sessions
-from sandbox_runtime.calls import CallPort
-from sandbox_runtime.grants.run_grants import OpenGrants
+from sandbox_runtime.calls import CallPort, Outcome, ToolCall
+from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
+from sandbox_runtime.grants.run_grants import OpenGrants, RunGrants
+from sandbox_runtime.recording import Record, Recording
+from sandbox_runtime.replay import Repetition, resume
 from sandbox_runtime.result import Prepared, RunError, RunResult
 from sandbox_runtime.run import Run
 from sandbox_runtime.sandbox import Sandbox, Session
 from upstreams.fleet import Fleet
-
-Status: TypeAlias = Literal["ok", "error", "refused"]
-"""ok: the script finished; error: it started and failed; refused: it did not run."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The result of one run, before it is truncated for the reader.
-
-    `emitted` are the MCP content blocks that the script passed to `portal.emit`, in order.
-    """
-
-    status: Status
-    run_id: str
-    result: Json = None
-    stdout: str = ""
-    error: RunError | None = None
-    calls: Sequence[dict[str, Json]] = ()
-    notices: Sequence[str] = ()
-    session: str | None = None
-    emitted: Sequence[dict[str, Json]] = field(default=(), repr=False)
-
-    def structured(self) -> dict[str, Json]:
-        """The answer as JSON. `session` is present only if the run belongs to one."""
-        error = None if self.error is None else asdict(self.error)
-        if error is not None and not error["traceback"]:
-            del error["traceback"]
-        answer: dict[str, Json] = {
-            "status": self.status,
-            "result": self.result,
-            "stdout": self.stdout,
-            "error": error,
-            "calls": list(self.calls),
-            "notices": list(self.notices),
-            "run_id": self.run_id,
-        }
-        if self.session is not None:
-            answer["session"] = self.session
-        return answer
-
 
 log = structlog.get_logger()
 
@@ -82,13 +50,38 @@ MAX_DIAGNOSTICS = 8
 """Findings listed in one refusal; more are counted."""
 
 
+_STUCK = (
+    "It was not run anew, and will not be. `calls` says what it did; `mcp-code-portal runs show` has its journal, and "
+    "`runs fork` starts another run from a point before."
+)
+
+
+_NOT_JOURNALED = "the store of runs cannot be written; the portal's log says why"
+
+
 AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]]
 """Waits until these upstreams have started, or their time to start is over."""
 
 
 @dataclass(frozen=True)
+class Piece:
+    """A run from its start, or from where it was left, until it ends or waits in the store.
+
+    `epoch` is 0 for a run that a client waits for; otherwise the portal itself goes on with it.
+    """
+
+    run_id: str
+    head: RunHead
+    past: Past = NO_PAST
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
 class Execution:
-    """Runs scripts against the catalog's current snapshot. `port` creates the call port of one run."""
+    """Runs scripts against the catalog's current snapshot. `port` creates the call port of one run.
+
+    `mask` masks secrets in what is journaled.
+    """
 
     authority: Authority
     catalog: Catalog
@@ -102,7 +95,14 @@ class Execution:
     audit: Audit
     middleware: Sequence[Middleware]
     await_upstreams: AwaitUpstreams
+    runs: Runs
+    mask: Callable[[str], str]
     _histories: "WeakKeyDictionary[Session, SessionHistory]" = field(default_factory=WeakKeyDictionary)
+
+    @property
+    def profile(self) -> str | None:
+        """The profile whose callers it serves."""
+        return self.authority.manifest.profile
 
     async def run(
         self,
@@ -111,29 +111,58 @@ class Execution:
         ledger: Ledger | None = None,
         channel: ClientChannel = NO_CLIENT,
     ) -> Answer:
-        """Run one script. Failures of the script, its tools or its worker become part of the answer.
+        """Run one script, or tell about an earlier run. Failures of the script, its tools or its worker become part of
+        the answer.
 
         `ledger` is filled during the run, so that after a cancellation the caller can read the calls and the output
         there. `channel` reports the current stage to the client.
         """
+        if request.run is not None:
+            return await self._earlier(request.run, caller)
+        if request.background:
+            return await self.runs.start(self, request, caller)
+        piece = Piece(new_run_id(), RunHead(request, caller, self.profile))
         ledger = ledger if ledger is not None else Ledger()
-        ledger.run_id = f"run_{secrets.token_hex(8)}"
-        audit = self.audit.run(ledger.run_id, caller, self.authority.manifest.profile)
-        audit.began(request.code)
+        try:
+            answer = await self._piece(piece, ledger, channel)
+            return await self.runs.final_answer(answer) if answer.status == "waiting" else answer
+        finally:
+            self.runs.leave(piece.run_id)
+
+    async def go_on(
+        self, run_id: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel
+    ) -> Answer:
+        """Go on with a run that was interrupted, waited, or was started in the background. Returns its answer."""
+        return await self._piece(Piece(run_id, head, past, epoch), Ledger(), channel)
+
+    async def _earlier(self, run: str, caller: Caller) -> Answer:
+        try:
+            return await self.runs.answer(run, caller.run_owner)
+        except RunsError as error:
+            return Answer("refused", "", error=RunError(error.code, str(error), hint=error.hint))
+
+    async def _piece(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
+        """A run from its start or its last interruption until it ends or waits in the store."""
+        ledger.run_id = piece.run_id
+        caller = piece.head.caller
+        audit = self.audit.run(piece.run_id, caller, self.profile)
+        audit.began(piece.head.request.code, is_resumed=piece.epoch > 1)
         status, code = "error", "internal_error"
         try:
-            answer = await self._run(request, caller, ledger, channel, audit)
+            answer = await self._run(piece, ledger, channel, audit)
             status, code = answer.status, answer.error.code if answer.error else ""
             return answer
         except anyio.get_cancelled_exc_class():
             status, code = "cancelled", ""
+            if not piece.epoch:
+                with anyio.CancelScope(shield=True):
+                    await self.runs.end(piece.run_id, "cancelled")
             raise
         finally:
             audit.ended(status, code, ledger)
 
-    async def _run(
-        self, request: ExecuteCode, caller: Caller, ledger: Ledger, channel: ClientChannel, audit: RunAudit
-    ) -> Answer:
+    async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
+        request, caller = piece.head.request, piece.head.caller
         limits, notices = self._limits(request.timeout_seconds)
         if not self.authority.manifest.portal.upstreams:
             notices.append(NO_UPSTREAMS)
@@ -146,11 +175,16 @@ class Execution:
                     if session is None
                     else self._histories.setdefault(session, SessionHistory())
                 )
-                async with self.grants.run(session, caller.tenant) as grants:
+                async with self.grants.run(session, caller.tenant, piece.run_id) as grants:
                     ledger.files = grants.files
+                    authorization = Authorization(self.authority, history.sources, audit)
+                    recording = None if session is not None else self._recording(piece, grants)
+                    journal = self.runs.journal(piece, recording, ledger, authorization, self.mask)
+                    if journal is not None and grants.files is not None:
+                        grants.files.before_change = journal.before_change
                     broker = Broker(
                         manifest=self.authority.manifest,
-                        authorization=Authorization(self.authority, history.sources, audit),
+                        authorization=authorization,
                         snapshot=await self.catalog.fresh(),
                         fleet=self.fleet,
                         ledger=ledger,
@@ -159,19 +193,102 @@ class Execution:
                         audit=audit,
                         channel=channel,
                         history=history,
+                        journal=journal,
+                        waits=Waits(self.runs, journal, caller.run_owner, channel, audit),
                         middleware=self.middleware,
                     )
                     where, size = partial(self._where_of, limits), len(request.code)
-                    async with sandbox.run(
-                        limits, where, session, caller.queue_key, grants, script_bytes=size
-                    ) as run:
-                        answer = await self._run_in(run, request.code, broker)
+                    take = partial(
+                        sandbox.run, limits, where, session, caller.queue_key, grants, recording, size
+                    )
+                    work = partial(self._start, take, request.code, broker)
+                    if isinstance(recording, Repetition):
+                        work = partial(self._resume, recording, sandbox, where, caller, grants, broker)
+                    answer = await self._journaled(journal, work)
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(ledger, RunError(error.code, str(error), hint=error.hint))
         if request.session is not None and identifier is None:
             notices.append("the session ended with this run; its variables are lost")
         return replace(answer, notices=(*notices, *answer.notices), session=identifier)
+
+    def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
+        """A new recording, or one that begins with what an earlier piece of the run recorded."""
+        record = piece.past.record
+        if record is None or record.settings is None:
+            return Recording()
+        return Repetition(record.with_environment(grants.environment), goes_on=True, mask=self.mask)
+
+    async def _journaled(self, journal: Journal | None, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Do a piece of a run, and write its end. If it waits, or somebody else has ended it, the answer says so."""
+        if journal is None:
+            return await work()
+        answer: Answer | None = None
+        self.runs.opened(journal)
+        try:
+            with journal.scope:
+                answer = await work()
+            if answer is not None:
+                await journal.finish(answer)
+                return answer
+        except FencedError:
+            pass
+        except StoreError as error:
+            log.error("run_not_journaled", run=journal.run_id, error=str(error))
+            if answer is not None:
+                return replace(answer, notices=(*answer.notices, _NOT_JOURNALED))
+            failure = RunError("journal_failed", f"the run was stopped: {_NOT_JOURNALED}")
+            return Answer("error", journal.run_id, error=failure, calls=journal.ledger.rows())
+        finally:
+            self.runs.closed(journal)
+        return await self.runs.answer(journal.run_id, None)
+
+    async def _start(
+        self, take: Callable[[], AbstractAsyncContextManager[Run]], code: str, broker: Broker
+    ) -> Answer:
+        """Check and run a script from its beginning."""
+        async with take() as run:
+            return await self._run_in(run, code, broker)
+
+    async def _resume(
+        self,
+        repetition: Repetition,
+        sandbox: Sandbox,
+        where: Callable[[str], str],
+        caller: Caller,
+        grants: RunGrants,
+        broker: Broker,
+    ) -> Answer:
+        """Go on where the record of a run ends. It was checked when it began."""
+        journal, port = broker.journal, self.port(broker)
+        assert journal is not None
+        async with self.catalog.steady() as snapshot:
+            broker.snapshot = snapshot
+        await self._await_called(snapshot, repetition.replayed)
+
+        async def unanswered(call: ToolCall) -> Outcome:
+            return journal.known_outcome(broker.ledger[call.seq]) or await port(call)
+
+        try:
+            sandbox = await self.runs.sandbox_of(repetition.replayed.origin.component, sandbox)
+            result = await resume(
+                sandbox,
+                repetition,
+                where,
+                port,
+                broker,
+                unanswered=unanswered,
+                caller=f"{caller.queue_key} resumed",
+                grants=grants,
+            )
+        except ReplayInterruptedError as error:
+            failure = RunError("sandbox_busy", f"the run could not be taken up: {error}")
+            return Answer("error", journal.run_id, error=failure, calls=broker.ledger.rows())
+        except (DivergenceError, RecordError) as error:
+            log.error("run_stuck", run=journal.run_id, reason=str(error))
+            failure = RunError("stuck", f"the run cannot go on: {error}", hint=_STUCK)
+            return Answer("stuck", journal.run_id, error=failure, calls=broker.ledger.rows())
+        return self._answered(result, broker, journal.head.notices)
 
     async def _run_in(self, run: Run, code: str, broker: Broker) -> Answer:
         ledger, stage = broker.ledger, broker.channel.stage
@@ -187,13 +304,18 @@ class Execution:
             return _refused(ledger, error, prepared.notices)
         broker.snapshot = snapshot
         broker.history.record_namespaces(snapshot.library, prepared.names)
+        if broker.journal is not None:
+            broker.journal.note_notices((*prepared.notices, *found))
         stage("running the script")
         try:
             result = await run.execute(snapshot.table(prepared.names), self.port(broker), broker)
         except anyio.get_cancelled_exc_class():
             ledger.stdout = run.stdout
             raise
-        error = result.error
+        return self._answered(result, broker, (*prepared.notices, *found))
+
+    def _answered(self, result: RunResult, broker: Broker, notices: Sequence[str]) -> Answer:
+        ledger, error = broker.ledger, result.error
         ms = round(result.wall_ms, 1)
         log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
         return Answer(
@@ -203,15 +325,20 @@ class Execution:
             stdout=result.stdout,
             error=None if error is None else with_effects(error, ledger),
             calls=ledger.rows(),
-            notices=(
-                *prepared.notices,
-                *found,
-                *broker.notices(),
-                *result.notices,
-                *self._stdout_notice(result),
-            ),
+            notices=(*notices, *broker.notices(), *result.notices, *self._stdout_notice(result)),
             emitted=result.emitted,
         )
+
+    async def _await_called(self, snapshot: Snapshot, record: Record) -> None:
+        """Wait until the upstreams that a record calls are connected, or their time to start is over."""
+        called = {
+            line.split(" ", 2)[1].partition(".")[0]
+            for event in record.events
+            if event.kind == "sent"
+            for line in event.text.split("\n")
+            if " " in line
+        }
+        await self._await_mentioned(snapshot, Prepared(record.script, frozenset(called)))
 
     async def _await_mentioned(self, snapshot: Snapshot, prepared: Prepared) -> None:
         """Wait until the upstreams that the script may use are in the library, or their time to start is over."""
@@ -279,15 +406,3 @@ def _check_error(diagnostics: list[Diagnostic]) -> RunError:
     return RunError(
         code, f"The script did not run. {'; '.join(lines)}", diagnostics[0].line, "\n".join(hints)
     )
-
-
-def with_effects(error: RunError, ledger: Ledger) -> RunError:
-    """The error, with a warning if calls of the failed run may have had effects."""
-    done, unknown = ledger.count("done"), ledger.count("unknown")
-    if not (done or unknown):
-        return error
-    counts = ", ".join(f"{count} {state}" for count, state in ((done, "done"), (unknown, "unknown")) if count)
-    effects = f"Calls of this run: {counts}. Read `calls` before you run it again."
-    hint = error.hint.strip()
-    end = "" if not hint or hint.endswith((".", "!", "?", ":")) else "."
-    return replace(error, hint=f"{hint}{end} {effects}".strip())

@@ -37,8 +37,11 @@ class Entry:
         """Begin an attempt with another request."""
         self.state, self.error, self.ended, self.request = "not_started", None, None, request
 
-    def sent(self) -> None:
-        self.state = "unknown"
+    source: str = ""
+    """Where the call was sent, as the flow rules name it; "" if it was not."""
+
+    def sent(self, source: str = "") -> None:
+        self.state, self.source = "unknown", source
 
     def end(self, state: CallState, error: CallError | None = None) -> None:
         self.state, self.error, self.ended = state, error, time.monotonic()

@@ -29,6 +29,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
+from portal.answer import GOING_WELL, Answer, with_effects
 from portal.authority import effective_capabilities
 from portal.budget.content import content_blocks, truncate, without_binaries
 from portal.budget.tokens import compact, is_loaded
@@ -42,7 +43,6 @@ from portal.definitions import (
     execute_code_request,
     tool_definitions,
 )
-from portal.execution import Answer, with_effects
 from portal.ledger import Ledger
 from portal.passthrough.clean_json import is_larger, sendable, sendable_json
 from portal.passthrough.notifications import ClientChannel
@@ -95,7 +95,7 @@ def build_server(portal: Portal) -> Server[Any]:
             raise answer
         return answer or _failure_result(params.name, "cancelled", "the client disconnected")
 
-    return ChangingServer(
+    server = ChangingServer(
         "mcp-code-portal",
         version=version("mcp-code-portal"),
         title="MCP code portal",
@@ -104,6 +104,7 @@ def build_server(portal: Portal) -> Server[Any]:
         on_call_tool=call_tool,
         **_resource_handlers(portal),
     )
+    return server
 
 
 def _resource_handlers(portal: Portal) -> dict[str, Any]:
@@ -228,7 +229,7 @@ async def _answer(
     async def work() -> CallToolResult:
         if params.name == EXECUTE_CODE:
             answer = await view.execution.run(execute_code_request(arguments), caller, ledger, channel)
-            return await _fit_answer(answer, portal.manifest.portal.server.output_tokens)
+            return await fit_answer(portal, caller.run_owner, answer)
         channel.stage("waiting for upstreams that are starting")
         found = await view.docs_search.answer(docs_search_request(arguments))
         return CallToolResult(content=[_text(found.text)], structured_content=sendable_json(found.structured))
@@ -250,7 +251,20 @@ async def _catch_errors(
         return failed("internal_error", f"the portal failed on this request; search its log for {number}")
 
 
-async def _fit_answer(answer: Answer, output_tokens: int) -> CallToolResult:
+async def fit_answer(portal: Portal, owner: str, answer: Answer) -> CallToolResult:
+    """The answer within `server.output_tokens`. What does not fit is kept, and the answer names its handle."""
+    output_tokens = portal.manifest.portal.server.output_tokens
+    fitted = await _fitted(answer, output_tokens)
+    shown = fitted.structured_content or {}
+    kept: dict[str, str] = {}
+    for key, whole in (("result", answer.result), ("stdout", answer.stdout)):
+        if whole and shown.get(key) != whole:
+            handle = await portal.runs.results.keep(answer.run_id, key, owner, whole)
+            kept |= {key: handle} if handle else {}
+    return await _fitted(replace(answer, kept=kept), output_tokens) if kept else fitted
+
+
+async def _fitted(answer: Answer, output_tokens: int) -> CallToolResult:
     most = _SMALL_CHARACTERS if is_loaded() else output_tokens // 2
     if is_larger([answer.stdout, answer.result, *answer.emitted], most) or len(answer.calls) > _FEW_CALLS:
         # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
@@ -263,14 +277,21 @@ def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
     emitted = content_blocks(answer.emitted, output_tokens // 2)
     result, left_out = without_binaries(answer.result)
     structured = replace(answer, result=result).structured()
-    structured["notices"].extend([*left_out, *emitted.notices])
+    structured["notices"].extend([*left_out, *emitted.notices, *_kept_notices(answer)])
     structured = truncate(structured, output_tokens - emitted.tokens)
     structured = sendable_json(structured)
     return CallToolResult(
         content=[_text(compact(structured)), *emitted.blocks],
         structured_content=structured,
-        is_error=answer.status != "ok",
+        is_error=answer.status not in GOING_WELL,
     )
+
+
+def _kept_notices(answer: Answer) -> list[str]:
+    return [
+        f'The whole {key} is kept: `await portal.recall("{kept}")` in a script.'
+        for key, kept in answer.kept.items()
+    ]
 
 
 def _failure_result(tool: str, code: str, message: str, ledger: Ledger | None = None) -> CallToolResult:

@@ -37,6 +37,9 @@ class Caller:
     """The tenant that its token sets."""
     is_one_client: bool = True
     """Whether all of its requests come from one client. If not, they must not see each other's data."""
+    run_owner: str = "local"
+    """Owns runs and kept results: everybody without one of `server.tokens`, or one of those with its tenant and
+    profile."""
 
 
 BEARER = "mcp_code_portal.bearer"
@@ -50,6 +53,7 @@ class Bearer:
     name: str
     profile: str | None
     tenant: str | None = None
+    run_owner: str = "local"
 
 
 LOCAL = Caller("local", "local")
@@ -68,22 +72,29 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
     request = context.request
     if not isinstance(request, Request):
         return LOCAL
-    caller = _client(context, request)
+    return http_caller(request, _session(context, request))
+
+
+def http_caller(request: Request, session: Caller | None = None) -> Caller:
+    """The caller of a request over HTTP. `session` is its MCP session, if there is one."""
+    caller = session or Caller(
+        f"address {request.client.host if request.client else ''}", "", is_one_client=False
+    )
     bearer = request.scope.get(BEARER)
     if not isinstance(bearer, Bearer):
         return caller
     # A session belongs to one token: other tokens cannot use it. All sessions of a token share one queue.
     owner = f"{bearer.name} {caller.owner}"
     # Without an MCP session, clients with the same token cannot be distinguished.
-    return Caller(bearer.name, owner, bearer.profile, bearer.tenant, caller.is_one_client)
+    return Caller(bearer.name, owner, bearer.profile, bearer.tenant, caller.is_one_client, bearer.run_owner)
 
 
-def _client(context: ServerRequestContext[Any, Any], request: Request) -> Caller:
+def _session(context: ServerRequestContext[Any, Any], request: Request) -> Caller | None:
     # The newer era ignores the header: any client could send one.
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and _SESSION_HEADER in request.headers:
         session = f"session {request.headers[_SESSION_HEADER]}"
         return Caller(session, session)
-    return Caller(f"address {request.client.host if request.client else ''}", "", is_one_client=False)
+    return None
 
 
 _MAX_CHARACTERS: Final = 100

@@ -159,8 +159,20 @@ class Record:
     @property
     def calls_made(self) -> int:
         """How many calls the script made, without file operations."""
-        lines = (line for event in self.events if event.kind == "sent" for line in event.text.split("\n"))
-        return sum(" " in line and not line.partition(" ")[2].startswith(FILE_PREFIX) for line in lines)
+        return sum(1 for _ in self.call_ids())
+
+    def call_ids(self) -> Iterator[int]:
+        """The guest's numbers of the calls, without file operations, in the order of `seq`."""
+        for event in self.events:
+            yield from _calls_of(event)
+
+    def index_of_call(self, seq: int) -> int | None:
+        """The index of the event with which the script made call `seq`, counted from 1; None if it made none."""
+        for index, event in enumerate(self.events):
+            seq -= sum(1 for _ in _calls_of(event))
+            if seq <= 0:
+                return index
+        return None
 
     def answers(self) -> Iterator[list[Json]]:
         """The answers to calls, as the guest gets them: [ID, 1, value] or [ID, 0, code, message, hint]."""
@@ -206,6 +218,13 @@ class Record:
         return replace(self, settings=encode({**settings, "environment": valued(names)}).decode())
 
 
+def _calls_of(event: Event) -> Iterator[int]:
+    for line in event.text.split("\n") if event.kind == "sent" else ():
+        identity, is_call, call = line.partition(" ")
+        if is_call and not call.startswith(FILE_PREFIX):
+            yield int(identity)
+
+
 _RECORD = TypeAdapter(Record)
 
 
@@ -235,7 +254,7 @@ class Recording:
     """Records one run. Pass it to `Sandbox.run`; `events` grows during the run.
 
     An event is recorded before its consequences: before a call is made, all its causes are recorded. `max_bytes`
-    (32 MiB) limits the record. A longer run continues unrecorded: its result has a notice, and `record` is None.
+    (32 MiB) limits the record. A longer run continues unrecorded: `is_too_large` is true, and `record` is None.
     """
 
     replayed: Record | None = None
@@ -246,6 +265,8 @@ class Recording:
         self.is_live = True
         """Whether calls are made and answered; a replayed run takes the answers from its record instead."""
         self.on_live: Callable[[], None] = lambda: None
+        self.worker_pid: Callable[[], int | None] = lambda: None
+        """The process id of the run's worker."""
         self.is_too_large = False
         self._max_bytes = max_bytes
         self._bytes = 0
@@ -264,13 +285,6 @@ class Recording:
         if self._head is None or self.is_too_large:
             return None
         return replace(self._head, events=tuple(self.events))
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """Notices about the recording, for the result of the run."""
-        if not self.is_too_large:
-            return ()
-        return (f"this run was not recorded: its record would exceed {self._max_bytes:,} bytes",)
 
     @property
     def has_ended(self) -> bool:

@@ -14,19 +14,26 @@ from sandbox_runtime.worker.run_host import REPLAYED, RESUMED
 
 
 async def replay(
-    sandbox: Sandbox, record: Record, where: Callable[[str], str], caller: str = ""
+    sandbox: Sandbox,
+    record: Record,
+    where: Callable[[str], str],
+    caller: str = "",
+    mask: Callable[[str], str] = str,
 ) -> RunResult:
     """Run a recorded script again. Returns the same result, bit for bit, except for the durations.
 
     No call is made: each call of the script must equal the recorded one, and gets the recorded answer at once. If the
-    recorded run was ended from outside, the replay ends at the same event. `where` gives the place of a limit.
+    recorded run was ended from outside, the replay ends at the same event. `where` gives the place of a limit, `mask`
+    is what masked the texts of the record.
 
     Raises:
         DivergenceError: The run diverged from the record; it names the first difference.
         RecordError: The record is of another guest component, of a session, or of an unfinished run.
         ReplayInterruptedError: No worker was free, or the worker was lost or far slower than the recorded one.
     """
-    result = await _repeat(sandbox, Repetition(record), where, outcome_unknown, None, caller, NO_GRANTS)
+    result = await _repeat(
+        sandbox, Repetition(record, mask=mask), where, outcome_unknown, None, caller, NO_GRANTS
+    )
     if record.ending is None and record.settings is not None:
         raise RecordError(f"the record ends after event {len(record.events) - 1:,}, but the run continues")
     return result

@@ -97,6 +97,8 @@ class Run:
         self._captured = Captured(self.bounds.limits)
         self._longest_call = max(self.bounds.limits.argument_bytes, self.grants.longest_write)
         self._replayed = None if self.recording is None else self.recording.replayed
+        if self.recording is not None:
+            self.recording.worker_pid = lambda: self.worker_pid
         if self._replayed is not None:
             self.origin, self._longest_call = self._replayed.origin, self._replayed.longest_call
         self._listen()
@@ -346,8 +348,7 @@ class Run:
         blocks: tuple[dict[str, Json], ...] = (),
     ) -> RunResult:
         captured = self._captured
-        recorded = () if self.recording is None else self.recording.notices
-        notices = (*captured.notices, *ending.notices, *recorded)
+        notices = (*captured.notices, *ending.notices)
         stdout, dropped = captured.stdout, captured.dropped_bytes
         return RunResult(ending.value, ending.error, stdout, dropped, blocks, notices, wall_ms, cpu_ms)
 

@@ -60,7 +60,7 @@ class Upstream(Supervisor):
             progress=progress,
             request_handler=request_handler,
         )
-        return await self._deliver(send, seconds, on_sent, partial(self._is_safe, tool))
+        return await self._deliver(send, seconds, on_sent, partial(self.may_repeat, tool))
 
     async def offered(
         self, listed: Listed, *, seconds: float, on_sent: Callable[[bool], None]
@@ -127,8 +127,8 @@ class Upstream(Supervisor):
         """The first `limit` characters of a text from the upstream, with configured secrets masked."""
         return self.redact.start(text, limit)
 
-    def _is_safe(self, tool: str) -> bool:
-        """Whether the tool is safe to retry by its current annotations."""
+    def may_repeat(self, tool: str) -> bool:
+        """Whether a call of the tool may be made twice, by its current annotations and the operator."""
         annotations = next((known.annotations for known in self.tools if known.name == tool), {})
         function = function_names([known.name for known in self.tools]).get(tool, identifier(tool))
         names = ToolNames(self.name, namespace_of(self.name), tool, function)

@@ -100,11 +100,13 @@ class RunAudit:
     profile: str | None
     _refused: int = 0
 
-    def began(self, code: str) -> None:
-        """Record a submitted script. The line that ends the run says whether it ran."""
+    def began(self, code: str, *, is_resumed: bool = False) -> None:
+        """Record a submitted script, or that its run goes on. The line that ends the run says whether it ran."""
         if self.audit.is_enabled:
             script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
-            self.audit.note("run_began", run=self.run_id, **self._who(), script=script)
+            self.audit.note(
+                "run_resumed" if is_resumed else "run_began", run=self.run_id, **self._who(), script=script
+            )
 
     def reading(self, function: str) -> None:
         """Record a client's request for resources or prompts. The lines of its calls follow."""
@@ -134,6 +136,10 @@ class RunAudit:
         self._refused += 1
         if self.audit.is_enabled and self._refused <= MAX_REFUSALS:
             self._refusal(seq, function, error)
+
+    def decided(self, seq: int, function: str, state: str, by: str) -> None:
+        """Record that a person approved or denied a call."""
+        self._call(f"call_{state}", seq, function, by=_cut(by))
 
     def outcome(self, entry: Entry) -> None:
         """Record the outcome of an allowed call; `unknown` if its run ended before its answer came.

@@ -183,7 +183,7 @@ _TOO_LONG: Final = 10**4_300
 _ROW_LEVELS: Final = 3
 """Levels of a ledger row that are always shown."""
 
-_UNTOUCHED: Final = ("status", "run_id", "session")
+_UNTOUCHED: Final = ("status", "run_id", "session", "kept")
 _SHARES: Final = {"stdout": 1.4, "error": 4, "notices": 4}
 """Factors by which these texts may be longer than others."""
 
@@ -195,9 +195,9 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
     """Truncate the answer to `max_tokens` tokens (o200k_base, compact JSON).
 
     The structure stays. Texts are shortened, ends of lists and objects dropped, and each cut is marked in place. The
-    ledger is summarised. One of `notices` says what was cut. `status`, `run_id`, `session` and the error's code do not
-    change. A larger budget never shows less of the result. The budget holds from 200 tokens on; below, the answer is
-    as small as possible.
+    ledger is summarised. One of `notices` says what was cut. `status`, `run_id`, `session`, `kept` and the error's code
+    do not change. A larger budget never shows less of the result. The budget holds from 200 tokens on; below, the
+    answer is as small as possible.
 
     An answer of at most `max_tokens` bytes needs no counting. A large one costs as much as the part that is shown.
     """

@@ -92,7 +92,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     findings = Findings(manifest=manifest.path.name if manifest.path else "none (all defaults)")
     if not there:
         findings.notes.append(NO_UPSTREAMS)
-    async with open_portal(manifest, terminal.note, profile=options.profile) as portal:
+    async with open_portal(manifest, terminal.note, profile=options.profile, runs="none") as portal:
         if name is None:
             portal.fleet.want_all()
             await _check_sandbox(portal, findings)

@@ -11,10 +11,10 @@ import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.answer import Answer
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import open_portal
 from portal.definitions import ExecuteCode
-from portal.execution import Answer
 from portal.ledger import Ledger
 from sandbox_runtime.result import RunError
 from upstreams.fleet import Fleet
@@ -40,17 +40,21 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         await upstreams_tried(fleet, terminal, names)
 
     async with open_portal(
-        manifest, terminal.note, profile=options.profile, await_upstreams=await_upstreams
+        manifest, terminal.note, profile=options.profile, await_upstreams=await_upstreams, runs="own"
     ) as portal:
         try:
             request = ExecuteCode(code, timeout_seconds=options.timeout)
             answer = await portal.execution.run(request, ledger=ledger)
+            if answer.status == "waiting":
+                for notice in answer.notices:
+                    terminal.note(notice)
+                answer = await portal.runs.final_answer(answer, to_its_end=True)
         except anyio.get_cancelled_exc_class():
             answer = _interrupted(ledger)
             if answer.calls or answer.stdout or options.json:
-                _print(answer, options, terminal)
+                print_answer(answer, options.json, terminal)
             raise
-    _print(answer, options, terminal)
+    print_answer(answer, options.json, terminal)
     return 0 if answer.status == "ok" else 1
 
 
@@ -63,9 +67,10 @@ def _interrupted(ledger: Ledger) -> Answer:
     return Answer("error", ledger.run_id, stdout=ledger.stdout, error=error, calls=ledger.rows())
 
 
-def _print(answer: Answer, options: Namespace, terminal: Terminal) -> None:
+def print_answer(answer: Answer, is_json: bool, terminal: Terminal) -> None:
+    """Print its output and its value on stdout, the ledger, notices and emitted blocks on stderr."""
     structured = answer.structured()
-    if options.json:
+    if is_json:
         terminal.json({**structured, "emitted": list(answer.emitted)} if answer.emitted else structured)
         return
     _show(structured, terminal)

@@ -18,7 +18,7 @@ from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from manifests.portal_manifest import UpstreamSection
 from portal.ledger import Entry, Ledger
 from portal.passthrough.clean_json import Scrub, clean_text, one_line
-from portal.passthrough.questions import CallQuestions, Questions
+from portal.passthrough.questions import CallQuestions, Questions, can_show_forms
 from upstreams.transports.messages import TokenBucket
 from upstreams.transports.wire import ProgressHandler
 from upstreams.upstream import Upstream
@@ -147,6 +147,17 @@ class ClientChannel:
     def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions | None:
         """The questions that the upstream may ask during one call; None if there is no client."""
         return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
+
+    @property
+    def can_ask_person(self) -> bool:
+        """Whether the client can show a form to a person."""
+        can = self._questions.capabilities if self._questions is not None else None
+        return can is not None and can.elicitation is not None and can_show_forms(can.elicitation)
+
+    async def ask_person(self, message: str) -> tuple[bool, str] | None:
+        """Ask the person to approve something. Returns the decision and a reason; None if there is none."""
+        assert self._questions is not None
+        return await self._questions.approval(message)
 
 
 NO_CLIENT: Final = ClientChannel()

@@ -27,6 +27,7 @@ from mcp_types import (
     CreateMessageRequest,
     CreateMessageResult,
     CreateMessageResultWithTools,
+    ElicitationCapability,
     ElicitRequest,
     ElicitResult,
 )
@@ -74,7 +75,7 @@ def elicitation(
         name = name[:200] if isinstance(name, str) else secrets.token_hex(8)
         shown: dict[str, Json] = {"mode": "url", "url": url, "elicitationId": name}
         return _request({**shown, "message": f"{upstream} asks you to open a page of {host}: {message}"})
-    if can.form is None and can.url is not None:
+    if not can_show_forms(can):
         raise QuestionError("elicitation_unsupported", "the client does not support elicitation by form")
     schema = params.get("requestedSchema")
     form = _form(schema, scrub)
@@ -83,6 +84,11 @@ def elicitation(
     if _SECRET.search(words):
         raise QuestionError("elicitation_refused", "the form asks for a secret, which MCP forbids")
     return _request({"mode": "form", "message": f"{upstream} asks: {message}", "requestedSchema": form})
+
+
+def can_show_forms(can: ElicitationCapability) -> bool:
+    """Whether a client that supports elicitation supports forms. Without any mode it does."""
+    return can.form is not None or can.url is None
 
 
 def _page(url: Json) -> tuple[str, str]:
@@ -198,6 +204,28 @@ class SamplingDepths:
             self._under_way.remove((client, upstream, script))
 
 
+_APPROVAL: Final[dict[str, Json]] = {
+    "decision": {"type": "string", "title": "Decision", "enum": ["approve", "deny"]},
+    "reason": {"type": "string", "title": "Reason"},
+}
+
+
+def approval_request(message: str) -> ElicitRequest:
+    """The form in which a person approves or denies something."""
+    form: dict[str, Json] = {"type": "object", "properties": _APPROVAL, "required": ["decision"]}
+    # A hidden or bidi character could show another call than the one that is made.
+    shown = "".join(each if each.isprintable() or each == "\n" else " " for each in message)
+    return _request({"mode": "form", "message": shown, "requestedSchema": form})
+
+
+def approval_of(answer: dict[str, Json]) -> tuple[bool, str] | None:
+    """The decision and its reason in the answer to that form; None if there is none."""
+    content = answer.get("content") or {}
+    if answer["action"] == "accept" and content.get("decision") in ("approve", "deny"):
+        return content["decision"] == "approve", str(content.get("reason") or "")
+    return (False, "") if answer["action"] == "decline" else None
+
+
 MAX_QUESTIONS: Final = 20
 """Questions per request, over all upstreams."""
 
@@ -238,6 +266,13 @@ class Questions:
             request = sample(name, params, scrub, can, left)
             self.sampled_tokens[name] += request.params.max_tokens
             return await self._put(request)
+
+    async def approval(self, message: str) -> tuple[bool, str] | None:
+        """Ask the person to approve or deny something. Returns the decision and its reason; None if there is none."""
+        try:
+            return approval_of(await self._put(approval_request(message)))
+        except QuestionError:
+            return None
 
     async def _put(self, question: Question) -> dict[str, Json]:
         try:

@@ -92,6 +92,8 @@ class FileService:
     saved is saved again when it is closed, and so could be changed twice."""
     before_change: Callable[[], Awaitable[None]] | None = None
     """Awaited before each operation that may change a file. If it raises, nothing is changed, and the run ends."""
+    is_busy: bool = False
+    """Whether an operation is under way."""
     _workspace: Workspace | None = None
     _operations: int = 0
     _tallies: dict[tuple[bool, FileState], FileTally] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class FileService:
             self._count(is_writing, "refused")
             message = f"{self.limit('operations')} is used up"
             return _refused("file_operations_limit", message, "Read and write whole files.")
+        self.is_busy = True
         if is_writing and self.before_change is not None:
             await self.before_change()
         state: FileState = "unknown" if is_writing else "failed"
@@ -126,6 +129,7 @@ class FileService:
         except TimeoutError:
             return FileAnswer(_error_json("ETIMEDOUT", "the disk did not answer; a change may still happen"))
         finally:
+            self.is_busy = False
             self._count(is_writing, state, time.monotonic() - began)
         return FileAnswer(b"1," + encode(value))
 

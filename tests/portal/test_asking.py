@@ -27,6 +27,7 @@ from tests.portal.peers import (
 pytestmark = pytest.mark.anyio
 
 NO_CHECK = {"check": "off"}
+SOON: Json = {"park_after_seconds": 0.1}
 PATH = schema("path", path={"type": "string"})
 RULES: Json = {
     "allow": ["*", {"tool": "up.write", "where": {"path": {"prefix": "reports/"}}}],
@@ -39,25 +40,42 @@ def peer() -> Peer:
     return Peer(tool("read"), tool("write", PATH), tool("wipe", annotations={"destructiveHint": True}))
 
 
-async def test_call_that_asks_is_refused_and_not_sent_if_nobody_is_asked(tmp_path: Path) -> None:
+async def test_call_that_asks_waits_and_is_not_sent(tmp_path: Path) -> None:
     up = peer()
-    async with opened(tmp_path, {"up": up}, capabilities={"tools": RULES}) as portal:
-        answer = await portal.run("await up.read()\nawait up.wipe()")
+    async with opened(tmp_path, {"up": up}, capabilities={"tools": RULES}, runs=SOON) as portal:
+        result = await portal.call("execute_code", code="await up.read()\nawait up.wipe()")
+        answer = result.structured_content
+        assert isinstance(answer, dict)
         summaries = {row["name"]: row["summary"] for row in (await portal.search("wipe read"))["functions"]}
         full = await portal.search_text("up.wipe")
-    assert states(answer) == [("up.read", "done"), ("up.wipe", "refused")]
-    assert answer["error"]["code"] == "approval_required"
-    assert "capabilities.tools.ask: destructive tools (portal.yaml:" in answer["error"]["message"]
+    assert (answer["status"], result.is_error) == ("waiting", False)
+    assert states(answer) == [("up.read", "done"), ("up.wipe", "not_started")]
+    assert answer["waiting"][0]["asked"]["rule"] == "capabilities.tools.ask: destructive tools"
     assert [name for name, _ in up.calls] == ["read"]
     assert summaries["up.wipe"].startswith("(asks a person first)") and "asks" not in summaries["up.read"]
     assert '"""(asks a person first)' in full
 
 
-async def test_fetch_that_asks_is_refused_if_nobody_is_asked(tmp_path: Path) -> None:
+async def test_fetch_that_asks_waits(tmp_path: Path) -> None:
     grants: Json = {"tools": {"ask": ["portal.fetch"]}, "network": {"allow": ["nowhere.invalid"]}}
-    async with opened(tmp_path, capabilities=grants) as portal:
-        error = await portal.error_of("await portal.fetch('https://nowhere.invalid/')")
-    assert error["code"] == "approval_required"
+    async with opened(tmp_path, capabilities=grants, runs=SOON) as portal:
+        result = await portal.call("execute_code", code="await portal.fetch('https://nowhere.invalid/')")
+    answer = result.structured_content
+    assert isinstance(answer, dict)
+    assert (answer["status"], answer["waiting"][0]["function"]) == ("waiting", "portal.fetch")
+
+
+async def test_call_that_asks_is_refused_if_there_is_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no-folder").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "no-folder"))
+    up = peer()
+    async with opened(tmp_path, {"up": up}, capabilities={"tools": RULES}) as portal:
+        error = await portal.error_of("await up.wipe()")
+        assert await portal.result_of("await up.read()") == {}
+    assert error["code"] == "runs_unavailable"
+    assert [name for name, _ in up.calls] == ["read"]
 
 
 async def test_resource_whose_method_asks_is_not_read(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from manifests.json_value import Json
+from portal.answer import Answer
 from portal.budget.content import without_binaries
-from portal.execution import Answer
 from portal.server import tool_result
 
 DATA = "aGVsbG8h" * 1_000

@@ -28,9 +28,9 @@ capabilities:
     deny: [drop]
     budgets: [{{tool: "files.*", calls: 5}}]
   flows: [{{from: files, not_to: my web}}]
+fallback: {{files.read_file: [my_web.read]}}
 profiles:
   reader: {{tools: {{allow: [{{annotation: readonly}}]}}}}
-fallback: {{files.read_file: [my_web.read]}}
 """
 
 
@@ -119,7 +119,7 @@ def test_conditions_budgets_and_flows_are_told(portal: PortalCommand, folder: Pa
 def test_profile_is_asked(portal: PortalCommand, folder: Path) -> None:
     assert explain(portal, folder, "files.read_file", "--profile", "reader")[0] == 0
     status, explanation = explain(portal, folder, "files.write", "--profile", "reader")
-    assert (status, explanation["where"]) == (1, "portal.yaml:13:20")
+    assert (status, explanation["where"]) == (1, "portal.yaml:14:20")
     done = portal("explain", "files.write", "--profile", "raeder", cwd=folder)
     assert done.returncode == 2 and "reader" in done.stderr
 

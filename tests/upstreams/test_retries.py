@@ -104,7 +104,7 @@ NAMES = ToolNames("my-bank", "my_bank", "get-it", "get_it")
         ({"allow": ("set_*",)}, {}, False),
         ({"deny": ("*",)}, {"readOnlyHint": True}, False),
         ({"allow": ("*",), "deny": ("get_i?",)}, {}, False),
-        ({"attempts": 1}, {"readOnlyHint": True}, False),
+        ({"attempts": 1}, {"readOnlyHint": True}, True),
         *(({"deny": (name,)}, {"readOnlyHint": True}, False) for name in NAMES.current),
         *(({"allow": (name,)}, {}, True) for name in NAMES.current),
         ({"allow": ("bank.get_it", "my_bank.get-it")}, {}, False),

@@ -57,7 +57,6 @@ async def test_record_that_would_be_too_large_is_given_up_and_the_run_goes_on(sa
         result = await run.execute({}, _long)
     assert (result.error, result.value) == (None, 100_000)
     assert recording.is_too_large
-    assert ["20,000 bytes" in notice for notice in result.notices] == [True]
     assert recording.record is None
     assert not recording.events
 

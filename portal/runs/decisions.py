@@ -1,0 +1,238 @@
+"""What people do with runs: find, show, approve, deny and cancel them. For the command line and for HTTP.
+
+Rule 1: the run of another owner is as unknown as one that does not exist.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from manifests.json_value import Json
+from portal.answer import Answer, load_answer
+from portal.errors import PortalError
+from portal.ledger import MAX_ROWS, summarised
+from portal.runs.journal import HEAD, Past, RunHead, dump_chunk, new_row, new_run_id
+from portal.runs.records import OPEN, CallRow, RunRow, StoredRun
+from portal.runs.store import DAY_SECONDS, RunFile
+from sandbox_runtime.result import RunError
+
+_WHY = {
+    "cancelled": "the run was cancelled",
+    "expired": "the run did not end within runs.max_age_days",
+    "stuck": "the run cannot go on: its replay differs from its journal",
+    "error": "the portal ended during the run, which cannot go on",
+}
+
+
+class RunsError(PortalError):
+    """A person cannot do that with a run. Nothing was changed. `code` is stable."""
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+
+
+def unknown_run(run: str) -> RunsError:
+    """The error for a run that does not exist, or belongs to somebody else."""
+    return RunsError(
+        "unknown_run",
+        f"there is no run {run[:60]!r}: it was never journaled, is kept no longer, or belongs to another caller",
+        "`mcp-code-portal runs` lists them.",
+    )
+
+
+def find_run(file: RunFile, run: str, owner: str | None) -> RunRow:
+    """The run, if it is the owner's; None means the operator, who may see all. Raises RunsError."""
+    row = file.row(run)
+    if row is None or owner not in (None, row.owner):
+        raise unknown_run(run)
+    return row
+
+
+def decide_call(
+    file: RunFile,
+    run: str,
+    seq: int | None,
+    *,
+    is_approved: bool,
+    by: str,
+    owner: str | None = None,
+    reason: str = "",
+    arguments: dict[str, Json] | None = None,
+) -> CallRow:
+    """Approve or deny a call that waits for a person; without `seq` the only one. Within a transaction.
+
+    Changed `arguments` are validated and authorised when the call is made. Returns the call.
+    Raises RunsError: there is no such call, or somebody decided before.
+    """
+    call = call_to_decide(file, find_run(file, run, owner), seq)
+    seq = call.seq
+    state = "approved" if is_approved else "denied"
+    decision = json.dumps({"reason": reason, "arguments": arguments}).encode()
+    if not file.decide(run, seq, "approved" if is_approved else "denied", decision, by):
+        known = file.call(run, seq) or call
+        was = known.state if known.state in ("approved", "denied") else "decided and made"
+        who = f" by {known.decided_by}" if known.decided_by else ""
+        raise RunsError(
+            "already_decided", f"call {seq} of run {run} was already {was}{who}; it is not {state} now"
+        )
+    return call
+
+
+def call_to_decide(file: RunFile, row: RunRow, seq: int | None) -> CallRow:
+    """The call of a run that waits, or waited, for a person; without `seq` the only one. Raises RunsError."""
+    run = row.id
+    if row.state not in OPEN:
+        raise RunsError("run_ended", f"run {run} has ended: {row.state}. Nothing waits for a decision.")
+    asked = [call for call in file.calls(run) if call.kind in ("ask", "approve")]
+    waiting = [call for call in asked if call.state == "waiting"]
+    if seq is None:
+        if len(waiting) != 1:
+            listed = ", ".join(f"{call.seq} ({call.function})" for call in waiting[:10]) or "none"
+            raise RunsError(
+                "which_call", f"run {run} has {len(waiting)} calls that wait: {listed}", "Name one: RUN SEQ."
+            )
+        seq = waiting[0].seq
+    call = next((each for each in asked if each.seq == seq), None)
+    if call is None:
+        raise RunsError("unknown_call", f"call {seq} of run {run} does not wait for a person")
+    return call
+
+
+def cancel_run(file: RunFile, run: str, owner: str | None = None) -> None:
+    """End a run in any state. Within a transaction. Raises RunsError: it is unknown, or has ended."""
+    row = find_run(file, run, owner)
+    if not file.finish(run, "cancelled", None):
+        raise RunsError("run_ended", f"run {run} has ended already: {row.state}")
+
+
+def fork_run(file: RunFile, run: str, seq: int, code: str | None = None, owner: str | None = None) -> RunRow:
+    """Start a run that begins like another one and goes on before its call `seq`, live. Within a transaction.
+
+    What was answered before is not done again. With `code` it goes on with that script, which must have done the same
+    until there. Returns the new run, which waits for a portal. Raises RunsError.
+    """
+    find_run(file, run, owner)
+    stored = file.load(run)
+    assert stored is not None
+    head = HEAD.validate_json(stored.head)
+    past = Past.of(stored, head)
+    index = None if past.record is None else past.record.index_of_call(seq)
+    if past.record is None or index is None:
+        raise RunsError("unknown_call", f"the journal of run {run} has no call {seq}")
+    record = past.record.until(index)
+    seq = record.calls_made + 1  # calls that were made at the same moment are made again together
+    if code is not None:
+        record = replace(record, script=code)
+        head = replace(head, request=replace(head.request, code=code))
+    head = replace(head, record=replace(record, events=()), is_background=True)
+    entries = tuple(entry for entry in past.entries.values() if entry.seq < seq)
+    known = [call for call in stored.calls if call.seq < seq and (call.outcome or call.state == "intended")]
+    lifetime_seconds = stored.row.expires - stored.row.began
+    row = replace(
+        new_row(new_run_id(), stored.row.owner, head, run, lifetime_seconds / DAY_SECONDS),
+        state="waiting",
+        wake_at=0.0,
+    )
+    file.create(row, HEAD.dump_json(head))
+    calls = [replace(call, run=row.id) for call in known]
+    file.advance(row.id, row.epoch, chunk=dump_chunk(record.events, entries), calls=calls)
+    file.advance(
+        row.id, row.epoch, outcomes=[(call.seq, call.outcome) for call in known if call.outcome is not None]
+    )
+    return row
+
+
+def run_view(row: RunRow) -> dict[str, Json]:
+    """A run as JSON, for lists. Times are ISO 8601 in UTC."""
+    times = {"began": row.began, "updated": row.updated, "ended": row.ended, "wakes": row.wake_at or None}
+    shown = {key: at and iso(at) for key, at in times.items() if at}
+    parent = {"parent": row.parent} if row.parent else {}
+    return {"run_id": row.id, "state": row.state, **shown, **parent, "script": row.title}
+
+
+def waiting_view(calls: Sequence[CallRow]) -> list[dict[str, Json]]:
+    """What a run waits for: `[{seq, kind, function, until?, question?}]`."""
+    views: list[dict[str, Json]] = []
+    for call in calls:
+        if call.state != "waiting":
+            continue
+        until = {"until": iso(call.due_at)} if call.due_at is not None else {}
+        name = {"event": call.name} if call.name else {}
+        asked = {"asked": json.loads(call.shown)} if call.kind in ("ask", "approve") else {}
+        views.append(
+            {"seq": call.seq, "kind": call.kind, "function": call.function, **name, **until, **asked}
+        )
+    return views
+
+
+def details(stored: StoredRun) -> dict[str, Json]:
+    """Everything about a run as JSON: what `run_view` says, its script, its calls, and its answer."""
+    head = HEAD.validate_json(stored.head)
+    answer = answer_of(stored, head)
+    return {
+        **run_view(stored.row),
+        "code": head.request.code,
+        "profile": head.profile,
+        "waiting": waiting_view(stored.calls) if stored.row.state in OPEN else [],
+        "decisions": [
+            {"seq": call.seq, "function": call.function, "decision": call.decided_by and _decision(call)}
+            for call in stored.calls
+            if call.decided_by
+        ],
+        "answer": answer.structured(),
+    }
+
+
+def answer_of(stored: StoredRun, head: RunHead | None = None) -> Answer:
+    """The answer of a run as it is now: the kept one, or what is known so far."""
+    row = stored.row
+    if stored.answer is not None:
+        return load_answer(stored.answer)
+    head = head or HEAD.validate_json(stored.head)
+    calls = ledger_rows(Past.of(stored, head))
+    if row.state in OPEN:
+        waiting = waiting_view(stored.calls) if row.state == "waiting" else []
+        notices = tuple(advice(row.id, stored.calls))
+        return Answer(row.state, row.id, calls=calls, notices=notices, waiting=waiting)
+    code = "run_lost" if row.state == "error" else row.state
+    error = RunError(code, _WHY.get(row.state, "the run has ended"))
+    return Answer(row.state, row.id, error=error, calls=calls)
+
+
+def advice(run: str, calls: Sequence[CallRow]) -> list[str]:
+    """How a waiting run goes on, for those who asked for its answer."""
+    notices = [f'The run goes on without you. Ask for its answer later: execute_code(run="{run}").']
+    people = [call.seq for call in calls if call.state == "waiting" and call.kind in ("ask", "approve")]
+    if people:
+        seqs = ", ".join(map(str, people[:10]))
+        notices.insert(
+            0,
+            f"It waits for a person to decide about call {seqs}: `mcp-code-portal runs approve {run} {people[0]}`, "
+            "or `runs deny`.",
+        )
+    return notices
+
+
+def ledger_rows(past: Past) -> list[dict[str, Json]]:
+    """The ledger of a run as its journal has it."""
+    rows: list[dict[str, Json]] = []
+    for entry in sorted(past.entries.values(), key=lambda each: each.seq):
+        row = {"seq": entry.seq, "function": entry.function, "state": entry.state, "ms": entry.ms}
+        if entry.error is not None:
+            row["error"] = {"code": entry.error.code, "message": entry.error.message[:300]}
+        rows.append(row)
+    return summarised(rows, MAX_ROWS)
+
+
+def _decision(call: CallRow) -> dict[str, Any]:
+    told = json.loads(call.decision) if call.decision else {}
+    return {"by": call.decided_by, **{key: value for key, value in told.items() if value}}
+
+
+def iso(at: float) -> str:
+    """Seconds since 1970 as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

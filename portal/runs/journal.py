@@ -1,0 +1,555 @@
+"""The journal of one run: what it did, written before it can have an effect, so that another process can go on with it.
+
+Rule 1: before a call that may not be repeated is sent, one transaction has written that it is about to be, and every
+event before it. A run that makes no such call, and never waits for long, writes nothing.
+Rule 2: an outcome is written before the run's answer is. It delays nobody until then.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio
+import anyio.lowlevel
+import structlog
+from pydantic import TypeAdapter
+
+from manifests.errors import KeyPath
+from manifests.json_value import Json
+from portal.answer import Answer
+from portal.authority import Authorization
+from portal.definitions import ExecuteCode
+from portal.ledger import CallState, Entry, Ledger
+from portal.runs.records import CallKind, CallRow, FencedError, RunRow, StoredRun, StoreError
+from portal.runs.store import DAY_SECONDS, RunFile
+from portal.runs.writer import RunStore
+from portal.sessions import Caller
+from sandbox_runtime.calls import CallError, Outcome
+from sandbox_runtime.guest_json import encode
+from sandbox_runtime.recording import Event, Record, Recording
+
+log = structlog.get_logger()
+
+IDLE_SHARE: Final = 0.5
+"""A worker that used less than this share of the time did not compute, so its run may be parked."""
+
+
+@dataclass(frozen=True)
+class RunHead:
+    """What a run was started with. `record` has no events; it is None until the script was parsed."""
+
+    request: ExecuteCode
+    caller: Caller
+    profile: str | None
+    record: Record | None = None
+    notices: tuple[str, ...] = ()
+    is_background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """A ledger entry in the journal, with what the call counted. `at` is in seconds since 1970."""
+
+    seq: int
+    function: str
+    state: CallState
+    request: str
+    ms: float
+    at: float
+    error: CallError | None
+    budgets: tuple[KeyPath, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What one transaction appends to the journal."""
+
+    events: tuple[Event, ...]
+    entries: tuple[EntryRow, ...]
+
+
+HEAD: Final = TypeAdapter(RunHead)
+_CHUNK: Final = TypeAdapter(Chunk)
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the journal of a run says about its earlier pieces."""
+
+    record: Record | None = None
+    entries: Mapping[int, EntryRow] = field(default_factory=dict)
+    calls: Mapping[int, CallRow] = field(default_factory=dict)
+
+    @cached_property
+    def settled(self) -> frozenset[int]:
+        """The calls that will not be made again: they have an answer or an outcome, or it is unknown."""
+        answered: set[int] = set()
+        if self.record is not None:
+            seqs = {identity: seq for seq, identity in enumerate(self.record.call_ids(), 1)}
+            answered = {seqs[answer[0]] for answer in self.record.answers() if answer[0] in seqs}
+        known = {
+            seq for seq, call in self.calls.items() if call.state == "intended" or call.outcome is not None
+        }
+        return frozenset(answered | known)
+
+    @classmethod
+    def of(cls, stored: StoredRun, head: RunHead) -> "Past":
+        """Raises ValueError: the journal is damaged."""
+        chunks = [_CHUNK.validate_json(chunk) for chunk in stored.chunks]
+        events = tuple(event for chunk in chunks for event in chunk.events)
+        record = None if head.record is None else replace(head.record, events=events)
+        entries = {entry.seq: entry for chunk in chunks for entry in chunk.entries}
+        return cls(record, entries, {call.seq: call for call in stored.calls})
+
+
+NO_PAST: Final = Past()
+
+
+class Waiters(Protocol):
+    """Tells a waiting call that something about it may have been decided."""
+
+    def register(self, run: str, seq: int) -> anyio.Event: ...
+    def parked(self, run: str) -> None: ...
+
+
+@dataclass(eq=False)
+class Journal:
+    """Writes the journal of one piece of a run: from its start or its last wake to its end or to its parking.
+
+    `epoch` is 0 until the run has a row in the store. `scope` contains the piece; parking cancels it.
+    """
+
+    run_id: str
+    store: RunStore
+    waiters: Waiters
+    head: RunHead
+    owner: str
+    max_age_days: float
+    park_seconds: float
+    recording: Recording | None
+    """None for a run of a session, which cannot go on elsewhere. It may wait, but is never parked."""
+    ledger: Ledger
+    authorization: Authorization
+    mask: Callable[[str], str]
+    past: Past = NO_PAST
+    epoch: int = 0
+    process_began: float = 0.0
+    """When this process began, in seconds since 1970."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    is_parked: bool = False
+    is_fenced: bool = False
+    _written_events: int = 0
+    _head_written: RunHead | None = None
+    _started: Record | None = None
+    _touched: set[int] = field(default_factory=set)
+    _calls: list[CallRow] = field(default_factory=list)
+    _outcomes: list[tuple[int, bytes]] = field(default_factory=list)
+    _intended: set[int] = field(default_factory=set)
+    _in_flight: set[int] = field(default_factory=set)
+    _waiting: set[int] = field(default_factory=set)
+    _changed_at: float = 0.0
+    _noted: int = 0
+    _written: int = 0
+    _writing: anyio.Lock = field(default_factory=anyio.Lock)
+    _soon: "asyncio.Task[None] | None" = None
+    _flushes: "set[asyncio.Task[None]]" = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.past.record is not None:
+            self._written_events = len(self.past.record.events)
+
+    # What the broker tells
+
+    def opened(self, entry: Entry) -> None:
+        """The script made a call. In a replay, its entry gets what the journal says about it."""
+        self._touched.add(entry.seq)
+        known = self.past.entries.get(entry.seq)
+        if known is None or entry.seq not in self.past.settled:
+            return
+        now, age = time.monotonic(), time.time() - known.at
+        entry.began, entry.ended = now - known.ms / 1000, now
+        entry.state, entry.error, entry.request = known.state, known.error, known.request
+        entry.source = known.source
+        # Calls that this process made are counted in its rates already.
+        age_seconds = age if known.at < self.process_began else None
+        self.authorization.prime(entry.seq, known.budgets, known.source or None, age_seconds)
+
+    def known_outcome(self, entry: Entry) -> Outcome | None:
+        """The outcome of a call that an earlier piece made, and whose answer the script did not get yet.
+
+        It is `outcome_unknown` if the call may have happened and may not be repeated. None: the call is made (again).
+        """
+        row = self.past.calls.get(entry.seq)
+        if row is not None and row.outcome is not None:
+            state, outcome = load_outcome(row.outcome)
+            entry.end(state, outcome.error)
+            return outcome
+        if row is not None and row.state == "intended":
+            error = CallError(
+                "outcome_unknown",
+                f"{row.function} was called before the portal was interrupted, and its outcome is unknown",
+                "Check its effect before calling again.",
+            )
+            entry.end("unknown", error)
+            return Outcome(error=error)
+        return None
+
+    def note_notices(self, notices: Sequence[str]) -> None:
+        """The notices of parsing and checking the script, for its answer."""
+        self.head = replace(self.head, notices=tuple(notices))
+
+    @contextmanager
+    def under_way(self, entry: Entry) -> Iterator[Callable[[Outcome], None]]:
+        """While a call is decided, waits or is made. The context's value takes its outcome.
+
+        It is written soon, if the call may not be repeated.
+        """
+        seq = entry.seq
+        self._in_flight.add(seq)
+        self._changed_at = time.monotonic()
+
+        def ended(outcome: Outcome) -> None:
+            if seq in self._intended:
+                self._outcomes.append((seq, dump_outcome(entry.state, outcome)))
+                self._noted += 1
+                if self._soon is None or self._soon.done():
+                    self._soon = asyncio.get_running_loop().create_task(self._flush_soon())
+
+        try:
+            yield ended
+        finally:
+            self._touched.add(seq)
+            self._in_flight.discard(seq)
+            self._changed_at = time.monotonic()
+
+    async def intend(self, seq: int, function: str, digest: str) -> CallError | None:
+        """Write that a call which may not be repeated is about to be sent. Returns an error if it must not be.
+
+        Raises FencedError: somebody else goes on with the run, or has ended it.
+        """
+        if self.recording is None:
+            return None
+        row = CallRow(self.run_id, seq, "call", function, "intended", digest)
+        error = await self._add(row)
+        if error is None:
+            self._intended.add(seq)
+        return error
+
+    async def wait(
+        self,
+        seq: int,
+        kind: CallKind,
+        function: str,
+        *,
+        digest: str = "",
+        arguments_sha256: str = "",
+        name: str = "",
+        due_at: float | None = None,
+        shown: Json = None,
+        ask: Callable[[], Awaitable[None]] | None = None,
+    ) -> CallRow | CallError:
+        """Wait until a call is decided, delivered or due, parked if that takes long. Returns the call as it then is.
+
+        `ask` is called once it can be decided.
+
+        Raises FencedError: somebody else goes on with the run, or has ended it.
+        """
+        row = self.past.calls.get(seq)
+        if row is not None:
+            due_at = row.due_at
+        else:
+            text = encode(shown)
+            row = CallRow(
+                self.run_id, seq, kind, function, "waiting", digest, arguments_sha256, name, due_at, "", text
+            )
+            if (error := await self._add(row)) is not None:
+                return error
+        if ask is not None and row.state == "waiting":
+            await ask()
+        self._waiting.add(seq)
+        try:
+            while row.state == "waiting":
+                # Read first, because its event may have come before the call was written.
+                changed = self.waiters.register(self.run_id, seq)
+                row = await self._row_now(seq)
+                if row.state == "waiting":
+                    await self._wait_for(changed, seq, due_at)
+        finally:
+            self._waiting.discard(seq)
+        self._intended.add(seq)
+        return row
+
+    async def _row_now(self, seq: int) -> CallRow:
+        found = await self.store.read(partial(RunFile.call, run=self.run_id, seq=seq))
+        if found is None:
+            raise FencedError(self.run_id)
+        return found
+
+    async def _wait_for(self, changed: anyio.Event, seq: int, due_at: float | None) -> None:
+        """Wait for a change, or until the call is due; park the run if it may be."""
+        cpu_ms, now = self._cpu_ms(), time.time()
+        seconds = self.park_seconds if due_at is None else min(self.park_seconds, due_at - now)
+        with anyio.move_on_after(max(seconds, 0)):
+            await changed.wait()
+            return
+        if due_at is not None and due_at <= time.time():
+            await self.store.write(partial(RunFile.expire_call, run=self.run_id, seq=seq))
+        elif self._may_park(cpu_ms):
+            await self.park()
+
+    # What the execution tells
+
+    async def begin(self) -> None:
+        """Write the run's row now, for a run in the background. Raises StoreError: it cannot be written."""
+        self._noted += 1
+        await self._flush(is_lasting=True)
+
+    async def before_change(self) -> None:
+        """Write what the run did before it changes a file, if it has a row. Raises StoreError, FencedError."""
+        if self.epoch:
+            self._noted += 1
+            await self._flush()
+
+    async def park(self) -> None:
+        """Write everything, let the worker go, and let the run wait in the store."""
+        self.is_parked = True
+        try:
+            self._noted += 1
+            await self._flush(is_lasting=True)
+            park = partial(RunFile.park, run=self.run_id, epoch=self.epoch)
+            await self.store.write(park, is_lasting=True)
+        except StoreError as error:
+            self.is_parked = False
+            log.error("run_not_parked", run=self.run_id, error=str(error))
+            return
+        except FencedError:
+            self.fence()
+        else:
+            self.waiters.parked(self.run_id)
+        self.scope.cancel()
+        await anyio.sleep_forever()
+
+    async def finish(self, answer: Answer) -> None:
+        """Write the answer of a run that has a row. Raises FencedError, StoreError."""
+        if not self.epoch or (answer.error is not None and answer.error.code == "sandbox_busy"):
+            return  # nothing to survive, or it is tried again
+        self._noted += 1
+        await self._flush(answer=answer)
+
+    # Writing
+
+    async def _add(self, row: CallRow) -> CallError | None:
+        if self.is_parked:
+            await anyio.sleep_forever()  # the run goes on elsewhere
+        if self.recording is not None and self.recording.is_too_large:
+            return CallError(
+                "journal_limit",
+                f"{row.function} was not called: the record of this run is over its limit of 32 MiB",
+                "Nothing was sent. Split the work into several scripts, or read less.",
+            )
+        self._calls.append(row)
+        self._noted += 1
+        try:
+            await self._flush(is_lasting=True)
+        except StoreError as error:
+            if row in self._calls:
+                self._calls.remove(row)
+            log.error("run_not_journaled", run=self.run_id, error=str(error))
+            return CallError(
+                "journal_failed",
+                f"{row.function} was not called: the call cannot be written to the journal",
+                "Nothing was sent. Until the store of runs can be written, only calls that may be repeated are made.",
+            )
+        return None
+
+    async def _flush_soon(self) -> None:
+        try:
+            await self._flush()
+        except StoreError as error:
+            log.error("run_not_journaled", run=self.run_id, error=str(error))
+        except FencedError:
+            self.fence()
+
+    def fence(self) -> None:
+        """Somebody else holds the run, or has ended it: stop at once."""
+        self.is_fenced = True
+        self.scope.cancel()
+
+    async def _flush(self, *, is_lasting: bool = False, answer: Answer | None = None) -> None:
+        """Write everything that was noted before this call. Concurrent callers share one transaction.
+
+        It goes on if its caller is cancelled: what is written and what is noted must not differ.
+        """
+        work = asyncio.get_running_loop().create_task(self._flush_now(self._noted, is_lasting, answer))
+        self._flushes.add(work)
+        work.add_done_callback(self._forget)
+        await asyncio.shield(work)
+
+    def _forget(self, work: "asyncio.Task[None]") -> None:
+        self._flushes.discard(work)
+        if not work.cancelled():
+            work.exception()  # whoever waits raises it; if nobody does, nothing is lost by that
+
+    async def _flush_now(self, wanted: int, is_lasting: bool, answer: Answer | None) -> None:
+        async with self._writing:
+            if self._written >= wanted and answer is None:
+                return
+            await anyio.lowlevel.checkpoint()  # gathered calls of the same moment join
+            noted, calls, outcomes = self._noted, [*self._calls], [*self._outcomes]
+            touched, self._touched = self._touched, set()
+            events = self._new_events(is_ended=answer is not None)
+            head = self._head_now()
+            write = partial(
+                self._write,
+                row=None if self.epoch else new_row(self.run_id, self.owner, head, None, self.max_age_days),
+                head=None if head is self._head_written else head,
+                events=events,
+                entries=tuple(self._entry_row(seq) for seq in sorted(touched)),
+                calls=calls,
+                outcomes=outcomes,
+                answer=answer,
+            )
+            try:
+                await self.store.write(write, is_lasting=is_lasting)
+            except BaseException:
+                self._touched |= touched
+                raise
+            self.epoch = self.epoch or 1
+            self._written_events += len(events)
+            self._head_written, self._written = head, noted
+            del self._calls[: len(calls)], self._outcomes[: len(outcomes)]
+
+    def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
+        """The events that are not written. The run's ending is written only with its answer."""
+        if self.recording is None:
+            return ()
+        events = self.recording.events[self._written_events :]
+        if events and events[-1].is_ending and not is_ended:
+            del events[-1]
+        return tuple(events)
+
+    def _write(
+        self,
+        file: RunFile,
+        *,
+        row: RunRow | None,
+        head: RunHead | None,
+        events: tuple[Event, ...],
+        entries: tuple[EntryRow, ...],
+        calls: list[CallRow],
+        outcomes: list[tuple[int, bytes]],
+        answer: Answer | None,
+    ) -> None:
+        """Runs in the store's thread, so that the loop does not have to serialize."""
+        text = None if head is None else HEAD.dump_json(head)
+        if row is not None:
+            assert text is not None
+            file.create(replace(row, title=self.mask(row.title)), text)
+            text = None
+        masked = tuple(event.masked(self.mask) for event in events)
+        chunk = dump_chunk(masked, entries) if events or entries else b""
+        calls = [replace(call, shown=self.mask(call.shown.decode()).encode()) for call in calls]
+        epoch = self.epoch or 1
+        component = head.record.origin.component if head is not None and head.record is not None else ""
+        file.advance(
+            self.run_id,
+            epoch,
+            chunk=chunk,
+            head=text,
+            component=component,
+            calls=calls,
+            outcomes=outcomes,
+        )
+        if answer is not None:
+            file.finish(self.run_id, answer.status, answer.dump(), epoch)
+
+    def _head_now(self) -> RunHead:
+        started = None if self.recording is None else self.recording.head
+        if started is not self._started:
+            self._started = started
+            record = None if started is None else started.without_environment()
+            self.head = replace(self.head, record=record)
+        return self.head
+
+    def _entry_row(self, seq: int) -> EntryRow:
+        entry, now = self.ledger[seq], time.monotonic()
+        budgets = tuple(budget.keys for budget in self.authorization.counted.get(seq, ()))
+        ms = ((entry.ended or now) - entry.began) * 1000
+        at = time.time() - (now - entry.began)
+        return EntryRow(
+            seq,
+            entry.function,
+            entry.state,
+            entry.request,
+            round(ms, 1),
+            at,
+            entry.error,
+            budgets,
+            entry.source,
+        )
+
+    def _may_park(self, cpu_ms: float) -> bool:
+        """Whether only waiting calls have been under way for a while, and the script did not compute meanwhile."""
+        quiet_seconds = time.monotonic() - self._changed_at
+        is_waiting = self._in_flight == self._waiting and quiet_seconds >= self.park_seconds * 0.99
+        is_changing_files = self.ledger.files is not None and self.ledger.files.is_busy
+        if not is_waiting or is_changing_files or self.recording is None or self.recording.is_too_large:
+            return False
+        return self._cpu_ms() - cpu_ms < IDLE_SHARE * self.park_seconds * 1000
+
+    def _cpu_ms(self) -> float:
+        """CPU milliseconds that the worker has used; 0 where the system does not tell."""
+        pid = None if self.recording is None else self.recording.worker_pid()
+        try:
+            numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(numbers[11]) + int(numbers[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def new_run_id() -> str:
+    """An id that cannot be guessed."""
+    return f"run_{secrets.token_hex(16)}"
+
+
+def dump_chunk(events: tuple[Event, ...], entries: tuple[EntryRow, ...]) -> bytes:
+    """What a transaction appends to a journal, as JSON."""
+    return _CHUNK.dump_json(Chunk(events, entries))
+
+
+def new_row(run: str, owner: str, head: RunHead, parent: str | None, max_age_days: float) -> RunRow:
+    """The row of a run that begins now."""
+    now = time.time()
+    title = next((line.strip() for line in head.request.code.splitlines() if line.strip()), "")
+    component = head.record.origin.component if head.record else ""
+    expires = now + max_age_days * DAY_SECONDS
+    return RunRow(run, owner, "running", 1, now, now, expires, None, None, parent, title[:200], component)
+
+
+def dump_outcome(state: CallState, outcome: Outcome) -> bytes:
+    """The outcome of a call as JSON: `{state, value}` or `{state, error}`."""
+    error = outcome.error
+    if error is not None:
+        fields = {"code": error.code, "message": error.message, "hint": error.hint}
+        return encode({"state": state, "error": fields})
+    value = encode(outcome.value) if outcome.text is None else outcome.text
+    return b'{"state":%b,"value":%b}' % (encode(state), value)
+
+
+def load_outcome(text: bytes) -> tuple[CallState, Outcome]:
+    """Raises ValueError: it is damaged."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or not isinstance(data.get("state"), str):
+        raise ValueError("no outcome")
+    error = data.get("error")
+    outcome = Outcome(data.get("value")) if error is None else Outcome(error=CallError(**error))
+    return data["state"], outcome

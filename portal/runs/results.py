@@ -1,0 +1,95 @@
+"""Results that did not fit into an answer, kept behind a handle for later scripts."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import anyio.to_thread
+import structlog
+
+from manifests.json_value import Json
+from portal.runs.records import StoreError
+from portal.runs.store import RunFile
+from portal.runs.writer import RunStore
+from sandbox_runtime.calls import CallError
+from sandbox_runtime.guest_json import encode
+
+log = structlog.get_logger()
+
+MAX_KEPT_BYTES: Final = 64 << 20
+"""A longer value is not kept."""
+
+MAX_CONTEXT: Final = 2_000
+MAX_HITS: Final = 100
+
+
+class KeptResults:
+    """The kept results of all callers. Each belongs to the owner of its run, for `runs.keep_days`."""
+
+    def __init__(self, store: RunStore | None) -> None:
+        self._store = store
+
+    async def keep(self, run: str, part: str, owner: str, value: Json) -> str | None:
+        """Keep a part of a run's answer. Returns its handle, each time the same; None if it cannot be kept."""
+        if self._store is None:
+            return None
+        text = await anyio.to_thread.run_sync(encode, value)
+        if len(text) > MAX_KEPT_BYTES:
+            return None
+        # Nobody can guess it, because nobody can guess the run's id.
+        handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
+        try:
+            await self._store.write(partial(RunFile.keep, handle=handle, owner=owner, value=text))
+        except StoreError as error:
+            log.error("result_not_kept", error=str(error))
+            return None
+        return handle
+
+    async def recall(self, handle: Json, owner: str) -> Json | CallError:
+        """The value behind a handle."""
+        text = await self._text(handle, owner)
+        return text if isinstance(text, CallError) else json.loads(text)
+
+    async def search(self, arguments: Mapping[str, Json], owner: str) -> Json | CallError:
+        """Where a text occurs in a kept one, ignoring case: `[{position, text}]` with some characters around.
+
+        A value that is no text is searched as JSON with an indent.
+        """
+        wanted, context, limit = (
+            arguments.get("text"),
+            arguments.get("context", 200),
+            arguments.get("limit", 10),
+        )
+        if not isinstance(wanted, str) or not wanted:
+            return CallError("invalid_arguments", "portal.search_text takes the text to look for")
+        if not (isinstance(context, int) and 0 <= context <= MAX_CONTEXT):
+            return CallError("invalid_arguments", f"context is a number of characters, at most {MAX_CONTEXT}")
+        if not (isinstance(limit, int) and 1 <= limit <= MAX_HITS):
+            return CallError("invalid_arguments", f"limit is from 1 to {MAX_HITS}")
+        value = await self.recall(arguments.get("handle"), owner)
+        if isinstance(value, CallError):
+            return value
+        text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
+        folded, needle = text.lower(), wanted.lower()
+        if len(folded) != len(text):  # a few letters become two, so that positions would be wrong
+            folded, needle = text, wanted
+        hits: list[Json] = []
+        at = folded.find(needle)
+        while at >= 0 and len(hits) < limit:
+            end = at + len(needle)
+            hits.append({"position": at, "text": text[max(0, at - context) : end + context]})
+            at = folded.find(needle, end)
+        return hits
+
+    async def _text(self, handle: Json, owner: str) -> bytes | CallError:
+        if isinstance(handle, str) and self._store is not None:
+            found = await self._store.read(partial(RunFile.kept, handle=handle, owner=owner))
+            if found is not None:
+                return found
+        return CallError(
+            "unknown_handle",
+            f"there is no kept result {str(handle)[:60]!r}: it is kept no longer, or belongs to another caller",
+            "Run the script again that returned it.",
+        )

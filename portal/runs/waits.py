@@ -1,0 +1,251 @@
+"""What a script may wait for besides its calls: a person, a time, an event; and what is kept from earlier runs.
+
+Source: MCP 2026-07-28, client/elicitation#response-actions.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal, TypeGuard
+
+import anyio
+
+from manifests.json_value import Json
+from portal.audit.audit import NO_RUN_AUDIT, RunAudit
+from portal.authority import ApprovalNeeded
+from portal.budget.tokens import compact
+from portal.ledger import Entry
+from portal.passthrough.notifications import NO_CLIENT, ClientChannel
+from portal.runs.journal import Journal
+from portal.runs.records import CallRow
+from portal.runs.service import Runs
+from portal.runs.store import RunFile
+from sandbox_runtime.calls import CallError, Outcome, ToolCall
+
+SLEEP: Final = "portal.sleep"
+EVENT: Final = "portal.event"
+EVENT_URL: Final = "portal.event_url"
+APPROVE: Final = "portal.approve"
+RECALL: Final = "portal.recall"
+SEARCH_TEXT: Final = "portal.search_text"
+FUNCTIONS: Final = frozenset({SLEEP, EVENT, EVENT_URL, APPROVE, RECALL, SEARCH_TEXT})
+
+MAX_SHOWN_CHARACTERS: Final = 2_000
+"""A string in the arguments that a person is shown is cut to this; its sha256 identifies the whole."""
+
+MAX_NAME_CHARACTERS: Final = 100
+MAX_QUESTION_CHARACTERS: Final = 2_000
+MAX_SECONDS: Final = 366 * 86_400.0
+
+
+@dataclass(eq=False)
+class Waits:
+    """Answers what one run waits for. Without a journal a script may only sleep."""
+
+    runs: Runs
+    journal: Journal | None
+    owner: str
+    channel: ClientChannel = NO_CLIENT
+    audit: RunAudit = NO_RUN_AUDIT
+
+    async def __call__(self, call: ToolCall, entry: Entry) -> Outcome:
+        """Answer one of FUNCTIONS. Errors are returned, never raised, except FencedError."""
+        work = {
+            SLEEP: self._sleep,
+            EVENT: self._event,
+            EVENT_URL: self._event_url,
+            APPROVE: self._approve,
+            RECALL: self._recall,
+            SEARCH_TEXT: self._search_text,
+        }[call.function]
+        answer = await work(call.seq, call.arguments)
+        error = answer if isinstance(answer, CallError) else None
+        entry.end("refused" if error else "done", error)
+        return Outcome(error=error) if error else Outcome(value=answer)
+
+    async def approval(
+        self, call: ToolCall, needed: ApprovalNeeded, upstream: str, digest: str
+    ) -> "dict[str, Json] | CallError":
+        """Wait for a person's decision about a call. Returns the arguments to use, or an error: it was denied.
+
+        An approval is for this definition of the tool and these arguments, unless the person changed them.
+        """
+        if self.journal is None:
+            return self._no_journal(f"{call.function} asks a person ({needed.where}), and asking")
+        shown: Json = {
+            "upstream": upstream,
+            "function": call.function,
+            "arguments": shown_arguments(needed.arguments),
+            "arguments_sha256": sha256_of(needed.arguments),
+            "rule": needed.rule,
+            "where": needed.where,
+        }
+        row = await self._decided(
+            call.seq, "ask", call.function, shown, digest=digest, arguments_sha256=sha256_of(needed.arguments)
+        )
+        if isinstance(row, CallError):
+            return row
+        changed = json.loads(row.decision or b"{}").get("arguments")
+        if row.digest != digest:
+            return CallError(
+                "tool_changed",
+                f"{call.function} was not called: the tool's definition changed after the person was asked",
+                "Nothing was sent. Run the script again: the person is asked about the new definition.",
+            )
+        if changed is None and row.arguments_sha256 != sha256_of(needed.arguments):
+            return CallError(
+                "arguments_changed", f"{call.function} was not called: the approval is for other arguments"
+            )
+        return call.arguments if changed is None else changed
+
+    async def _decided(
+        self,
+        seq: int,
+        kind: Literal["ask", "approve"],
+        function: str,
+        shown: Json,
+        *,
+        digest: str = "",
+        arguments_sha256: str = "",
+    ) -> CallRow | CallError:
+        """The row of a call that a person approved, or an error."""
+        assert self.journal is not None
+        ask = None
+        if self.channel.can_ask_person:
+            run, text = self.journal.run_id, self.journal.mask(question(self.journal.run_id, shown))
+            ask = partial(
+                self.runs.ask_client, run, seq, self.channel, partial(self.channel.ask_person, text)
+            )
+        row = await self.journal.wait(
+            seq, kind, function, digest=digest, arguments_sha256=arguments_sha256, shown=shown, ask=ask
+        )
+        if isinstance(row, CallError):
+            return row
+        self.audit.decided(seq, function, row.state, row.decided_by)
+        if row.state != "denied":
+            return row
+        reason = json.loads(row.decision or b"{}").get("reason") or ""
+        why = f": {reason[:MAX_QUESTION_CHARACTERS]}" if reason else ""
+        return CallError(
+            "denied", f"a person denied {function}{why}", "Nothing was sent. Do not try to do it another way."
+        )
+
+    async def _sleep(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
+        seconds = arguments.get("seconds")
+        if not _is_duration(seconds):
+            return _invalid("portal.sleep takes seconds from 0 to a year", seconds)
+        if self.journal is None or (
+            seconds <= self.journal.park_seconds and seq not in self.journal.past.calls
+        ):
+            if self.journal is None and seconds > 60:
+                return self._no_journal("portal.sleep for more than a minute")
+            await anyio.sleep(seconds)
+            return None
+        row = await self.journal.wait(seq, "sleep", SLEEP, due_at=time.time() + seconds)
+        return row if isinstance(row, CallError) else None
+
+    async def _event(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
+        name, timeout = arguments.get("name"), arguments.get("timeout")
+        if not _is_name(name):
+            return _invalid(f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} characters", name)
+        if timeout is not None and not _is_duration(timeout):
+            return _invalid("the timeout of portal.event is in seconds, from 0 to a year", timeout)
+        if self.journal is None:
+            return self._no_journal(EVENT)
+        due_at = None if timeout is None else time.time() + timeout
+        url = await self._event_url(seq, {"name": name})
+        if isinstance(url, CallError):
+            return url
+        payload = partial(RunFile.payload, run=self.journal.run_id, name=name)
+        known = await self.journal.store.read(payload)
+        if known is None:
+            row = await self.journal.wait(seq, "event", EVENT, name=name, due_at=due_at)
+            if isinstance(row, CallError):
+                return row
+            known = await self.journal.store.read(payload)
+        if known is None:
+            message = f"the event {name!r} did not come within {timeout:g} s"
+            return CallError("event_timeout", message)
+        return json.loads(known)
+
+    async def _event_url(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
+        name = arguments.get("name")
+        if not _is_name(name):
+            return _invalid(f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} characters", name)
+        if self.journal is None:
+            return self._no_journal(EVENT_URL)
+        if self.runs.public_url is None:
+            return CallError(
+                "no_public_url",
+                "events come over HTTP, and this portal has no URL for them",
+                "Set runs.public_url in portal.yaml, or serve with --http.",
+            )
+        await self.journal.begin()
+        token = await self.journal.store.write(partial(RunFile.hook, run=self.journal.run_id, name=name))
+        return f"{self.runs.public_url}/hooks/{token}"
+
+    async def _approve(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
+        asked = arguments.get("question")
+        if not isinstance(asked, str) or not asked.strip():
+            return _invalid("portal.approve takes a question", asked)
+        if self.journal is None:
+            return self._no_journal(APPROVE)
+        shown: Json = {"question": asked[:MAX_QUESTION_CHARACTERS]}
+        row = await self._decided(seq, "approve", APPROVE, shown)
+        return row if isinstance(row, CallError) else True
+
+    async def _recall(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
+        return await self.runs.results.recall(arguments.get("handle"), self.owner)
+
+    async def _search_text(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
+        return await self.runs.results.search(arguments, self.owner)
+
+    def _no_journal(self, what: str) -> CallError:
+        error = self.runs.unavailable(what)
+        return CallError(error.code, error.message, error.hint)
+
+
+def question(run: str, shown: Json) -> str:
+    """The text for the person who decides."""
+    if "question" in shown:
+        return f"A script (run {run}) asks: {shown['question']}"
+    arguments = json.dumps(shown["arguments"], indent=2, ensure_ascii=False)
+    return (
+        f"A script (run {run}) wants to call {shown['function']} of the upstream {shown['upstream']} with\n"
+        f"{arguments}\nThe rule {shown['rule']} ({shown['where']}) asks you first."
+    )
+
+
+def shown_arguments(arguments: Json) -> Json:
+    """Arguments for a person: long texts are cut, and named by their sha256."""
+    if isinstance(arguments, dict):
+        return {key[:MAX_NAME_CHARACTERS]: shown_arguments(value) for key, value in arguments.items()}
+    if isinstance(arguments, list):
+        return [shown_arguments(value) for value in arguments]
+    if isinstance(arguments, str) and len(arguments) > MAX_SHOWN_CHARACTERS:
+        digest = hashlib.sha256(arguments.encode("utf-8", "surrogatepass")).hexdigest()
+        left = len(arguments) - MAX_SHOWN_CHARACTERS
+        return f"{arguments[:MAX_SHOWN_CHARACTERS]}… [{left:,} more characters, sha256 {digest}]"
+    return arguments
+
+
+def sha256_of(arguments: Mapping[str, Json]) -> str:
+    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_duration(value: Json) -> TypeGuard[float]:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and 0 <= value <= MAX_SECONDS
+
+
+def _is_name(value: Json) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARACTERS
+
+
+def _invalid(what: str, value: Json) -> CallError:
+    return CallError("invalid_arguments", f"{what}, not {compact(value)[:100]}")

@@ -1,0 +1,33 @@
+"""Runs in a store, for tests."""
+
+from pathlib import Path
+
+from portal.definitions import ExecuteCode
+from portal.runs.journal import HEAD, RunHead, new_row, new_run_id
+from portal.runs.records import CallRow, RunRow
+from portal.runs.store import RunFile
+from portal.sessions import LOCAL
+
+
+def begun(file: RunFile, code: str = "1 + 1", owner: str = "local", max_age_days: float = 30.0) -> RunRow:
+    """A run that has just begun, with its row in the store."""
+    head = RunHead(ExecuteCode(code), LOCAL, None, is_background=True)
+    row = new_row(new_run_id(), owner, head, None, max_age_days)
+    with file.transaction():
+        file.create(row, HEAD.dump_json(head))
+    return row
+
+
+def asked(file: RunFile, run: RunRow, seq: int = 1, function: str = "git.merge") -> CallRow:
+    """A call of the run that waits for a person, and the run parked."""
+    call = CallRow(
+        run.id, seq, "ask", function, "waiting", "digest", "arguments", shown=b'{"arguments": {"id": 1}}'
+    )
+    with file.transaction():
+        file.advance(run.id, run.epoch, calls=[call])
+        file.park(run.id, run.epoch)
+    return call
+
+
+def opened(folder: Path, key: str | None = None) -> RunFile:
+    return RunFile(folder / "runs.sqlite", key)

@@ -1,0 +1,245 @@
+"""The store of runs: fenced writes, the first decision, what is kept for whom, and files that cannot be used."""
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from manifests.loader import load_manifest
+from portal.runs.decisions import RunsError, cancel_run, decide_call
+from portal.runs.records import CallRow, FencedError, StoreError
+from portal.runs.store import DAY_SECONDS, RunFile
+from portal.runs.writer import RunStore, held_file, open_store, run_files
+from tests.portal.runs.rows import asked, begun, opened
+
+
+def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    run = begun(file)
+    with file.transaction():
+        taken = file.claim(run.id)
+    assert taken.row.epoch == run.epoch + 1
+    for write in (
+        lambda: file.advance(run.id, run.epoch, chunk=b"late"),
+        lambda: file.park(run.id, run.epoch),
+        lambda: file.finish(run.id, "ok", b"{}", run.epoch),
+    ):
+        with pytest.raises(FencedError), file.transaction():
+            write()
+    found = file.load(run.id)
+    assert found is not None
+    assert (found.row.state, found.chunks, found.answer) == ("running", (), None)
+
+
+def test_what_a_run_did_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    file = opened(tmp_path, key="k" * 16)
+    run = begun(file, "print('ö')")
+    call = CallRow(run.id, 1, "call", "git.push", "intended", "digest", "hash")
+    with file.transaction(is_lasting=True):
+        file.advance(run.id, run.epoch, chunk=b"one", calls=[call])
+    with file.transaction():
+        file.advance(run.id, run.epoch, chunk=b"two", outcomes=[(1, b'{"state": "done"}')])
+    again = opened(tmp_path, key="k" * 16).load(run.id)
+    assert again is not None
+    assert again.chunks == (b"one", b"two")
+    assert again.row.title == "print('ö')"
+    assert [(each.state, each.outcome) for each in again.calls] == [("done", b'{"state": "done"}')]
+
+
+def test_the_first_decision_wins_and_wakes_the_run(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    run = begun(file)
+    asked(file, run)
+    assert file.due(time.time(), 10) == []
+    with file.transaction():
+        decide_call(file, run.id, None, is_approved=True, by="ann")
+    with pytest.raises(RunsError, match="approved by ann") as error, file.transaction():
+        decide_call(file, run.id, 1, is_approved=False, by="bob")
+    assert error.value.code == "already_decided"
+    assert file.due(time.time(), 10) == [run.id]
+
+
+def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    run = begun(file)
+    call = CallRow(run.id, 1, "ask", "git.merge", "waiting")
+    with file.transaction():
+        file.advance(run.id, run.epoch, calls=[call])
+        decide_call(file, run.id, 1, is_approved=True, by="ann")
+        assert file.park(run.id, run.epoch) == 0.0
+
+
+@pytest.mark.parametrize("ended", ["ok", "cancelled", "expired"])
+def test_nothing_of_an_ended_run_can_be_decided(tmp_path: Path, ended: str) -> None:
+    file = opened(tmp_path)
+    run = begun(file)
+    asked(file, run)
+    with file.transaction():
+        file.finish(run.id, ended, None)  # type: ignore[arg-type]
+    with pytest.raises(RunsError) as error, file.transaction():
+        decide_call(file, run.id, 1, is_approved=True, by="ann")
+    assert error.value.code == "run_ended"
+    with pytest.raises(RunsError) as error, file.transaction():
+        cancel_run(file, run.id)
+    assert error.value.code == "run_ended"
+
+
+def test_the_run_of_somebody_else_is_as_unknown_as_none(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    run = begun(file, owner="ann")
+    asked(file, run)
+    errors = []
+    for name in (run.id, "run_" + "0" * 32):
+        with pytest.raises(RunsError) as error, file.transaction():
+            decide_call(file, name, 1, is_approved=True, by="bob", owner="bob")
+        errors.append(str(error.value).replace(name, "RUN"))
+    assert errors[0] == errors[1]
+    assert file.listed("bob") == []
+    assert [each.id for each in file.listed("ann")] == [run.id]
+
+
+def test_which_of_two_waiting_calls_is_meant_has_to_be_said(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    run = begun(file)
+    calls = [CallRow(run.id, seq, "ask", "git.merge", "waiting") for seq in (1, 2)]
+    with file.transaction():
+        file.advance(run.id, run.epoch, calls=calls)
+    with pytest.raises(RunsError, match=r"1 \(git.merge\), 2 \(git.merge\)"), file.transaction():
+        decide_call(file, run.id, None, is_approved=True, by="ann")
+    with file.transaction():
+        assert decide_call(file, run.id, 2, is_approved=True, by="ann").seq == 2
+
+
+def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    early, late = begun(file), begun(file)
+    with file.transaction():
+        tokens = [file.hook(run.id, "deployed") for run in (early, late)]
+        assert file.hook(early.id, "deployed") == tokens[0]
+        assert file.deliver(tokens[0], b"1") == (early.id, True)
+        assert file.deliver(tokens[0], b"2") == (early.id, False)
+        assert file.deliver("no such token", b"3") is None
+    for run in (early, late):
+        call = CallRow(run.id, 1, "event", "portal.event", "waiting", name="deployed")
+        with file.transaction():
+            file.advance(run.id, run.epoch, calls=[call])
+            file.park(run.id, run.epoch)
+    assert file.due(time.time(), 10) == [early.id]
+    with file.transaction():
+        assert file.deliver(tokens[1], b"4") == (late.id, True)
+    assert file.due(time.time(), 10) == [early.id, late.id]
+    assert (file.payload(early.id, "deployed"), file.payload(late.id, "deployed")) == (b"1", b"4")
+
+
+def test_forgotten_runs_expire_and_ended_ones_are_deleted_after_their_days(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    run = begun(file, max_age_days=1)
+    asked(file, run)
+    now = time.time()
+    with file.transaction():
+        file.keep("kept_1", "local", b"[]")
+        assert file.sweep(now, DAY_SECONDS) == []
+        assert file.sweep(now + DAY_SECONDS + 1, 7 * DAY_SECONDS) == [run.id]
+    expired = file.row(run.id)
+    assert expired is not None
+    assert expired.state == "expired"
+    with file.transaction():
+        file.sweep(now + 9 * DAY_SECONDS, 7 * DAY_SECONDS)
+    assert file.load(run.id) is None
+    assert file.calls(run.id) == ()
+    assert file.kept("kept_1", "local") is None
+
+
+def test_only_the_owner_of_the_file_can_read_it_and_a_key_hides_what_is_in_it(tmp_path: Path) -> None:
+    file = opened(tmp_path, key="a key of some length")
+    run = begun(file, "the_script()")
+    asked(file, run, function="git.merge")
+    with file.transaction():
+        file.keep("kept_1", "local", b'"the result"')
+    for path in tmp_path.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+        content = path.read_bytes()
+        for hidden in (b"the_script", b"the result", b'arguments":'):
+            assert hidden not in content
+    for key in (None, "another key of length"):
+        with pytest.raises(StoreError, match=r"runs\.key"):
+            opened(tmp_path, key)
+
+
+def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    path.write_bytes(b"something else " * 1000)
+    with pytest.raises(StoreError, match="damaged"):
+        opened(tmp_path)
+    assert path.read_bytes() == b"something else " * 1000
+    newer = tmp_path / "newer.sqlite"
+    sqlite3.connect(newer).execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match="format 99"):
+        RunFile(newer, None)
+
+
+def test_a_second_portal_cannot_use_the_file_that_the_manifest_names(tmp_path: Path) -> None:
+    (tmp_path / "portal.yaml").write_text("runs: {store: runs.sqlite}\n")
+    manifest = load_manifest(tmp_path / "portal.yaml", {})
+    with held_file(manifest) as path:
+        assert path == tmp_path / "runs.sqlite"
+        with pytest.raises(StoreError, match="another portal uses"), held_file(manifest):
+            pass
+    with held_file(manifest):
+        pass
+
+
+@pytest.mark.anyio
+async def test_each_portal_has_its_own_default_file_and_the_next_takes_what_ended_ones_left(
+    tmp_path: Path, own_state: None
+) -> None:
+    (tmp_path / "portal.yaml").write_text("upstreams: {}\n")
+    manifest = load_manifest(tmp_path / "portal.yaml", {})
+    with held_file(manifest) as first:
+        with held_file(manifest) as second:
+            assert first != second
+            runs = [begun(RunFile(path, None)) for path in (first, second)]
+        store = open_store(first, manifest)  # the second portal has ended
+        assert sorted(await store.read(RunFile.running)) == sorted(run.id for run in runs)
+        assert run_files(manifest) == [first]
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_only_itself(
+    tmp_path: Path,
+) -> None:
+    import asyncio
+
+    file = opened(tmp_path)
+    run = begun(file)
+    store = RunStore(file, opened(tmp_path))
+
+    def fail(file: RunFile) -> None:
+        file.note(run.id, "undone")
+        raise ValueError("the writer's own failure")
+
+    writers = [store.write(lambda file, n=n: file.note(run.id, f"note {n}")) for n in range(5)]
+    results = await asyncio.gather(*writers, store.write(fail), return_exceptions=True)
+    assert [type(result) for result in results] == [type(None)] * 5 + [ValueError]
+    kinds = [row.kind for row in await store.read(lambda file: file.log_after(0, run.id))]
+    assert kinds == ["began", *(f"note {n}" for n in range(5))]
+    await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_full_disk_is_an_error_at_once_and_loses_nothing_that_was_written(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    run = begun(file)
+    pages = file._sql.execute("PRAGMA page_count").fetchone()[0]
+    file._sql.execute(f"PRAGMA max_page_count = {pages + 2}")
+    store = RunStore(file, opened(tmp_path))
+    with pytest.raises(StoreError, match="full"):
+        await store.write(lambda file: file.advance(run.id, 1, chunk=os.urandom(1 << 20)))
+    await store.write(lambda file: file.advance(run.id, 1, chunk=b"small"))
+    found = await store.read(lambda file: file.load(run.id))
+    assert found is not None
+    assert found.chunks == (b"small",)
+    await store.close()

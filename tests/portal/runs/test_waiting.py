@@ -1,0 +1,203 @@
+"""A run may wait for a person, a time or an event without a worker, and goes on where it was."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+from manifests.json_value import Json
+from portal.runs.decisions import RunsError
+from portal.runs.store import RunFile
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
+
+pytestmark = pytest.mark.anyio
+
+ASKS: Json = {"tools": {"ask": ["git.merge"]}}
+
+
+def git() -> Peer:
+    return Peer(tool("merge"), tool("status", annotations={"readOnlyHint": True}), tool("push"))
+
+
+async def answer_of(portal: Opened, run: str, *, until: str = "ok") -> dict[str, Json]:
+    """The answer of a run, once it has this status."""
+    with anyio.fail_after(DEADLINE_SECONDS):
+        while True:
+            result = await portal.call("execute_code", run=run)
+            answer = result.structured_content
+            assert isinstance(answer, dict)
+            if answer["status"] == until:
+                return answer
+            assert answer["status"] in ("running", "waiting"), answer
+            await anyio.sleep(0.01)
+
+
+async def waiting(portal: Opened, code: str, **arguments: Json) -> dict[str, Json]:
+    """The answer of a run that waits."""
+    result = await portal.call("execute_code", code=code, **arguments)
+    answer = result.structured_content
+    assert isinstance(answer, dict)
+    assert not result.is_error
+    assert answer["status"] == "waiting", answer
+    return answer
+
+
+async def test_a_run_that_asks_waits_for_a_person_and_then_does_exactly_that(tmp_path: Path) -> None:
+    peer = git()
+    code = "a = await git.status(n=1)\nb = await git.merge(id=7)\n[a, b]"
+    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs={"park_after_seconds": 0.1}) as portal:
+        answer = await waiting(portal, code)
+        (asked,) = answer["waiting"]
+        assert (asked["seq"], asked["kind"], asked["function"]) == (2, "ask", "git.merge")
+        assert asked["asked"]["arguments"] == {"id": 7}
+        assert [name for name, _ in peer.calls] == ["status"]
+        await portal.portal.runs.decide(answer["run_id"], None, is_approved=True, by="ann")
+        done = await answer_of(portal, answer["run_id"])
+        assert done["result"] == [{"n": 1}, {"id": 7}]
+        assert states(done) == [("git.status", "done"), ("git.merge", "done")]
+        assert peer.calls == [("status", {"n": 1}), ("merge", {"id": 7})]
+
+
+async def test_a_denied_call_is_an_error_that_the_script_can_handle(tmp_path: Path) -> None:
+    peer = git()
+    code = """
+try:
+    await git.merge(id=7)
+except ToolError as error:
+    print(error.code, error)
+"""
+    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs={"park_after_seconds": 0.1}) as portal:
+        answer = await waiting(portal, code)
+        await portal.portal.runs.decide(answer["run_id"], 1, is_approved=False, by="ann", reason="not today")
+        done = await answer_of(portal, answer["run_id"])
+        assert done["stdout"].startswith("denied a person denied git.merge: not today")
+        assert states(done) == [("git.merge", "refused")]
+        assert peer.calls == []
+
+
+async def test_a_person_may_change_the_arguments_and_they_are_authorised_again(tmp_path: Path) -> None:
+    peer = git()
+    rules: Json = {
+        "tools": {"ask": ["git.merge"], "allow": [{"tool": "git.merge", "where": {"id": {"max": 10}}}]}
+    }
+    async with opened(
+        tmp_path, {"git": peer}, capabilities=rules, runs={"park_after_seconds": 0.1}
+    ) as portal:
+        for changed, status in ((8, "ok"), (99, "error")):
+            answer = await waiting(portal, "await git.merge(id=7)")
+            decide = partial(portal.portal.runs.decide, answer["run_id"], 1, is_approved=True, by="ann")
+            await decide(arguments={"id": changed})
+            done = await answer_of(portal, answer["run_id"], until=status)
+        assert done["error"]["code"] == "not_granted"
+        assert peer.calls == [("merge", {"id": 8})]
+
+
+async def test_a_script_sleeps_without_a_worker(tmp_path: Path) -> None:
+    async with opened(tmp_path, runs={"park_after_seconds": 0.1}) as portal:
+        answer = await waiting(portal, "print('before')\nawait portal.sleep(hours=6)\n'after'")
+        assert answer["waiting"][0]["kind"] == "sleep"
+        store = portal.portal.runs.store
+        assert store is not None
+        await store.write(lambda file: file._sql.execute("UPDATE calls SET due_at = 1"))
+        await store.write(lambda file: file._sql.execute("UPDATE runs SET wake_at = 1"))
+        portal.portal.runs.wake(answer["run_id"])
+        done = await answer_of(portal, answer["run_id"])
+        assert (done["result"], done["stdout"]) == ("after", "before\n")
+
+
+async def test_a_short_sleep_holds_the_run_and_writes_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as portal:
+        assert await portal.result_of("await portal.sleep(0.01)\n1") == 1
+        assert portal.portal.runs.store is not None
+        assert await portal.portal.runs.store.read(RunFile.listed) == []
+
+
+async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:
+    settings: Json = {"park_after_seconds": 0.1, "public_url": "https://portal.example"}
+    async with opened(tmp_path, runs=settings) as portal:
+        code = "url = await portal.event_url('deployed')\nprint(url)\n(await portal.event('deployed'))['version']"
+        answer = await waiting(portal, code)
+        stored = await portal.portal.runs.load(answer["run_id"], None)
+        assert stored.row.state == "waiting"
+        store = portal.portal.runs.store
+        assert store is not None
+        token = await store.write(lambda file: file.hook(answer["run_id"], "deployed"))
+        assert await portal.portal.runs.deliver(token, json.dumps({"version": 3}).encode())
+        done = await answer_of(portal, answer["run_id"])
+        assert done["result"] == 3
+        assert done["stdout"] == f"https://portal.example/hooks/{token}\n"
+
+
+async def test_a_script_asks_a_person_itself(tmp_path: Path) -> None:
+    async with opened(tmp_path, runs={"park_after_seconds": 0.1}) as portal:
+        answer = await waiting(portal, "[await portal.approve('really?'), portal.run.id]")
+        assert answer["waiting"][0]["asked"] == {"question": "really?"}
+        await portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
+        done = await answer_of(portal, answer["run_id"])
+        assert done["result"] == [True, answer["run_id"]]
+
+
+async def test_a_run_in_the_background_answers_at_once_and_later_with_its_value(tmp_path: Path) -> None:
+    peer = git()
+    async with opened(tmp_path, {"git": peer}) as portal:
+        result = await portal.call("execute_code", code="await git.push(n=1)", background=True)
+        started = result.structured_content
+        assert isinstance(started, dict)
+        assert started["status"] == "running"
+        done = await answer_of(portal, started["run_id"])
+        assert done["result"] == {"n": 1}
+        assert states(done) == [("git.push", "done")]
+
+
+async def test_budgets_count_the_calls_before_a_run_waited(tmp_path: Path) -> None:
+    peer = git()
+    rules: Json = {"tools": {"budgets": [{"tool": "git.push", "calls": 2}]}}
+    code = """
+await git.push(n=1)
+await git.push(n=2)
+await portal.approve('go on?')
+await git.push(n=3)
+"""
+    async with opened(
+        tmp_path, {"git": peer}, capabilities=rules, runs={"park_after_seconds": 0.1}
+    ) as portal:
+        answer = await waiting(portal, code)
+        await portal.portal.runs.decide(answer["run_id"], None, is_approved=True, by="ann")
+        done = await answer_of(portal, answer["run_id"], until="error")
+        assert done["error"]["code"] == "tool_budget"
+        assert [arguments for _, arguments in peer.calls] == [{"n": 1}, {"n": 2}]
+
+
+async def test_flows_know_where_data_came_from_before_a_run_waited(tmp_path: Path) -> None:
+    peer, mail = git(), Peer(tool("send"))
+    rules: Json = {"flows": [{"from": "git", "not_to": "mail"}]}
+    code = "x = await git.status()\nawait portal.approve('go on?')\nawait mail.send(text=str(x))"
+    settings: Json = {"park_after_seconds": 0.1}
+    async with opened(tmp_path, {"git": peer, "mail": mail}, capabilities=rules, runs=settings) as portal:
+        answer = await waiting(portal, code)
+        await portal.portal.runs.decide(answer["run_id"], None, is_approved=True, by="ann")
+        done = await answer_of(portal, answer["run_id"], until="error")
+        assert done["error"]["code"] == "not_granted"
+        assert mail.calls == []
+
+
+async def test_a_cancelled_run_is_over_whether_it_waits_or_runs(tmp_path: Path) -> None:
+    peer = Peer(tool("slow"), slow=None)  # type: ignore[arg-type]
+    from tests.portal.peers import never
+
+    peer.acts["slow"] = never
+    async with opened(tmp_path, {"git": peer}, runs={"park_after_seconds": 0.1}) as portal:
+        parked = await waiting(portal, "await portal.approve('?')")
+        result = await portal.call("execute_code", code="await git.slow()", background=True)
+        live = result.structured_content
+        assert isinstance(live, dict)
+        await peer.until(lambda: len(peer.calls) == 1)
+        for run in (parked["run_id"], live["run_id"]):
+            await portal.portal.runs.cancel(run, None)
+            done = await answer_of(portal, run, until="cancelled")
+            assert done["error"]["code"] == "cancelled"
+        await peer.until(lambda: peer.cancelled == ["slow"])
+        with pytest.raises(RunsError):
+            await portal.portal.runs.decide(parked["run_id"], 1, is_approved=True, by="ann")
