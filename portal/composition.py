@@ -29,6 +29,7 @@ from portal.passthrough.rounds import Rounds
 from portal.runs.components import Components
 from portal.runs.records import StoreError
 from portal.runs.service import Runs
+from portal.runs.webhooks import Webhooks, note_states
 from portal.runs.writer import RunStore, held_file, open_store
 from portal.search.docs_search import DocsSearch, ScriptSearch
 from portal.sessions import Sessions
@@ -234,6 +235,7 @@ async def open_portal(
             tasks.start_soon(service.keep)
             if kept is not None:
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
+                tasks.start_soon(Webhooks(manifest, service, kept).keep)
             changes = ListChanges()
             if settings.offers:
                 tasks.start_soon(changes.keep)
@@ -274,6 +276,7 @@ async def _open_store(stack: AsyncExitStack, manifest: Manifest) -> RunStore | N
         log.warning("runs_not_durable", reason=str(error))
         return None
     stack.push_async_callback(store.close)
+    await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
     return store
 
 

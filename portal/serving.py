@@ -1,5 +1,6 @@
 """Serves a portal over stdio or HTTP until the client disconnects or the process is stopped."""
 
+import hashlib
 import hmac
 import io
 import ipaddress
@@ -35,6 +36,7 @@ from manifests.portal_manifest import ServerSettings
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
 from portal.errors import BindError, OpenBindError
+from portal.runs.http import run_routes
 from portal.server import build_server
 from portal.sessions import BEARER, Bearer
 
@@ -52,7 +54,9 @@ def is_loopback(host: str) -> bool:
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Served without a token, because container health checks have none. Names are shown only with a token."""
+"""Served without a token, because container health checks have none. Names are shown only with a token. So is
+`/hooks/`: the secret is in the path.
+"""
 
 
 class HttpAccess:
@@ -72,8 +76,9 @@ class HttpAccess:
         if settings.token:
             self._bearers[settings.token.get_secret_value().encode()] = None
         for index, each in enumerate(settings.tokens, 1):
-            bearer = Bearer(f"token {index}", each.profile, each.tenant)
-            self._bearers[each.token.get_secret_value().encode()] = bearer
+            token = each.token.get_secret_value().encode()
+            owner = [each.tenant or "", each.profile or "", hashlib.sha256(token).hexdigest()]
+            self._bearers[token] = Bearer(f"token {index}", each.profile, each.tenant, "/".join(owner))
 
     def is_authorised(self, headers: Headers) -> bool:
         """Whether the request has a valid token, or no token is required."""
@@ -102,7 +107,7 @@ class HttpAccess:
                 f"Origin {origin[:100]!r} is not allowed. Add it to server.allowed_origins in portal.yaml.\n"
             )
             return PlainTextResponse(text, 403)
-        if path in OPEN_PATHS or self.is_authorised(headers):
+        if path in OPEN_PATHS or path.startswith("/hooks/") or self.is_authorised(headers):
             return None
         text = "A bearer token is required. Send `Authorization: Bearer <server.token>`.\n"
         return PlainTextResponse(text, 401, {"WWW-Authenticate": 'Bearer realm="mcp-code-portal"'})
@@ -145,6 +150,8 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
     Source: MCP 2026-07-28, basic/transports#streamable-http.
     """
 
+    settings = portal.manifest.portal.server
+
     async def healthz(request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
@@ -156,7 +163,15 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
         streamable_http_path="/mcp",
         max_request_body_size=MAX_REQUEST_BYTES,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-        custom_starlette_routes=[Route("/healthz", healthz), Route("/readyz", readyz)],
+        custom_starlette_routes=[
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            *run_routes(
+                portal.runs,
+                lambda profile: portal.views[profile].execution,
+                may_decide=bool(settings.token or settings.tokens),
+            ),
+        ],
     )
     app.user_middleware.append(Middleware(HttpAccessMiddleware, access=access))
     return app
@@ -269,11 +284,15 @@ async def serve_http(
     settings = manifest.portal.server
     access = HttpAccess(host, settings)
     listener = _listener(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{listener.getsockname()[1]}"
     bound = {token.profile for token in settings.tokens if token.profile is not None}
     async with anyio.create_task_group() as tasks:
         # Shielded: responses end before the upstreams and workers that they need.
         with anyio.CancelScope(shield=True):
             async with open_portal(manifest, progress, profile=profile, bound=bound) as portal:
+                if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
+                    portal.runs.public_url = url
                 server = _HttpServer(
                     uvicorn.Config(
                         build_http_app(portal, build_server(portal), access),
@@ -284,8 +303,7 @@ async def serve_http(
                     )
                 )
                 tasks.start_soon(server.end_when_cancelled)
-                shown = f"[{host}]" if ":" in host else host
-                progress(f"listening on http://{shown}:{listener.getsockname()[1]}/mcp")
+                progress(f"listening on {url}/mcp")
                 await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
 

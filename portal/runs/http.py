@@ -1,0 +1,278 @@
+"""Runs over HTTP: start, list, watch, cancel, fork and decide them, and deliver their events.
+
+Rule 1: the run of another owner is answered exactly like one that does not exist.
+"""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from manifests.json_value import Json
+from portal.definitions import ExecuteCode
+from portal.runs.decisions import RunsError, details, find_run, fork_run, iso, run_view
+from portal.runs.records import OPEN, LogRow, StoreError
+from portal.runs.service import Runs
+from portal.runs.store import RunFile
+from portal.sessions import http_caller
+from sandbox_runtime.guest_json import GuestJsonError, encode, parse
+
+if TYPE_CHECKING:
+    from portal.execution import Execution
+
+log = structlog.get_logger()
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+Parsed = TypeVar("Parsed")
+
+MAX_BODY_BYTES: Final = 4 << 20
+MAX_PAYLOAD_BYTES: Final = 1 << 20
+KEEP_ALIVE_SECONDS: Final = 15.0
+
+_PAGE: Final = 100
+_STATUSES: Final = {
+    **dict.fromkeys(("unknown_run", "unknown_call", "unknown_hook"), 404),
+    **dict.fromkeys(("run_ended", "already_decided"), 409),
+    **dict.fromkeys(("runs_unavailable", "journal_failed", "store_failed"), 503),
+    "body_too_large": 413,
+    "token_required": 403,
+}
+_ADAPTERS: Final = cache(TypeAdapter)
+_STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Query:
+    """What may follow the `?`. `wait` is in seconds."""
+
+    __pydantic_config__ = _STRICT
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    open: bool = False
+    wait: Annotated[float, Field(ge=0, le=60)] = 0.0
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        return _parsed(dict(request.query_params), cls)
+
+
+@dataclass(frozen=True)
+class NewRun:
+    __pydantic_config__ = _STRICT
+    code: str
+    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+
+
+@dataclass(frozen=True)
+class Fork:
+    """The call before which the new run goes on, and its script if it is another one."""
+
+    __pydantic_config__ = _STRICT
+    at: int
+    code: str | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    __pydantic_config__ = _STRICT
+    decision: Literal["approve", "deny"]
+    reason: Annotated[str, Field(max_length=2_000)] = ""
+    arguments: dict[str, Json] | None = None
+
+
+def run_routes(
+    runs: Runs, execution: Callable[[str | None], "Execution"], *, may_decide: bool
+) -> list[Route]:
+    """The routes. `execution` is that of a profile. All but `/hooks/` have to be behind the portal's authentication.
+
+    `may_decide` says whether callers may approve calls. Without tokens they must not: any program that reaches the
+    port could, and so could a script that may fetch from it.
+    """
+    own = RunRoutes(runs, execution, may_decide)
+    routes: list[tuple[str, str, Handler]] = [
+        ("POST", "/runs", own.start),
+        ("GET", "/runs", own.listed),
+        ("GET", "/runs/events", own.events),
+        ("GET", "/runs/{run}", own.show),
+        ("GET", "/runs/{run}/events", own.events),
+        ("POST", "/runs/{run}/cancel", own.cancel),
+        ("POST", "/runs/{run}/fork", own.fork),
+        ("POST", "/runs/{run}/answers/{seq:int}", own.decide),
+        ("POST", "/hooks/{token}", own.deliver),
+    ]
+    return [Route(path, partial(_answer, handler), methods=[method]) for method, path, handler in routes]
+
+
+@dataclass(frozen=True)
+class RunRoutes:
+    """The handlers. They raise RunsError and StoreError."""
+
+    runs: Runs
+    execution: Callable[[str | None], "Execution"]
+    may_decide: bool
+
+    async def start(self, request: Request) -> Response:
+        """Start a run; with `?wait=` answer when it has ended, at the latest after that many seconds."""
+        new, query, caller = await _body(request, NewRun), Query.of(request), http_caller(request)
+        asked = ExecuteCode(new.code, timeout_seconds=new.timeout_seconds, background=True)
+        answer = await self.runs.start(self.execution(caller.profile), asked, caller)
+        if answer.error is not None:
+            raise RunsError(answer.error.code, answer.error.message, answer.error.hint)
+        run, owner = answer.run_id, caller.run_owner
+        with anyio.move_on_after(query.wait):
+            while query.wait:
+                news = self.runs.news
+                if (await self._read(partial(find_run, run=run, owner=owner))).state not in OPEN:
+                    break
+                await news.wait()
+        answer = await self.runs.answer(run, owner)
+        return await _json(answer.structured, 202 if answer.status in OPEN else 200, Location=f"/runs/{run}")
+
+    async def listed(self, request: Request) -> Response:
+        query, (_, owner) = Query.of(request), _named(request)
+        rows = await self._read(partial(RunFile.listed, owner=owner, limit=query.limit, is_open=query.open))
+        return await _json(lambda: {"runs": list(map(run_view, rows))})
+
+    async def show(self, request: Request) -> Response:
+        return await _json(partial(details, await self.runs.load(*_named(request))))
+
+    async def cancel(self, request: Request) -> Response:
+        await self.runs.cancel(*_named(request))
+        return await self.show(request)
+
+    async def fork(self, request: Request) -> Response:
+        fork, (run, owner) = await _body(request, Fork), _named(request)
+        work = partial(fork_run, run=run, seq=fork.at, code=fork.code, owner=owner)
+        row = await self.runs.store_or_error().write(work, is_lasting=True)
+        self.runs.wake(row.id)
+        return await _json(partial(run_view, row), 201, Location=f"/runs/{row.id}")
+
+    async def decide(self, request: Request) -> Response:
+        if not self.may_decide:
+            hint = "Set server.token, or decide with `mcp-code-portal runs approve`."
+            raise RunsError("token_required", "without a token nobody decides over HTTP", hint)
+        given, (run, owner) = await _body(request, Decision), _named(request)
+        await self.runs.decide(
+            run,
+            request.path_params["seq"],
+            is_approved=given.decision == "approve",
+            by="http",
+            owner=owner,
+            reason=given.reason,
+            arguments=given.arguments,
+        )
+        return await self.show(request)
+
+    async def deliver(self, request: Request) -> Response:
+        """Deliver an event. Whoever knows the URL may."""
+        payload = encode(await _body(request, Any, MAX_PAYLOAD_BYTES))
+        is_first = await self.runs.deliver(request.path_params["token"], payload)
+        if is_first is None:
+            raise RunsError("unknown_hook", "the URL is wrong, or the run that waited for it has ended")
+        note: dict[str, Json] = {} if is_first else {"note": "it came before, and this payload is not used"}
+        return await _json(lambda: {"is_first": is_first, **note}, 202 if is_first else 200)
+
+    async def events(self, request: Request) -> Response:
+        """What happens to a run, until it ends; or to all runs of the owner, from now on.
+
+        Source: HTML, 9.2 Server-sent events.
+        """
+        run, owner = _named(request)
+        if run:
+            await self._read(partial(find_run, run=run, owner=owner))
+        given = request.headers.get("last-event-id", "")
+        if given and not re.fullmatch(r"[0-9]{1,18}", given):
+            raise RunsError("invalid_arguments", f"Last-Event-ID is a number, not {given[:60]!r}")
+        after = int(given) if given else 0 if run else await self._read(RunFile.last_log)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._stream(run, owner, after), 200, headers, "text/event-stream")
+
+    async def _stream(self, run: str, owner: str, after: int) -> AsyncIterator[str]:
+        # An id alone is no event, but a client that reconnects before the first event sends it.
+        yield f"id: {after}\n\n"
+        while True:
+            news = self.runs.news
+            # The next page is read when the client has taken the last one: a slow client costs no memory.
+            page = partial(_log_page, run=run, owner=owner, after=after)
+            rows, after, has_ended = await self._read(page)
+            for row in rows:
+                yield _event(row)
+            if has_ended and not rows:
+                return
+            if not rows:
+                with anyio.move_on_after(KEEP_ALIVE_SECONDS) as silence:
+                    await news.wait()
+                if silence.cancelled_caught:
+                    yield ": keep-alive\n\n"
+
+    async def _read(self, work: Callable[[RunFile], Parsed]) -> Parsed:
+        return await self.runs.store_or_error().read(work)
+
+
+def _log_page(file: RunFile, run: str, owner: str, after: int) -> tuple[list[LogRow], int, bool]:
+    """What happened after entry `after`, the entry until which that is, and whether the run had ended before."""
+    row, last = file.row(run) if run else None, file.last_log()
+    has_ended = bool(run) and (row is None or row.state not in OPEN)
+    rows = file.log_after(after, run or None, _PAGE, owner)
+    return rows, rows[-1].n if rows else last, has_ended
+
+
+def _event(row: LogRow) -> str:
+    call: dict[str, Json] = {"seq": row.seq, "function": row.function} if row.seq else {}
+    data = encode({"run_id": row.run, "at": iso(row.at), **call}).decode()
+    return f"id: {row.n}\nevent: {row.kind}\ndata: {data}\n\n"
+
+
+def _named(request: Request) -> tuple[str, str]:
+    """The run in the path, and the owner who asks for it."""
+    return request.path_params.get("run", ""), http_caller(request).run_owner
+
+
+async def _answer(handler: Handler, request: Request) -> Response:
+    try:
+        return await handler(request)
+    except RunsError as error:
+        code, message, hint = error.code, str(error), error.hint
+    except StoreError as error:
+        log.error("runs_not_served", error=str(error))  # the client gets no path of the host
+        code, message, hint = "store_failed", "the store of runs cannot be used now", "Try again later."
+    except ClientDisconnect:
+        code, message, hint = "disconnected", "the request ended before its body", ""
+    body: Json = {"error": {"code": code, "message": message, "hint": hint}}
+    return await _json(lambda: body, _STATUSES.get(code, 400))
+
+
+async def _json(content: Callable[[], Json], status: int = 200, **headers: str) -> Response:
+    # In a thread: an answer may have ten megabytes.
+    body = await anyio.to_thread.run_sync(lambda: encode(content()))
+    return Response(body, status, {"Cache-Control": "no-store", **headers}, "application/json")
+
+
+async def _body(request: Request, kind: type[Parsed], limit: int = MAX_BODY_BYTES) -> Parsed:
+    """The body, parsed; an empty one is null. Raises RunsError."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise RunsError("body_too_large", f"the body is longer than {limit:,} bytes")
+    try:
+        return _parsed(parse(bytes(body)) if body.strip() else None, kind)
+    except GuestJsonError as error:
+        raise RunsError("invalid_json", f"the body is no valid JSON: {error}") from None
+
+
+def _parsed(given: Any, kind: type[Parsed]) -> Parsed:
+    try:
+        return _ADAPTERS(kind).validate_python(given)  # type: ignore[no-any-return, arg-type]  # cache() forgets types
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:60] or "the request"
+        raise RunsError("invalid_arguments", f"{place}: {first['msg']}") from None

@@ -1,0 +1,178 @@
+"""Webhooks: tells the URLs of `runs.webhooks` what becomes of runs.
+
+Each message is sent at least once, under one id. Those about one run come in order.
+
+Source: Standard Webhooks 1.0.0, https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import anyio
+import httpx2
+import structlog
+
+from manifests.constraints import HostPattern, canonical_host, is_address
+from manifests.grants import NetworkGrant
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from manifests.portal_manifest import Webhook
+from portal.runs.decisions import iso, run_view, waiting_view
+from portal.runs.records import StoreError
+from portal.runs.service import Runs
+from portal.runs.store import Delivery, RunFile
+from portal.runs.writer import RunStore
+from sandbox_runtime.grants.fetch import Fetcher, FetchError, Network
+from sandbox_runtime.guest_json import encode
+
+log = structlog.get_logger()
+
+REQUEST_SECONDS: Final = 10.0
+MAX_RESPONSE_BYTES: Final = 64 * 1024
+"""A longer response is a failure. Only its status counts."""
+
+RETRY_SECONDS: Final = 5.0
+LONGEST_RETRY_SECONDS: Final = 4 * 3_600.0
+MAX_ATTEMPTS: Final = 14
+"""The first retry comes after 5 s, each after three times as long, at most 4 h: a day together."""
+
+AT_ONCE: Final = 8
+"""Concurrent requests to one URL."""
+
+_GONE: Final = 410
+
+
+def note_states(file: RunFile, webhooks: Sequence[Webhook]) -> None:
+    """From now on write a message with each change of a run's state, in the same transaction; a portal sends it."""
+    file.on_note = partial(_add_messages, webhooks=webhooks)
+
+
+def _add_messages(file: RunFile, run: str, state: str, webhooks: Sequence[Webhook]) -> None:
+    event = "run.error" if state == "refused" else f"run.{state}"
+    wanting = [webhook for webhook in webhooks if event in webhook.events]
+    row = file.row(run) if wanting else None
+    if row is None:
+        return
+    data = run_view(row)
+    if state == "waiting":
+        data["waiting"] = waiting_view(file.calls(run, "waiting"))
+        if not data["waiting"]:
+            return  # all is decided, and it goes on at once
+    body = encode({"type": event, "timestamp": iso(row.updated), "data": data})
+    for webhook in wanting:
+        message = f"msg_{time.time_ns():016x}{secrets.token_hex(8)}"  # sorts by time
+        file.add_delivery(Delivery(message, run, url_number(webhook.url), body, 0, time.time()))
+
+
+def url_number(url: str) -> int:
+    """A URL in the store. Its messages go to no other one, however the manifest changes."""
+    return int.from_bytes(hashlib.sha256(url.encode()).digest()[:6])
+
+
+def signature(secret: str, message: str, timestamp: int, body: bytes) -> str:
+    """The header `webhook-signature`. The key is the base64 after `whsec_`, or the bytes of any other text."""
+    encoded = secret.removeprefix("whsec_")
+    key = secret.encode() if encoded == secret else base64.b64decode(encoded)
+    signed = hmac.digest(key, b"%b.%d.%b" % (message.encode(), timestamp, body), "sha256")
+    return f"v1,{base64.b64encode(signed).decode()}"
+
+
+def network_of(url: str, manifest: Manifest) -> Network:
+    """Reaches one URL. It may be at a private address as for scripts, or if it names that address or localhost.
+
+    Raises ValueError: the host is none.
+    """
+    parts, listed = httpx2.URL(url), manifest.portal.capabilities.network
+    own = HostPattern(canonical_host(parts.raw_host.decode("ascii")), parts.port)
+    is_local = is_address(own.host) or own.host == "localhost"
+    grant = NetworkGrant(
+        allow=(str(own),),
+        private=(*([str(own)] if is_local else []), *(listed.private if listed else ())),
+        seconds=REQUEST_SECONDS,
+        response_bytes=MAX_RESPONSE_BYTES,
+    )
+    return Network(grant, partial(manifest.where, "capabilities", "network"))
+
+
+@dataclass(frozen=True)
+class Webhooks:
+    """Sends the messages of a store. URLs do not wait for each other."""
+
+    manifest: Manifest
+    runs: Runs
+    store: RunStore
+
+    async def keep(self) -> None:
+        """Send until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for webhook in {each.url: each for each in self.manifest.portal.runs.webhooks}.values():
+                try:
+                    network = network_of(webhook.url, self.manifest)
+                except (ValueError, httpx2.InvalidURL) as error:
+                    log.error("webhook_url_invalid", reason=type(error).__name__)
+                else:
+                    tasks.start_soon(self._keep_sending, webhook, network)
+
+    async def _keep_sending(self, webhook: Webhook, network: Network) -> None:
+        while True:
+            try:
+                await self._send_due(webhook, network)
+            except* StoreError as errors:
+                log.error("webhooks_not_sent", error=str(errors.exceptions[0]))
+                await anyio.sleep(RETRY_SECONDS)
+
+    async def _send_due(self, webhook: Webhook, network: Network) -> None:
+        """Send the messages that are due, if there are any; else wait."""
+        news, now = self.runs.news, time.time()
+        pending = partial(RunFile.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
+        found = await self.store.read(pending)
+        due = [delivery for delivery in found if delivery.next_at <= now]
+        async with anyio.create_task_group() as tasks:
+            for delivery in due:
+                tasks.start_soon(self._send, webhook, network, delivery)
+        if not due:
+            with anyio.move_on_after(found[0].next_at - now if found else None):
+                await news.wait()
+
+    async def _send(self, webhook: Webhook, network: Network, delivery: Delivery) -> None:
+        attempt, reason = delivery.attempt + 1, ""
+        try:
+            status = await _post(webhook, network, delivery)
+        except FetchError as error:
+            status, reason = 0, error.call_error.message
+        is_over = 200 <= status < 300 or status == _GONE or attempt >= MAX_ATTEMPTS
+        log.info("webhook_sent", id=delivery.id, status=status, reason=reason, attempt=attempt, last=is_over)
+        note = partial(RunFile.end_delivery, delivery=delivery.id)
+        if not is_over:
+            next_at = time.time() + retry_seconds(attempt)
+            note = partial(RunFile.postpone, delivery=delivery.id, attempt=attempt, next_at=next_at)
+        await self.store.write(note)
+
+
+async def _post(webhook: Webhook, network: Network, delivery: Delivery) -> int:
+    """The status of the response. Raises FetchError: there is none."""
+    now, secret = int(time.time()), webhook.secret.get_secret_value()
+    headers: list[Json] = [
+        ["content-type", "application/json"],
+        ["webhook-id", delivery.id],
+        ["webhook-timestamp", str(now)],
+        ["webhook-signature", signature(secret, delivery.id, now, delivery.body)],
+    ]
+    body = base64.b64encode(delivery.body).decode()
+    sent = {"url": webhook.url, "method": "POST", "headers": headers, "body": body, "follow_redirects": False}
+    return int(json.loads(await Fetcher(network).fetch(sent, lambda: None))["status"])
+
+
+def retry_seconds(attempt: int) -> float:
+    """How long to wait after this many failed attempts, and a tenth more or less."""
+    seconds = min(RETRY_SECONDS * 3.0 ** (attempt - 1), LONGEST_RETRY_SECONDS)
+    return seconds * random.uniform(0.9, 1.1)

@@ -1,0 +1,129 @@
+"""Runs in a real store, without a sandbox: what a script does is said by its first word.
+
+ok          ends at once
+hang        does not end
+ask         waits for a person about call 1, and ends with what was decided
+event       waits for an event as call 1, and ends with its payload
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import anyio
+import httpx2
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.answer import Answer
+from portal.definitions import ExecuteCode
+from portal.passthrough.notifications import ClientChannel
+from portal.runs.components import Components
+from portal.runs.http import run_routes
+from portal.runs.journal import Past, RunHead
+from portal.runs.records import CallRow
+from portal.runs.service import Runs
+from portal.runs.store import RunFile
+from portal.runs.webhooks import Webhooks, note_states
+from portal.runs.writer import RunStore, open_store
+from portal.serving import HttpAccess, HttpAccessMiddleware
+from portal.sessions import LOCAL
+from tests.portal.peers import DEADLINE_SECONDS, write_manifest
+
+BOUND = [{"token": "token-of-alice"}, {"token": "token-of-bob"}]
+ALICE, BOB = ({"Authorization": f"Bearer {each['token']}"} for each in BOUND)
+
+
+@dataclass
+class Script:
+    """Does what the script's first word says, in the place of an Execution."""
+
+    store: RunStore
+    profile: None = None
+
+    async def go_on(self, run: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel) -> Answer:
+        act, call = head.request.code.split()[0], past.calls.get(1)
+        result: Json = None
+        if act == "hang":
+            await anyio.sleep_forever()
+        if act in ("ask", "event") and (call is None or call.state == "waiting"):
+            await self.store.write(partial(_wait, run=run, epoch=epoch, act=act, is_new=call is None))
+            return Answer("waiting", run)
+        if act == "ask":
+            result = {"state": call.state, **json.loads(call.decision)}
+        if act == "event":
+            result = json.loads(await self.store.read(partial(RunFile.payload, run=run, name="deployed")))
+        answer = Answer("ok", run, result)
+        finish = partial(RunFile.finish, run=run, state="ok", answer=answer.dump(), epoch=epoch)
+        await self.store.write(finish)
+        return answer
+
+
+def _wait(file: RunFile, run: str, epoch: int, act: str, is_new: bool) -> None:
+    if is_new:
+        kind, name = ("event", "deployed") if act == "event" else ("ask", "")
+        shown = json.dumps({"function": "store.merge", "arguments": {"pull": 7}}).encode()
+        call = CallRow(run, 1, kind, "store.merge", "waiting", name=name, shown=shown)
+        file.advance(run, epoch, calls=[call])
+    file.park(run, epoch)
+
+
+@dataclass
+class KeptRuns:
+    runs: Runs
+    store: RunStore
+    app: Starlette
+
+    @asynccontextmanager
+    async def client(self, **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
+        transport = httpx2.ASGITransport(app=self.app)
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:8080", headers=headers
+        ) as client:
+            yield client
+
+    async def start(self, code: str) -> str:
+        answer = await self.runs.start(self.runs.executions[0], ExecuteCode(code, background=True), LOCAL)
+        return answer.run_id
+
+    async def until(self, run: str, state: str) -> None:
+        """Return as soon as the run is in this state."""
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while True:
+                news = self.runs.news
+                row = await self.store.read(partial(RunFile.row, run=run))
+                if row is not None and row.state == state:
+                    return
+                await news.wait()
+
+    async def hook(self, run: str) -> str:
+        return f"/hooks/{await self.store.write(partial(RunFile.hook, run=run, name='deployed'))}"
+
+
+@asynccontextmanager
+async def kept_runs(
+    folder: Path, *, tokens: Json = (), may_decide: bool = True, **settings: Json
+) -> AsyncIterator[KeptRuns]:
+    """A store of runs in `folder`, what goes on with them, and their routes."""
+    written = write_manifest(
+        folder, {}, runs={"store": "runs.sqlite", **settings}, server={"tokens": [*tokens]}
+    )
+    manifest = load_manifest(written, {})
+    store = open_store(folder / "runs.sqlite", manifest)
+    await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
+    async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+        stack.push_async_callback(store.close)
+        components = Components(store.path, stack, lambda line: None)
+        runs = Runs(manifest, store, components, tasks, takes_all=True)
+        runs.executions = [Script(store)]
+        tasks.start_soon(runs.keep)
+        tasks.start_soon(Webhooks(manifest, runs, store).keep)
+        access = Middleware(HttpAccessMiddleware, access=HttpAccess("127.0.0.1", manifest.portal.server))
+        routes = run_routes(runs, lambda profile: runs.executions[0], may_decide=may_decide)
+        yield KeptRuns(runs, store, Starlette(routes=routes, middleware=[access]))
+        tasks.cancel_scope.cancel()

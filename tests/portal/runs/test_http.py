@@ -1,0 +1,368 @@
+"""Runs over HTTP: who may do what with them, and what is told while they go on."""
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from portal.runs import http
+from tests.portal.peers import DEADLINE_SECONDS, Peer, opened
+from tests.portal.runs.kept_runs import ALICE, BOB, BOUND, KeptRuns, kept_runs
+from tests.portal.test_http_app import served
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncIterator[KeptRuns]:
+    async with kept_runs(tmp_path) as kept:
+        yield kept
+
+
+def error_of(response: httpx2.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
+
+
+def events_in(text: str) -> list[tuple[int, str]]:
+    """The ids and kinds of server-sent events."""
+    blocks = [
+        dict(line.split(": ", 1) for line in block.split("\n")) for block in text.split("\n\n") if block
+    ]
+    return [(int(block["id"]), block["event"]) for block in blocks if "event" in block]
+
+
+async def test_run_is_started_in_the_background_and_found_where_the_answer_says(kept: KeptRuns) -> None:
+    async with kept.client() as client:
+        started = await client.post("/runs", json={"code": "hang", "timeout_seconds": 5})
+        assert started.status_code == 202
+        assert started.json()["status"] == "running"
+        found = (await client.get(started.headers["location"])).json()
+        assert (found["run_id"], found["state"], found["code"]) == (
+            started.json()["run_id"],
+            "running",
+            "hang",
+        )
+
+
+async def test_caller_that_waits_gets_the_answer_of_a_run_that_ends_in_time(kept: KeptRuns) -> None:
+    async with kept.client() as client:
+        ended = await client.post("/runs?wait=60", json={"code": "ok"})
+        assert (ended.status_code, ended.json()["status"]) == (200, "ok")
+        late = await client.post("/runs?wait=0.01", json={"code": "hang"})
+        assert (late.status_code, late.json()["status"]) == (202, "running")
+
+
+async def test_runs_are_listed_newest_first_and_those_that_go_on_alone(kept: KeptRuns) -> None:
+    async with kept.client() as client:
+        await client.post("/runs?wait=60", json={"code": "ok"})
+        await client.post("/runs", json={"code": "hang"})
+        assert [each["script"] for each in (await client.get("/runs")).json()["runs"]] == ["hang", "ok"]
+        assert [each["script"] for each in (await client.get("/runs?open=true")).json()["runs"]] == ["hang"]
+        assert len((await client.get("/runs?limit=1")).json()["runs"]) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b'{"code": 1}', b'{"code": "ok", "more": 1}', b"\xff", b"[" * 1_000_000],
+)
+async def test_nonsense_starts_nothing(kept: KeptRuns, body: bytes) -> None:
+    async with kept.client() as client:
+        response = await client.post("/runs", content=body)
+        assert error_of(response)[0] == 400
+        assert (await client.get("/runs")).json() == {"runs": []}
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "open=maybe", "wait=61", "other=1"])
+async def test_query_that_means_nothing_is_refused(kept: KeptRuns, query: str) -> None:
+    async with kept.client() as client:
+        assert error_of(await client.get(f"/runs?{query}")) == (400, "invalid_arguments")
+
+
+async def test_body_that_is_too_long_is_refused(kept: KeptRuns) -> None:
+    async with kept.client() as client:
+        response = await client.post("/runs", json={"code": "x" * http.MAX_BODY_BYTES})
+        assert error_of(response) == (413, "body_too_large")
+
+
+ROUTES = [
+    ("GET", "/runs/{run}", None),
+    ("GET", "/runs/{run}/events", None),
+    ("POST", "/runs/{run}/cancel", None),
+    ("POST", "/runs/{run}/fork", {"at": 1}),
+    ("POST", "/runs/{run}/answers/1", {"decision": "approve"}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ROUTES)
+async def test_run_of_another_caller_is_as_unknown_as_none(
+    tmp_path: Path, method: str, path: str, body: dict[str, object] | None
+) -> None:
+    nobodys = f"run_{'0' * 32}"
+    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client() as client:
+        run = (await client.post("/runs", json={"code": "ask"}, headers=ALICE)).json()["run_id"]
+        await kept.until(run, "waiting")
+        others = await client.request(method, path.format(run=run), json=body, headers=BOB)
+        unknown = await client.request(method, path.format(run=nobodys), json=body, headers=BOB)
+        assert error_of(others) == (404, "unknown_run")
+        assert others.text.replace(run, nobodys) == unknown.text
+        assert others.headers.raw == unknown.headers.raw
+        assert (await client.get("/runs", headers=BOB)).json() == {"runs": []}
+        assert (await client.get(f"/runs/{run}", headers=ALICE)).json()["state"] == "waiting"
+
+
+@pytest.mark.parametrize(("method", "path", "body"), [*ROUTES, ("GET", "/runs", None), ("POST", "/runs", {})])
+async def test_every_route_needs_the_token(
+    tmp_path: Path, method: str, path: str, body: dict[str, object] | None
+) -> None:
+    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client() as client:
+        assert (await client.request(method, path.format(run="run_1"), json=body)).status_code == 401
+
+
+async def test_first_decision_counts_and_the_second_is_told_who_was_first(kept: KeptRuns) -> None:
+    run = await kept.start("ask")
+    await kept.until(run, "waiting")
+    async with kept.client() as client:
+        asked = (await client.get(f"/runs/{run}")).json()["waiting"]
+        assert [(each["seq"], each["asked"]["arguments"]) for each in asked] == [(1, {"pull": 7})]
+        path = f"/runs/{run}/answers/1"
+        answers: list[httpx2.Response] = []
+
+        async def decide(decision: str) -> None:
+            answers.append(await client.post(path, json={"decision": decision, "arguments": {"pull": 8}}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(decide, "approve")
+            tasks.start_soon(decide, "deny")
+        late = await client.post(path, json={"decision": "deny"})
+        assert sorted(each.status_code for each in answers) == [200, 409]
+        assert late.status_code == 409
+        second = next(each for each in answers if each.status_code == 409)
+        assert error_of(second) == (409, "already_decided")
+        assert "by http" in second.json()["error"]["message"]
+        await kept.until(run, "ok")
+        ended = (await client.get(f"/runs/{run}")).json()
+        assert ended["answer"]["result"]["arguments"] == {"pull": 8}
+        assert [each["decision"]["by"] for each in ended["decisions"]] == ["http"]
+        assert error_of(await client.post(path, json={"decision": "deny"})) == (409, "run_ended")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "error"),
+    [
+        ("answers/2", {"decision": "deny"}, (404, "unknown_call")),
+        (f"answers/{10**30}", {"decision": "deny"}, (404, "unknown_call")),
+        ("answers/1", {"decision": "maybe"}, (400, "invalid_arguments")),
+        ("answers/1", {"decision": "approve", "by": "me"}, (400, "invalid_arguments")),
+        ("fork", {"at": "x"}, (400, "invalid_arguments")),
+    ],
+)
+async def test_decision_that_fits_no_call_changes_nothing(
+    kept: KeptRuns, path: str, body: dict[str, object], error: tuple[int, str]
+) -> None:
+    run = await kept.start("ask")
+    await kept.until(run, "waiting")
+    async with kept.client() as client:
+        assert error_of(await client.post(f"/runs/{run}/{path}", json=body)) == error
+        assert len((await client.get(f"/runs/{run}")).json()["waiting"]) == 1
+
+
+async def test_run_is_cancelled_once(kept: KeptRuns) -> None:
+    run = await kept.start("ask")
+    await kept.until(run, "waiting")
+    async with kept.client() as client:
+        assert (await client.post(f"/runs/{run}/cancel")).json()["state"] == "cancelled"
+        assert error_of(await client.post(f"/runs/{run}/cancel")) == (409, "run_ended")
+
+
+async def test_events_of_a_run_end_with_it_and_go_on_after_each_id(kept: KeptRuns) -> None:
+    run = await kept.start("ask")
+    await kept.until(run, "waiting")
+    async with kept.client() as client:
+        await client.post(f"/runs/{run}/answers/1", json={"decision": "approve"})
+        await kept.until(run, "ok")
+        stream = await client.get(f"/runs/{run}/events")
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        events = events_in(stream.text)
+        kinds = [kind for _, kind in events]
+        assert kinds == ["began", "resumed", "waiting", "waiting", "approved", "resumed", "ok"]
+        for index, (number, _) in enumerate(events):
+            rest = await client.get(f"/runs/{run}/events", headers={"Last-Event-ID": str(number)})
+            assert events_in(rest.text) == events[index + 1 :]
+        first = json.loads(next(line for line in stream.text.split("\n") if line.startswith("data: "))[6:])
+        assert first["run_id"] == run
+
+
+async def test_long_log_comes_in_pages_without_loss_or_repetition(
+    kept: KeptRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_PAGE", 2)
+    run = await kept.start("ok")
+    await kept.until(run, "ok")
+    async with kept.client() as client:
+        kinds = [kind for _, kind in events_in((await client.get(f"/runs/{run}/events")).text)]
+        assert kinds == ["began", "resumed", "ok"]
+
+
+@pytest.mark.parametrize("number", ["x", "-1", "1.5", "9" * 40, "١"])
+async def test_last_event_id_is_a_number(kept: KeptRuns, number: str) -> None:
+    async with kept.client() as client:
+        response = await client.get("/runs/events", headers={"Last-Event-ID": number.encode()})
+        assert error_of(response) == (400, "invalid_arguments")
+
+
+@asynccontextmanager
+async def watched(kept: KeptRuns, path: str, **headers: str) -> AsyncIterator[AsyncIterator[str]]:
+    """The lines of a stream over a real connection, as they come."""
+    async with (
+        http_peer(kept.app) as peer,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{peer.port}", timeout=DEADLINE_SECONDS) as client,
+        client.stream("GET", path, headers=headers) as response,
+    ):
+        assert response.status_code == 200
+        yield response.aiter_lines()
+
+
+async def until_line(lines: AsyncIterator[str], wanted: str) -> list[str]:
+    """The lines until the wanted one."""
+    seen: list[str] = []
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async for line in lines:
+            seen.append(line)
+            if line == wanted:
+                return seen
+    raise AssertionError(f"the stream ended with {seen[-3:]}")
+
+
+async def test_events_come_while_the_run_goes_on(kept: KeptRuns) -> None:
+    run = await kept.start("ask")
+    async with watched(kept, f"/runs/{run}/events") as lines:
+        await until_line(lines, "event: waiting")
+        await kept.runs.cancel(run, None)
+        await until_line(lines, "event: cancelled")
+        with anyio.fail_after(DEADLINE_SECONDS):
+            assert [line async for line in lines if line.startswith("event")] == []
+
+
+async def test_silent_stream_is_kept_alive(kept: KeptRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", 0.01)
+    run = await kept.start("hang")
+    async with watched(kept, f"/runs/{run}/events") as lines:
+        await until_line(lines, ": keep-alive")
+
+
+async def test_events_of_all_runs_are_those_of_their_owner_from_now_on(tmp_path: Path) -> None:
+    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client(**ALICE) as client:
+        await client.post("/runs?wait=60", json={"code": "ok"})
+        async with watched(kept, "/runs/events", **ALICE) as lines:
+            await until_line(lines, "")
+            await client.post("/runs?wait=60", json={"code": "ok"}, headers=BOB)
+            own = (await client.post("/runs?wait=60", json={"code": "ok"})).json()["run_id"]
+            seen = await until_line(lines, "event: ok")
+            runs = {json.loads(line[6:])["run_id"] for line in seen if line.startswith("data: ")}
+            assert runs == {own}
+
+
+async def test_event_is_delivered_once_to_whom_it_is_for(tmp_path: Path) -> None:
+    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client() as client:
+        run = await kept.start("event")
+        await kept.until(run, "waiting")
+        path = await kept.hook(run)
+        assert error_of(await client.post("/hooks/wrong", json=1)) == (404, "unknown_hook")
+        assert (await client.get(path)).status_code == 405
+        assert (await client.post(path, json={"version": 3})).status_code == 202
+        await kept.until(run, "ok")
+        answer = await kept.runs.answer(run, None)
+        assert answer.result == {"version": 3}
+        assert error_of(await client.post(path, json={"version": 4})) == (404, "unknown_hook")
+
+
+async def test_second_delivery_is_told_and_changes_nothing(kept: KeptRuns) -> None:
+    run = await kept.start("hang")
+    path = await kept.hook(run)
+    async with kept.client() as client:
+        assert (await client.post(path)).status_code == 202
+        again = await client.post(path, json=2)
+        assert (again.status_code, again.json()["is_first"]) == (200, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"{", (400, "invalid_json")),
+        (b"\xff\xfe", (400, "invalid_json")),
+        (b"[" * 10_000, (400, "invalid_json")),
+        (b'"' + b"x" * http.MAX_PAYLOAD_BYTES + b'"', (413, "body_too_large")),
+    ],
+)
+async def test_payload_that_no_script_could_read_is_not_delivered(
+    kept: KeptRuns, body: bytes, error: tuple[int, str]
+) -> None:
+    path = await kept.hook(await kept.start("hang"))
+    async with kept.client() as client:
+        assert error_of(await client.post(path, content=body)) == error
+        assert (await client.post(path, json=1)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.test"}, 421),
+        ({"Origin": "https://evil.test"}, 403),
+        ({"Origin": "http://localhost"}, 202),
+    ],
+)
+async def test_event_comes_under_a_known_host_and_from_no_foreign_page(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
+    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client(**headers) as client:
+        path = await kept.hook(await kept.start("hang"))
+        assert (await client.post(path, json=1)).status_code == status
+
+
+async def test_store_that_fails_is_told_without_its_path(kept: KeptRuns, tmp_path: Path) -> None:
+    async with kept.client() as client:
+        with sqlite3.connect(tmp_path / "runs.sqlite") as damaged:
+            damaged.execute("ALTER TABLE runs RENAME TO lost")
+        response = await client.get("/runs")
+        assert error_of(response) == (503, "store_failed")
+        assert str(tmp_path) not in response.text
+
+
+async def test_without_a_store_nothing_starts(kept: KeptRuns) -> None:
+    kept.runs.store = None
+    async with kept.client() as client:
+        for response in (await client.post("/runs", json={"code": "ok"}), await client.get("/runs")):
+            assert error_of(response) == (503, "runs_unavailable")
+
+
+async def test_run_of_a_portal_is_started_and_forked_over_http(tmp_path: Path) -> None:
+    peer = Peer()
+    store = {"store": "runs.sqlite"}
+    async with (
+        opened(tmp_path, {"store": peer}, runs=store) as portal,
+        served(portal) as origin,
+        httpx2.AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as client,
+    ):
+        code = "a = await store.echo(n=1)\nb = await store.echo(n=2)\n[a, b]"
+        ended = (await client.post("/runs?wait=60", json={"code": code})).json()
+        assert ended["result"] == [{"n": 1}, {"n": 2}]
+        forked = await client.post(f"/runs/{ended['run_id']}/fork", json={"at": 2})
+        assert forked.status_code == 201
+        events = events_in((await client.get(f"{forked.headers['location']}/events")).text)
+        assert events[-1][1] == "ok"
+        assert [arguments["n"] for _, arguments in peer.calls] == [1, 2, 2]
+
+
+async def test_without_a_token_nobody_decides_over_http(tmp_path: Path) -> None:
+    async with kept_runs(tmp_path, may_decide=False) as kept, kept.client() as client:
+        run = await kept.start("ask")
+        await kept.until(run, "waiting")
+        response = await client.post(f"/runs/{run}/answers/1", json={"decision": "approve"})
+        assert (response.status_code, response.json()["error"]["code"]) == (403, "token_required")
+        assert (await client.get(f"/runs/{run}")).json()["state"] == "waiting"

@@ -1,0 +1,261 @@
+"""Webhooks: signed, at least once, in order for each run, and only to where they may go."""
+
+import json
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.runs import webhooks
+from portal.runs.store import RunFile
+from portal.runs.webhooks import MAX_ATTEMPTS, network_of, note_states, retry_seconds, signature
+from sandbox_runtime.grants.fetch import FetchError
+from tests.portal.peers import DEADLINE_SECONDS, write_manifest
+from tests.portal.runs.kept_runs import KeptRuns, kept_runs
+from tests.upstreams.peers import closed_port, http_peer
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+@dataclass
+class Receiver:
+    """A server that gets webhooks. It answers each of `statuses` once, then 204."""
+
+    statuses: list[int] = field(default_factory=list)
+    requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    changed: anyio.Event = field(default_factory=anyio.Event)
+    url: str = ""
+
+    async def __call__(self, scope: object, receive: object, send: object) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        self.requests.append((dict(request.headers), await request.body()))
+        self.changed.set()
+        self.changed = anyio.Event()
+        status = self.statuses.pop(0) if self.statuses else 204
+        if status == 0:
+            await anyio.sleep_forever()
+        headers = {"location": self.url} if 300 <= status < 400 else {}
+        await Response(status_code=status, headers=headers)(scope, receive, send)
+
+    async def until(self, count: int) -> list[str]:
+        """The types of the messages, as soon as there are so many requests."""
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while len(self.requests) < count:
+                await self.changed.wait()
+        return [json.loads(body)["type"] for _, body in self.requests]
+
+    def ids(self) -> list[str]:
+        return [headers["webhook-id"] for headers, _ in self.requests]
+
+
+@asynccontextmanager
+async def receiving(*statuses: int) -> AsyncIterator[Receiver]:
+    receiver = Receiver([*statuses])
+    async with http_peer(receiver) as peer:
+        receiver.url = f"http://127.0.0.1:{peer.port}/hook"
+        yield receiver
+
+
+def to(*receivers: Receiver | str, **more: Json) -> list[Json]:
+    """The entries of `runs.webhooks`."""
+    urls = [each if isinstance(each, str) else each.url for each in receivers]
+    return [{"url": url, "secret": SECRET, **more} for url in urls]
+
+
+async def pending(kept: KeptRuns, url: str) -> int:
+    found = partial(RunFile.deliveries, hook=webhooks.url_number(url), limit=100)
+    return len(await kept.store.read(found))
+
+
+async def until_none_is_pending(kept: KeptRuns, url: str) -> None:
+    with anyio.fail_after(DEADLINE_SECONDS):
+        while True:
+            news = kept.runs.news
+            if not await pending(kept, url):
+                return
+            await news.wait()
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(webhooks, "LONGEST_RETRY_SECONDS", 0.01)
+
+
+def test_signature_is_that_of_the_standard() -> None:
+    body, message = b'{"test": 2432232314}', "msg_p5jXN8AQM9LWM0D4loKWxJek"
+    expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert signature(SECRET, message, 1614265330, body) == expected
+    assert signature("any other text", message, 1614265330, body) != expected
+
+
+def test_retries_together_take_a_day() -> None:
+    hours = sum(map(retry_seconds, range(1, MAX_ATTEMPTS))) / 3600
+    assert 21 < hours < 28
+
+
+async def test_waiting_run_and_its_end_are_told_in_order_and_signed(tmp_path: Path) -> None:
+    async with receiving() as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
+        run = await kept.start("ask")
+        await receiver.until(1)
+        await kept.runs.decide(run, 1, is_approved=True, by="http")
+        assert await receiver.until(2) == ["run.waiting", "run.ok"]
+        for headers, body in receiver.requests:
+            timestamp = int(headers["webhook-timestamp"])
+            signed = signature(SECRET, headers["webhook-id"], timestamp, body)
+            assert headers["webhook-signature"] == signed
+            assert abs(timestamp - time.time()) < DEADLINE_SECONDS
+            assert json.loads(body)["data"]["run_id"] == run
+        waiting = json.loads(receiver.requests[0][1])["data"]["waiting"]
+        assert [(each["seq"], each["asked"]["arguments"]) for each in waiting] == [(1, {"pull": 7})]
+        await until_none_is_pending(kept, receiver.url)
+
+
+async def test_only_the_wanted_events_are_told(tmp_path: Path) -> None:
+    async with (
+        receiving() as receiver,
+        kept_runs(tmp_path, webhooks=to(receiver, events=["run.cancelled"])) as kept,
+    ):
+        await kept.until(await kept.start("ok"), "ok")
+        await kept.runs.cancel(await kept.start("hang"), None)
+        assert await receiver.until(1) == ["run.cancelled"]
+        assert await pending(kept, receiver.url) <= 1
+
+
+@pytest.mark.usefixtures("quick_retries")
+@pytest.mark.parametrize("failure", [500, 404, 302, 429])
+async def test_message_is_sent_again_under_its_id_and_before_later_ones(tmp_path: Path, failure: int) -> None:
+    async with receiving(failure, failure) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
+        run = await kept.start("ask")
+        await kept.until(run, "waiting")
+        await kept.runs.decide(run, 1, is_approved=True, by="http")
+        assert await receiver.until(4) == ["run.waiting", "run.waiting", "run.waiting", "run.ok"]
+        first, *again, last = receiver.ids()
+        assert again == [first, first] and last != first
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_receiver_that_is_gone_gets_no_message_again(tmp_path: Path) -> None:
+    async with receiving(410) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
+        await kept.start("ok")
+        await receiver.until(1)
+        await until_none_is_pending(kept, receiver.url)
+        assert len(receiver.requests) == 1
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_message_is_given_up_after_its_last_attempt(tmp_path: Path) -> None:
+    failures = [500] * MAX_ATTEMPTS
+    async with receiving(*failures) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
+        await kept.start("ok")
+        await receiver.until(MAX_ATTEMPTS)
+        await until_none_is_pending(kept, receiver.url)
+        assert len(receiver.requests) == MAX_ATTEMPTS
+
+
+async def test_receiver_that_hangs_or_is_down_delays_no_other(tmp_path: Path) -> None:
+    down = f"http://127.0.0.1:{closed_port()}/hook"
+    async with (
+        receiving(*[0] * 8) as hanging,
+        receiving() as receiver,
+        kept_runs(tmp_path, webhooks=to(down, hanging, receiver)) as kept,
+    ):
+        for _ in range(3):
+            await kept.start("ok")
+        assert await receiver.until(3) == ["run.ok"] * 3
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_request_without_an_answer_ends_and_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "REQUEST_SECONDS", 0.2)
+    async with receiving(0) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
+        await kept.start("ok")
+        await receiver.until(2)
+        assert len(set(receiver.ids())) == 1
+
+
+async def test_next_portal_sends_what_the_last_one_did_not(tmp_path: Path) -> None:
+    async with receiving() as receiver:
+        manifest = load_manifest(write_manifest(tmp_path, {}, runs={"webhooks": to(receiver)}), {})
+        async with kept_runs(tmp_path) as kept:
+            await kept.store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
+            await kept.until(await kept.start("ok"), "ok")
+            assert await pending(kept, receiver.url) == 1
+        async with kept_runs(tmp_path, webhooks=to(receiver)):
+            assert await receiver.until(1) == ["run.ok"]
+
+
+async def test_message_of_one_url_goes_to_no_other(tmp_path: Path) -> None:
+    async with receiving() as old, receiving() as new:
+        manifest = load_manifest(write_manifest(tmp_path, {}, runs={"webhooks": to(old)}), {})
+        async with kept_runs(tmp_path) as kept:
+            await kept.store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
+            await kept.until(await kept.start("ok"), "ok")
+        async with kept_runs(tmp_path, webhooks=to(new)) as kept:
+            second = await kept.start("ok")
+            await new.until(1)
+            assert json.loads(new.requests[0][1])["data"]["run_id"] == second
+            assert old.requests == []
+
+
+async def test_message_is_written_with_the_state_or_not_at_all(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{closed_port()}/hook"
+    async with kept_runs(tmp_path, webhooks=to(url)) as kept:
+        run = await kept.start("hang")
+
+        def fail(file: RunFile) -> None:
+            file.finish(run, "cancelled", None)
+            raise ValueError("in the middle")
+
+        with pytest.raises(ValueError, match="middle"):
+            await kept.store.write(fail)
+        assert await pending(kept, url) == 0
+        await kept.runs.cancel(run, None)
+        assert await pending(kept, url) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "is_allowed"),
+    [
+        ("https://hooks.example/in", "93.184.216.34", True),
+        ("https://hooks.example:8443/in", "93.184.216.34", True),
+        ("https://hooks.example/in", "127.0.0.1", False),
+        ("https://hooks.example/in", "10.0.0.7", False),
+        ("https://hooks.example/in", "169.254.169.254", False),
+        ("https://listed.example/in", "10.0.0.7", True),
+        ("https://listed.example/in", "169.254.169.254", False),
+        ("http://localhost:8080/in", "127.0.0.1", True),
+        ("https://10.0.0.7/in", "", True),
+        ("http://[::1]:8080/in", "", True),
+    ],
+)
+async def test_private_address_is_reached_only_if_it_is_written_or_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, address: str, is_allowed: bool
+) -> None:
+    network = {"network": {"private": ["listed.example"]}}
+    manifest = load_manifest(write_manifest(tmp_path, {}, capabilities=network), {})
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *place, **more: found)
+    check = network_of(url, manifest).check(httpx2.URL(url))
+    if is_allowed:
+        await check
+    else:
+        with pytest.raises(FetchError, match="address"):
+            await check
