@@ -48,6 +48,7 @@ from portal.passthrough.clean_json import is_larger, sendable, sendable_json
 from portal.passthrough.notifications import ClientChannel
 from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.passthrough.rounds import PendingRequest
+from portal.runs.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
 from portal.sessions import Caller, caller_of
 from sandbox_runtime.result import RunError
 
@@ -78,6 +79,8 @@ def build_server(portal: Portal) -> Server[Any]:
     Source: MCP 2026-07-28, server/tools; older revisions are served by the SDK.
     """
 
+    tasks = Tasks(portal.runs, partial(fit_answer, portal))
+
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         modules = portal.baked.modules if portal.baked else ()
         view = portal.views[caller_of(context).profile]
@@ -85,7 +88,7 @@ def build_server(portal: Portal) -> Server[Any]:
 
     async def call_tool(
         context: Context, params: CallToolRequestParams
-    ) -> CallToolResult | InputRequiredResult:
+    ) -> CallToolResult | InputRequiredResult | Task:
         if params.name not in (DOCS_SEARCH, EXECUTE_CODE):
             message = f"unknown tool {params.name[:100]!r}; the tools are {DOCS_SEARCH} and {EXECUTE_CODE}"
             raise MCPError(INVALID_PARAMS, message)
@@ -93,6 +96,8 @@ def build_server(portal: Portal) -> Server[Any]:
         answer = await _until_disconnected(context, partial(call, portal, context, params))
         if isinstance(answer, MCPError):
             raise answer
+        if isinstance(answer, CallToolResult):
+            return await tasks.created(context, params, answer)
         return answer or _failure_result(params.name, "cancelled", "the client disconnected")
 
     server = ChangingServer(
@@ -101,9 +106,14 @@ def build_server(portal: Portal) -> Server[Any]:
         title="MCP code portal",
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        on_call_tool=call_tool,  # type: ignore[arg-type]  # a Task, as the SDK does not know extensions
         **_resource_handlers(portal),
     )
+    if portal.runs.store is not None:
+        server.extensions[TASKS] = {}
+        server.add_request_handler("tasks/get", TaskParams, _handler(portal, tasks.get))
+        server.add_request_handler("tasks/update", TaskUpdateParams, _handler(portal, tasks.update))
+        server.add_request_handler("tasks/cancel", TaskParams, _handler(portal, tasks.cancel))
     return server
 
 

@@ -1,0 +1,517 @@
+"""Runs in the background as tasks, for clients of revision 2026-07-28 that declare the extension."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult, Request, RequestParams, Result
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from manifests.portal_manifest import ServerSettings
+from portal.answer import Answer
+from portal.composition import open_portal
+from portal.definitions import ExecuteCode
+from portal.runs.journal import HEAD, RunHead, new_row, new_run_id
+from portal.runs.records import CallRow, RunState
+from portal.runs.store import RunFile
+from portal.runs.tasks import TASKS
+from portal.server import build_server
+from portal.serving import HttpAccess, build_http_app
+from portal.sessions import LOCAL
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool, write_manifest
+from tests.upstreams.peers import http_peer
+from upstreams.secret_sources import fetch_secrets
+
+pytestmark = pytest.mark.anyio
+
+REVISION = "2026-07-28"
+MISSING_REQUIRED_CLIENT_CAPABILITY = -32021
+DECLARED: dict[str, Json] = {"extensions": {TASKS: {}}, "elicitation": {"form": {}}}
+METHODS = ["tasks/get", "tasks/update", "tasks/cancel"]
+APPROVE = {"action": "accept", "content": {"decision": "approve"}}
+RUNS: dict[str, Json] = {"store": "runs.sqlite", "keep_days": 2, "max_age_days": 3}
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A client that speaks JSON-RPC over HTTP itself."""
+
+    http: httpx2.AsyncClient
+    portal: Opened
+    capabilities: dict[str, Json]
+
+    async def send(self, method: str, **params: Json) -> dict[str, Any]:
+        """The message that comes back."""
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": REVISION,
+            "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": self.capabilities,
+        }
+        name = params.get("taskId") or params.get("name")
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": REVISION,
+            "Mcp-Method": method,
+            **({"Mcp-Name": str(name)} if name else {}),
+        }
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        answer = await self.http.post("/mcp", json=message, headers=headers)
+        text = answer.text
+        if answer.headers["content-type"].startswith("text/event-stream"):
+            text = [line for line in text.splitlines() if line.startswith("data:")][-1].removeprefix("data:")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    async def result(self, method: str, **params: Json) -> dict[str, Any]:
+        message = await self.send(method, **params)
+        assert "result" in message, message
+        result: dict[str, Any] = message["result"]
+        return result
+
+    async def code_of(self, method: str, **params: Json) -> int:
+        """The code of the error that comes back."""
+        message = await self.send(method, **params)
+        assert "error" in message, message
+        return int(message["error"]["code"])
+
+    async def start(self, code: str) -> dict[str, Any]:
+        arguments = {"code": code, "background": True}
+        return await self.result("tools/call", name="execute_code", arguments=arguments)
+
+    async def get(self, task: str) -> dict[str, Any]:
+        return await self.result("tasks/get", taskId=task)
+
+    async def until(self, task: str, *statuses: str) -> dict[str, Any]:
+        """The task as soon as it has one of these statuses."""
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while True:
+                changed = self.portal.portal.runs.news
+                found = await self.get(task)
+                if found["status"] in statuses:
+                    return found
+                await changed.wait()
+
+
+@asynccontextmanager
+async def wire(
+    folder: Path,
+    upstreams: dict[str, Peer | dict[str, Json]] | None = None,
+    capabilities: dict[str, Json] = DECLARED,
+    **more: Any,
+) -> AsyncIterator[Wire]:
+    async with opened(folder, upstreams, runs=RUNS, **more) as portal:
+        app = build_http_app(
+            portal.portal, build_server(portal.portal), HttpAccess("127.0.0.1", ServerSettings())
+        )
+        async with (
+            http_peer(app) as peer,
+            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{peer.port}", timeout=DEADLINE_SECONDS) as http,
+        ):
+            yield Wire(http, portal, capabilities)
+
+
+async def keep(
+    portal: Opened, state: RunState, *calls: CallRow, owner: str = "local", answer: Answer | None = None
+) -> str:
+    """Put a run into the store, as a portal leaves it. Returns its id."""
+    head = RunHead(ExecuteCode("1 + 1", background=True), LOCAL, None, is_background=True)
+    run = new_run_id()
+    row = new_row(run, owner, head, None, RUNS["max_age_days"])
+
+    def write(file: RunFile) -> None:
+        file.create(replace(row, state="waiting" if state == "waiting" else "running"), HEAD.dump_json(head))
+        file.advance(run, row.epoch, calls=[replace(call, run=run) for call in calls])
+        if state not in ("running", "waiting"):
+            file.finish(run, state, None if answer is None else replace(answer, run_id=run).dump())
+
+    await portal.portal.runs.store_or_error().write(write)
+    return run
+
+
+def asking(seq: int = 1, shown: Json = None) -> CallRow:
+    """A call that waits for a person."""
+    told = json.dumps(shown or {"question": "Send it?"}).encode()
+    return CallRow("", seq, "approve", "portal.approve", "waiting", shown=told)
+
+
+# Creation
+
+
+async def test_a_run_in_the_background_is_a_task_until_its_result(tmp_path: Path) -> None:
+    async with wire(tmp_path) as client:
+        created = await client.start("print('hello')\n40 + 2")
+        assert created["resultType"] == "task"
+        assert created["status"] == "working"
+        assert "content" not in created
+        ended = await client.until(created["taskId"], "completed")
+        assert ended["resultType"] == "complete"
+        assert ended["taskId"] == created["taskId"] == ended["result"]["structuredContent"]["run_id"]
+        assert ended["result"]["structuredContent"]["result"] == 42
+        assert ended["result"]["isError"] is False
+        assert "statusMessage" not in ended and "inputRequests" not in ended
+        assert ended["createdAt"] == created["createdAt"] <= ended["lastUpdatedAt"]
+
+
+async def test_a_script_in_the_foreground_answers_at_once(tmp_path: Path) -> None:
+    async with wire(tmp_path) as client:
+        result = await client.result("tools/call", name="execute_code", arguments={"code": "40 + 2"})
+        assert result["structuredContent"]["result"] == 42
+        arguments = {"query": "x", "background": True}
+        searched = await client.result("tools/call", name="docs_search", arguments=arguments)
+        assert searched["isError"] is True
+
+
+async def test_a_background_run_that_is_refused_is_no_task(tmp_path: Path) -> None:
+    async with wire(tmp_path) as client:
+        arguments = {"code": "1", "background": True, "session": "new"}
+        result = await client.result("tools/call", name="execute_code", arguments=arguments)
+        assert result["structuredContent"]["error"]["code"] == "invalid_arguments"
+
+
+async def test_a_client_that_does_not_declare_tasks_gets_the_id_of_the_run(tmp_path: Path) -> None:
+    async with wire(tmp_path, capabilities={}) as client:
+        result = await client.start("40 + 2")
+        assert result["resultType"] == "complete"
+        assert result["structuredContent"]["status"] == "running"
+        knowing = replace(client, capabilities=DECLARED)
+        await knowing.until(result["structuredContent"]["run_id"], "completed")
+        arguments = {"run": result["structuredContent"]["run_id"]}
+        answer = await client.result("tools/call", name="execute_code", arguments=arguments)
+        assert answer["structuredContent"]["result"] == 42
+
+
+async def test_a_client_of_an_earlier_revision_gets_the_id_of_the_run(tmp_path: Path) -> None:
+    async with opened(tmp_path, mode="legacy", runs=RUNS) as portal:
+        result = await portal.call("execute_code", code="40 + 2", background=True)
+        assert result.structured_content and result.structured_content["status"] == "running"
+
+
+# Announcement
+
+
+async def test_the_extension_is_announced(tmp_path: Path) -> None:
+    async with wire(tmp_path) as client:
+        found = await client.result("server/discover")
+        assert found["capabilities"]["extensions"] == {TASKS: {}}
+
+
+async def test_the_extension_is_not_announced_to_earlier_revisions(tmp_path: Path) -> None:
+    async with opened(tmp_path, mode="legacy", runs=RUNS) as portal:
+        assert not portal.client.server_capabilities.extensions
+
+
+async def test_without_a_store_there_are_no_tasks(tmp_path: Path) -> None:
+    manifest = load_manifest(write_manifest(tmp_path, {}), {}, fetch_secrets)
+    async with (
+        open_portal(manifest, lambda line: None, runs="none") as portal,
+        Client(build_server(portal), extensions=[TaskClient()]) as client,
+    ):
+        assert not client.server_capabilities.extensions
+        with pytest.raises(MCPError) as caught:
+            await client.session.send_request(GetTask(params=GetTaskParams(task_id="x")), Result)
+        assert caught.value.error.code == METHOD_NOT_FOUND
+
+
+# Access
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_client_has_to_declare_the_extension(tmp_path: Path, method: str) -> None:
+    async with wire(tmp_path, capabilities={}) as client:
+        run = await keep(client.portal, "running")
+        message = await client.send(method, taskId=run, inputResponses={})
+        assert message["error"]["code"] == MISSING_REQUIRED_CLIENT_CAPABILITY
+        assert message["error"]["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        assert (await replace(client, capabilities=DECLARED).get(run))["status"] == "working"
+
+
+async def test_earlier_revisions_do_not_have_these_tasks(tmp_path: Path) -> None:
+    async with opened(tmp_path, mode="legacy", runs=RUNS) as portal:
+        run = await keep(portal, "running")
+        with pytest.raises(MCPError) as caught:
+            await portal.client.session.send_request(GetTask(params=GetTaskParams(task_id=run)), Result)
+        assert caught.value.error.code == METHOD_NOT_FOUND
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_the_task_of_another_owner_is_as_unknown_as_none(tmp_path: Path, method: str) -> None:
+    async with wire(tmp_path) as client:
+        others = await keep(client.portal, "waiting", asking(), owner="somebody else")
+        answers = {"call-1": APPROVE}
+        messages = [
+            await client.send(method, taskId=task, inputResponses=answers) for task in (others, "r-none")
+        ]
+        assert {message["error"]["code"] for message in messages} == {INVALID_PARAMS}
+        texts = [message["error"]["message"] for message in messages]
+        assert texts[0].replace(others, "r-none") == texts[1]
+        stored = await client.portal.portal.runs.load(others, None)
+        assert (stored.row.state, stored.calls[0].state) == ("waiting", "waiting")
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_parameters_are_checked(tmp_path: Path, method: str) -> None:
+    async with wire(tmp_path) as client:
+        assert await client.code_of(method, inputResponses={}) == INVALID_PARAMS
+        assert await client.code_of(method, taskId=7, inputResponses={}) == INVALID_PARAMS
+
+
+# What a task says
+
+
+async def test_a_script_that_fails_completes_its_task(tmp_path: Path) -> None:
+    async with wire(tmp_path) as client:
+        ended = await client.until((await client.start("1 / 0"))["taskId"], "completed", "failed")
+        assert ended["status"] == "completed"
+        assert ended["result"]["isError"] is True
+        assert ended["result"]["structuredContent"]["error"]["code"] == "script_error"
+
+
+@pytest.mark.parametrize("state", ["error", "refused", "expired", "stuck"])
+async def test_a_run_that_ended_badly_completes_its_task_with_an_error(
+    tmp_path: Path, state: RunState
+) -> None:
+    async with wire(tmp_path) as client:
+        task = await client.get(await keep(client.portal, state))
+        assert (task["status"], task["result"]["isError"]) == ("completed", True)
+        assert task["result"]["structuredContent"]["status"] == state
+
+
+async def test_a_cancelled_run_is_a_cancelled_task(tmp_path: Path) -> None:
+    async with wire(tmp_path) as client:
+        task = await client.get(await keep(client.portal, "cancelled"))
+        assert task["status"] == "cancelled"
+        assert "result" not in task and "error" not in task
+
+
+async def test_a_run_that_waits_for_a_time_or_an_event_works(tmp_path: Path) -> None:
+    sleep = CallRow("", 1, "sleep", "portal.sleep", "waiting", due_at=time.time() + 3_600)
+    event = CallRow("", 2, "event", "portal.event", "waiting", name="paid")
+    async with wire(tmp_path) as client:
+        task = await client.get(await keep(client.portal, "waiting", sleep, event))
+        assert task["status"] == "working"
+        message = task["statusMessage"]
+        assert "portal.sleep until 20" in message and "portal.event 'paid'" in message
+
+
+async def test_a_task_lives_as_long_as_its_run_is_kept(tmp_path: Path) -> None:
+    day_ms = 86_400_000
+    async with wire(tmp_path) as client:
+        task = await client.get(await keep(client.portal, "running"))
+        assert task["ttlMs"] == 5 * day_ms
+        assert task["pollIntervalMs"] > 0
+        ended = await client.get(await keep(client.portal, "ok", answer=Answer("ok", "")))
+        assert 2 * day_ms <= ended["ttlMs"] < 3 * day_ms
+
+
+# Questions to the person
+
+
+async def test_a_person_at_the_client_approves_a_call(tmp_path: Path) -> None:
+    peer = Peer(tool("send"))
+    async with wire(tmp_path, {"mail": peer}, own={"ask": ["send"]}) as client:
+        task = (await client.start("await mail.send(to='ann')"))["taskId"]
+        waiting = await client.until(task, "input_required", "completed")
+        (key,) = waiting["inputRequests"]
+        request = waiting["inputRequests"][key]
+        assert request["method"] == "elicitation/create"
+        assert request["params"]["mode"] == "form"
+        assert "mail.send" in request["params"]["message"] and '"ann"' in request["params"]["message"]
+        assert request["params"]["requestedSchema"]["required"] == ["decision"]
+        assert peer.calls == []
+        done = await client.result("tasks/update", taskId=task, inputResponses={key: APPROVE})
+        assert done["resultType"] == "complete"
+        assert (await client.until(task, "completed"))["result"]["isError"] is False
+        assert peer.calls == [("send", {"to": "ann"})]
+        stored = await client.portal.portal.runs.load(task, None)
+        assert [call.decided_by for call in stored.calls] == ["client"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"action": "decline"},
+        {"action": "accept", "content": {"decision": "deny", "reason": "not now"}},
+    ],
+)
+async def test_a_person_at_the_client_denies_a_call(tmp_path: Path, answer: Json) -> None:
+    peer = Peer(tool("send"))
+    async with wire(tmp_path, {"mail": peer}, own={"ask": ["send"]}) as client:
+        task = (await client.start("await mail.send(to='ann')"))["taskId"]
+        (key,) = (await client.until(task, "input_required", "completed"))["inputRequests"]
+        await client.result("tasks/update", taskId=task, inputResponses={key: answer})
+        ended = await client.until(task, "completed")
+        error = ended["result"]["structuredContent"]["error"]
+        assert "denied" in error["message"]
+        assert ("not now" in error["message"]) is ("content" in answer)
+        assert peer.calls == []
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"call-1": {"action": "cancel"}},
+        {"call-2": APPROVE},
+        {"1": APPROVE, "": None},
+        {},
+    ],
+)
+async def test_what_decides_nothing_is_acknowledged(tmp_path: Path, answers: Json) -> None:
+    async with wire(tmp_path) as client:
+        run = await keep(client.portal, "waiting", asking(1))
+        await client.result("tasks/update", taskId=run, inputResponses=answers)
+        assert [*(await client.get(run))["inputRequests"]] == ["call-1"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        "approve",
+        {"content": {"decision": "approve"}},
+        {"action": "accept"},
+        {"action": "accept", "content": {"decision": "APPROVE"}},
+        {"role": "assistant", "content": {"type": "text", "text": "approve"}, "model": "m"},
+    ],
+)
+async def test_an_answer_of_another_shape_decides_nothing(tmp_path: Path, answer: Json) -> None:
+    async with wire(tmp_path) as client:
+        run = await keep(client.portal, "waiting", asking(1), asking(2))
+        answers = {"call-1": APPROVE, "call-2": answer}
+        assert await client.code_of("tasks/update", taskId=run, inputResponses=answers) == INVALID_PARAMS
+        assert [*(await client.get(run))["inputRequests"]] == ["call-1", "call-2"]
+
+
+async def test_each_question_is_answered_by_itself(tmp_path: Path) -> None:
+    sleep = CallRow("", 3, "sleep", "portal.sleep", "waiting", due_at=time.time() + 3_600)
+    async with wire(tmp_path) as client:
+        run = await keep(client.portal, "running", asking(1), asking(2), sleep)
+        task = await client.get(run)
+        assert task["status"] == "input_required"
+        assert [*task["inputRequests"]] == ["call-1", "call-2"]
+        await client.result("tasks/update", taskId=run, inputResponses={"call-2": APPROVE})
+        assert [*(await client.get(run))["inputRequests"]] == ["call-1"]
+        deny = {"action": "decline"}
+        await client.result("tasks/update", taskId=run, inputResponses={"call-1": deny, "call-2": deny})
+        stored = await client.portal.portal.runs.load(run, None)
+        assert [call.state for call in stored.calls] == ["denied", "approved", "waiting"]
+        assert (await client.get(run))["status"] == "working"
+
+
+@pytest.mark.parametrize("elicitation", [{}, {"elicitation": {"url": {}}}])
+async def test_a_client_that_shows_no_forms_is_not_asked(tmp_path: Path, elicitation: Json) -> None:
+    capabilities = {"extensions": {TASKS: {}}, **elicitation}
+    async with wire(tmp_path, capabilities=capabilities) as client:
+        run = await keep(client.portal, "waiting", asking())
+        task = await client.get(run)
+        assert task["status"] == "working"
+        assert "call 1" in task["statusMessage"]
+        await client.result("tasks/update", taskId=run, inputResponses={"call-1": APPROVE})
+        stored = await client.portal.portal.runs.load(run, None)
+        assert stored.calls[0].state == "waiting"
+
+
+async def test_a_question_has_no_hidden_characters(tmp_path: Path) -> None:
+    async with wire(tmp_path) as client:
+        run = await keep(client.portal, "waiting", asking(1, {"question": "Send \u202e\u200b it to Zoë?"}))
+        message = (await client.get(run))["inputRequests"]["call-1"]["params"]["message"]
+        assert message.endswith("Send    it to Zoë?")
+
+
+# Cancellation
+
+
+async def test_a_task_is_cancelled(tmp_path: Path) -> None:
+    async with wire(tmp_path) as client:
+        run = await keep(client.portal, "waiting", asking())
+        done = await client.result("tasks/cancel", taskId=run)
+        assert done["resultType"] == "complete"
+        assert (await client.get(run))["status"] == "cancelled"
+        await client.result("tasks/update", taskId=run, inputResponses={"call-1": APPROVE})
+        assert (await client.get(run))["status"] == "cancelled"
+
+
+async def test_cancelling_stops_a_script_that_runs(tmp_path: Path) -> None:
+    peer = Peer(tool("hang"), hang=lambda arguments: anyio.sleep_forever())
+    async with wire(tmp_path, {"store": peer}) as client:
+        task = (await client.start("await store.hang()"))["taskId"]
+        await peer.until(lambda: len(peer.calls) == 1)
+        await client.result("tasks/cancel", taskId=task)
+        assert (await client.get(task))["status"] == "cancelled"
+        await peer.until(lambda: peer.cancelled == ["hang"])
+
+
+async def test_a_task_that_has_ended_stays_as_it_is(tmp_path: Path) -> None:
+    async with wire(tmp_path) as client:
+        run = await keep(client.portal, "ok", answer=Answer("ok", "", result=42))
+        await client.result("tasks/cancel", taskId=run)
+        task = await client.get(run)
+        assert (task["status"], task["result"]["structuredContent"]["result"]) == ("completed", 42)
+
+
+# The SDK's client
+
+
+class GetTaskParams(RequestParams):
+    task_id: str
+
+
+class GetTask(Request[GetTaskParams, Literal["tasks/get"]]):
+    method: Literal["tasks/get"] = "tasks/get"
+    params: GetTaskParams
+    name_param = "taskId"
+
+
+class CreatedTask(Result):
+    result_type: Literal["task"] = "task"
+    task_id: str
+
+
+class FoundTask(Result):
+    status: str
+    result: dict[str, Any] | None = None
+
+
+class TaskClient(ClientExtension):
+    """Drives a task to its end, as hosts do."""
+
+    identifier = TASKS
+
+    def __init__(self, changed: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint) -> None:
+        self._changed = changed
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        return [ResultClaim(result_type="task", model=CreatedTask, resolve=self._resolve)]
+
+    async def _resolve(self, created: CreatedTask, context: ClaimContext) -> CallToolResult:
+        request = GetTask(params=GetTaskParams(task_id=created.task_id))
+        while (found := await context.session.send_request(request, FoundTask)).status == "working":
+            await self._changed()
+        return CallToolResult.model_validate(found.result, by_name=False)
+
+
+async def test_a_client_of_the_sdk_gets_the_result_of_a_task(tmp_path: Path) -> None:
+    async with opened(tmp_path, runs=RUNS) as portal:
+        runs = portal.portal.runs
+
+        async def changed() -> None:
+            event = runs.news
+            if await runs.store_or_error().read(partial(RunFile.listed, is_open=True)):
+                await event.wait()
+
+        async with Client(build_server(portal.portal), extensions=[TaskClient(changed)]) as client:
+            with anyio.fail_after(DEADLINE_SECONDS):
+                arguments = {"code": "40 + 2", "background": True}
+                result = await client.call_tool("execute_code", arguments)
+        assert result.structured_content and result.structured_content["result"] == 42
