@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import anyio
 
@@ -124,7 +124,7 @@ def _lines(error: BaseException) -> list[str]:
     return [f"{message}{end} {hint}".strip()]
 
 
-_Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
+_Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -136,7 +136,7 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    everyday = (_serve, _run, _search, _stubs, _check, _explain)
+    everyday = (_serve, _run, _runs, _search, _stubs, _check, _explain)
     for add in (*everyday, _login, _logout, _lock, _audit, _bake, _import, _schema):
         add(commands)
     return parser
@@ -162,6 +162,47 @@ def _run(commands: _Commands) -> None:
     command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="less than limits.wall_seconds")
     _json_option(command)
     _profile_option(command, "run the script as a caller with this profile")
+
+
+def _runs(commands: _Commands) -> None:
+    command = _command(
+        commands, "runs", "list runs, watch them, and decide what they ask", runs="runs:list_runs"
+    )
+    command.set_defaults(all=False, limit=50)
+    _json_option(command)
+    actions = command.add_subparsers(title="actions, with list as the default", metavar="ACTION")
+
+    def action(name: str, text: str, function: str = "", *, seq: str = "") -> argparse.ArgumentParser:
+        parser = _command(actions, name, text, runs=f"runs:{function or name}", default=argparse.SUPPRESS)
+        _json_option(parser, default=argparse.SUPPRESS)
+        nargs = "?" if name == "watch" else None
+        if name != "list":
+            parser.add_argument("run", metavar="RUN", nargs=nargs, help="its id, or a unique beginning of it")
+        if seq:
+            parser.add_argument("seq", metavar="SEQ", type=int, nargs="?", help=seq)
+        return parser
+
+    listing = action("list", "list open runs", "list_runs")
+    listing.add_argument("--all", action="store_true", help="also those that have ended")
+    listing.add_argument("--limit", type=int, default=50, metavar="N", help="the newest, default 50")
+    action("show", "show a run: its script, its calls, what it waits for, its answer")
+    action("watch", "print what happens to a run, or to all runs")
+    waiting = action("wait", "wait until a run has ended, and print its answer")
+    waiting.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="exit with 4 after this time")
+    approve = action("approve", "approve a call that waits for a person", "decide", seq="which call")
+    approve.add_argument("--arguments", metavar="JSON", help="call it with these instead")
+    approve.add_argument("--arguments-file", type=Path, metavar="FILE", help="or with those in this file")
+    approve.set_defaults(is_approved=True, reason="")
+    deny = action("deny", "deny a call that waits for a person", "decide", seq="which call")
+    deny.add_argument("--reason", metavar="TEXT", default="", help="what the script is told")
+    deny.set_defaults(is_approved=False, arguments=None, arguments_file=None)
+    action("cancel", "end a run")
+    replay = action("replay", "repeat a run from its journal step by step, without making a call")
+    replay.add_argument("--at", type=int, metavar="SEQ", help="only until this call")
+    fork = action("fork", "start a run that goes on from a point of another one, live")
+    fork.add_argument("--at", type=int, metavar="SEQ", required=True, help="the first call to make again")
+    fork.add_argument("--script", type=Path, metavar="FILE", help="go on with this script")
+    fork.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _search(commands: _Commands) -> None:
@@ -274,12 +315,21 @@ def _command(
     runs: str = "",
     log_level: str = "error",
     needs_manifest: bool = True,
+    default: str | None = None,
 ) -> argparse.ArgumentParser:
-    """Add a command. By default, the function `command` of the module with its name runs it."""
-    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the manifest, portal.yaml")
+    """Add a command. By default, the function `command` of the module with its name runs it.
+
+    With the `default` SUPPRESS an action of a command keeps the options that were written before it.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + "."
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", default=default, help="the manifest, portal.yaml"
+    )
     levels = ["debug", "info", "warning", "error"]
-    parser.add_argument("--log-level", choices=levels, default=log_level, help=f"default: {log_level}")
+    level = default or log_level
+    parser.add_argument("--log-level", choices=levels, default=level, help=f"default: {log_level}")
     parser.set_defaults(runs=runs or f"{name}:command", needs_manifest=needs_manifest, profile=None)
     return parser
 
@@ -288,8 +338,8 @@ def _profile_option(parser: argparse.ArgumentParser, text: str = "apply this pro
     parser.add_argument("--profile", metavar="NAME", help=text)
 
 
-def _json_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+def _json_option(parser: argparse.ArgumentParser, default: bool | str = False) -> None:
+    parser.add_argument("--json", action="store_true", default=default, help="print the answer as JSON")
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -43,6 +43,11 @@ class Terminal:
         """Whether a person reads stderr."""
         return self._err.is_terminal
 
+    @property
+    def columns(self) -> int:
+        """The width of stdout in characters."""
+        return self._out.width
+
     def result(self, text: str) -> None:
         """Print data with any number of lines: unchanged to a pipe, escaped on a terminal."""
         if sys.stdout.isatty():

@@ -1,0 +1,462 @@
+"""`mcp-code-portal runs`: lists, shows, watches and steers the runs of a manifest, whether or not a portal is running.
+
+It works on the stores of runs themselves, and shows the runs of all callers: whoever can read the files may.
+"""
+
+import getpass
+import json
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from manifests.json_value import Json
+from manifests.manifest import Manifest, narrowed
+from portal.cli.run import print_answer
+from portal.cli.terminal import Terminal
+from portal.library.plain_text import escaped
+from portal.runs.components import Components
+from portal.runs.decisions import (
+    RunsError,
+    answer_of,
+    call_to_decide,
+    cancel_run,
+    decide_call,
+    details,
+    fork_run,
+    iso,
+    run_view,
+    unknown_run,
+    waiting_view,
+)
+from portal.runs.journal import HEAD, Past, RunHead
+from portal.runs.records import OPEN, CallRow, RunRow, StoredRun, StoreError
+from portal.runs.store import RunFile
+from portal.runs.webhooks import note_states
+from portal.runs.writer import is_held, open_file, run_files
+from sandbox_runtime.errors import DivergenceError, RecordError
+from sandbox_runtime.recording import Record
+from sandbox_runtime.replay import replay as replay_record
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from upstreams.redaction import Redaction
+
+USAGE_ERROR = 2
+TIMED_OUT = 4
+
+LEAST_PREFIX = 8
+"""Characters of a run's id that are enough, if no other id begins with them."""
+
+_POLL_SECONDS = 0.2
+_STEP_CHARACTERS = 200
+
+
+class Stores:
+    """The stores of runs of a manifest. A portal that starts moves runs into its own one, which `refresh` finds."""
+
+    def __init__(self, manifest: Manifest, terminal: Terminal) -> None:
+        self._manifest, self._terminal = manifest, terminal
+        self._files: dict[Path, RunFile | None] = {}
+        self.refresh()
+
+    def __iter__(self) -> Iterator[RunFile]:
+        return (file for file in self._files.values() if file is not None)
+
+    def close(self) -> None:
+        for file in self:
+            file.close()
+
+    def refresh(self) -> None:
+        """Open new stores and close those that are gone. Raises StoreError: the only one cannot be read."""
+        paths = run_files(self._manifest)
+        for path in self._files.keys() - {*paths}:
+            if (file := self._files.pop(path)) is not None:
+                file.close()
+        for path in paths:
+            if path not in self._files:
+                try:
+                    self._files[path] = file = open_file(path, self._manifest)
+                    note_states(file, self._manifest.portal.runs.webhooks)
+                except StoreError as error:
+                    if len(paths) == 1:
+                        raise
+                    self._files[path] = None
+                    self._terminal.error(str(error))
+
+    def find(self, run: str) -> tuple[RunFile, str]:
+        """The store of a run and its id, by the id or a unique prefix of it. Raises RunsError."""
+        found = {each: file for file in self for each in file.ids(run)}
+        if len(run) < LEAST_PREFIX or not found:
+            raise unknown_run(run)
+        if len(found) > 1 and run not in found:
+            ids = ", ".join([*found][:5])
+            raise RunsError("ambiguous_run", f"the ids of {len(found)} runs begin with {run!r}: {ids}")
+        name = run if run in found else next(iter(found))
+        return found[name], name
+
+    def load(self, run: str) -> tuple[RunFile, StoredRun]:
+        """Everything about a run. Raises RunsError, as `find`."""
+        file, name = self.find(run)
+        if (stored := file.load(name)) is None:
+            raise unknown_run(run)
+        return file, stored
+
+
+async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Print the open runs, and with `--all` also those that have ended, newest first."""
+    with closing(Stores(manifest, terminal)) as stores:
+        rows: dict[str, tuple[RunRow, tuple[CallRow, ...]]] = {}
+        for file in stores:
+            found = file.listed(limit=options.limit, is_open=True)
+            found += file.listed(limit=options.limit) if options.all else []
+            rows |= {row.id: (row, file.calls(row.id) if row.state in OPEN else ()) for row in found}
+    newest = sorted(rows.values(), key=lambda each: (each[0].state not in OPEN, -each[0].began))
+    listed = newest[: options.limit]
+    if options.json:
+        terminal.json([{**run_view(row), "waiting": waiting_view(calls)} for row, calls in listed])
+    elif listed:
+        _list(listed, terminal)
+    else:
+        terminal.note("there are no runs" if options.all else "no run is open; `runs list --all` shows all")
+    return 0
+
+
+async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Print everything about a run."""
+    with closing(Stores(manifest, terminal)) as stores:
+        _, stored = stores.load(options.run)
+    told = details(stored)
+    if options.json:
+        terminal.json(told)
+        return 0
+    terminal.line(f"{told['run_id']}: {told['state']}")
+    for name in ("began", "updated", "ended", "wakes", "parent", "profile"):
+        _show(name, told.get(name), terminal)
+    terminal.line("    script")
+    for line in told["code"].splitlines():
+        terminal.line(f"      | {line}")
+    for view in told["waiting"]:
+        _show_call(view, "waits for", terminal)
+    for each in told["decisions"]:
+        terminal.line(f"decided: call {each['seq']} ({each['function']})")
+        for name, value in each["decision"].items():
+            _show(name, value, terminal)
+    print_answer(answer_of(stored), False, terminal)
+    return 0
+
+
+async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Print what happens to a run until it ends; without one, what happens to all runs from now on."""
+    with closing(Stores(manifest, terminal)) as stores:
+        run, seen = None, {file: file.last_log() for file in stores}
+        if options.run is not None:
+            file, run = stores.find(options.run)
+            _say_if_nobody(file, run, terminal)
+            seen = {}
+        is_open = True
+        while is_open:
+            # The state first: then everything that led to it is in the log.
+            is_open = run is None or _is_open(stores, run)
+            for file in stores:
+                while rows := file.log_after(seen.get(file, 0), run):
+                    seen[file] = rows[-1].n
+                    for row in rows:
+                        called = {"seq": row.seq, "function": row.function} if row.seq else {}
+                        view = {"at": iso(row.at), "run_id": row.run, "kind": row.kind, **called}
+                        text = json.dumps(view) if options.json else "  ".join(map(str, view.values()))
+                        terminal.line(text.rstrip())
+            await anyio.sleep(_POLL_SECONDS if is_open else 0)
+            stores.refresh()
+    return 0
+
+
+async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Wait until a run has ended, and print its answer. Exits with 1 if that is not ok, TIMED_OUT if it goes on."""
+    with closing(Stores(manifest, terminal)) as stores:
+        file, run = stores.find(options.run)
+        _say_if_nobody(file, run, terminal)
+        asked: set[int] = set()
+        with anyio.move_on_after(options.timeout):
+            while _is_open(stores, run):
+                for call in stores.find(run)[0].calls(run):
+                    if call.state == "waiting" and call.kind in ("ask", "approve") and call.seq not in asked:
+                        asked.add(call.seq)
+                        terminal.note(f"it waits for a person: mcp-code-portal runs approve {run} {call.seq}")
+                await anyio.sleep(_POLL_SECONDS)
+                stores.refresh()
+        _, stored = stores.load(run)
+    if stored.row.state in OPEN:
+        terminal.error(f"run {run} has not ended within {options.timeout:g} s: it is {stored.row.state}")
+        return TIMED_OUT
+    answer = answer_of(stored)
+    print_answer(answer, options.json, terminal)
+    return 0 if answer.status == "ok" else 1
+
+
+async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Approve or deny a call that waits for a person. Exits with 2 if the new arguments are not a JSON object."""
+    try:
+        arguments = _arguments(options)
+    except (OSError, ValueError, RecursionError) as error:
+        terminal.error(f"the arguments must be a JSON object: {error}")
+        return USAGE_ERROR
+    state = "approved" if options.is_approved else "denied"
+    with closing(Stores(manifest, terminal)) as stores:
+        file, stored = stores.load(options.run)
+        run, call = stored.row.id, call_to_decide(file, stored.row, options.seq)
+        # Not within the transaction: a slow terminal would hold the portal's lock.
+        if not options.json:
+            for view in waiting_view([call]):
+                _show_call(view, f"{run}:", terminal)
+                _show("script", stored.row.title, terminal)
+                _show("changed", arguments, terminal)
+        with file.transaction(is_lasting=True):
+            decide_call(
+                file,
+                run,
+                call.seq,
+                is_approved=options.is_approved,
+                by=_person(),
+                reason=options.reason,
+                arguments=arguments,
+            )
+        view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
+        _tell(view, f"call {call.seq} is {state}", options, terminal)
+        _say_if_nobody(file, run, terminal)
+    return 0
+
+
+async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """End a run in any state."""
+    with closing(Stores(manifest, terminal)) as stores:
+        file, run = stores.find(options.run)
+        with file.transaction(is_lasting=True):
+            cancel_run(file, run)
+    _tell({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
+    return 0
+
+
+async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Repeat a run from its journal without making a call, and print its steps. Exits with 1 if it differs."""
+    with closing(Stores(manifest, terminal)) as stores:
+        file, stored = stores.load(options.run)
+    head, _, record = _past(stored)
+    own = narrowed(manifest, head.profile) if head.profile in manifest.portal.profiles else manifest
+    record = record.with_environment(own.portal.capabilities.environment)
+    if options.at is not None:
+        record = record.until(_index(record, options.at) + 1)
+    divergence, result = None, None
+    async with AsyncExitStack() as stack:
+        sandbox = await _sandbox(record, own, file.path, stack, terminal)
+        try:
+            mask, where = Redaction(manifest.hidden), partial(own.where, "capabilities", "limits")
+            result = await replay_record(sandbox, record, where, mask=mask)
+        except DivergenceError as error:
+            divergence, record = error, record.until(error.index)
+        except RecordError:
+            # A record without an ending was repeated to its last event.
+            if record.ending is not None or record.origin.position:
+                raise
+    ended = {} if result is None else {"result": result.value, "error": result.error and result.error.message}
+    if options.json:
+        differs = divergence and {key: vars(divergence)[key] for key in ("index", "expected", "got")}
+        told = {"run_id": stored.row.id, "steps": [*_steps(record)], **ended, "differs": differs}
+        terminal.json(told)
+        return 0 if divergence is None else 1
+    for step in _steps(record):
+        seq, function, text = step.get("seq", ""), step.get("function", ""), step["text"]
+        terminal.line(f"{seq:>4}  {step['kind']:<9} {function} {_cut(text, _STEP_CHARACTERS)}".rstrip())
+    if divergence is not None:
+        terminal.error(f"the replay differs from the journal: {divergence}")
+        return 1
+    for name, value in ended.items():
+        _show(name, value, terminal)
+    terminal.line(
+        "the replay is identical" + ("" if ended else ", as far as it goes: the run has no end here")
+    )
+    return 0
+
+
+async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Start a run that goes on from a point of another one, live. Exits with 2 if nobody confirms it."""
+    try:
+        code = None if options.script is None else options.script.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        terminal.error(f"cannot read {options.script}: {error}")
+        return USAGE_ERROR
+    with closing(Stores(manifest, terminal)) as stores:
+        file, stored = stores.load(options.run)
+        _announce_fork(stored, options.at, terminal)
+        if not options.yes and not await _is_confirmed(terminal):
+            terminal.error("nothing was done: nobody confirmed it. --yes does without")
+            return USAGE_ERROR
+        with file.transaction(is_lasting=True):
+            row = fork_run(file, stored.row.id, options.at, code)
+        text = f"{row.id} goes on from there. Its answer: mcp-code-portal runs wait {row.id}"
+        _tell(run_view(row), text, options, terminal)
+        _say_if_nobody(file, row.id, terminal)
+    return 0
+
+
+def _list(listed: Sequence[tuple[RunRow, Sequence[CallRow]]], terminal: Terminal) -> None:
+    cells = [(row.id, row.state, _age(row.began), _what(calls), escaped(row.title)) for row, calls in listed]
+    # The id is pasted, so it stays whole; the script and what it waits for share the rest of the line.
+    left = terminal.columns - sum(max(len(cell[n]) for cell in cells) for n in range(3)) - 8
+    longest = min(max(9, *(len(cell[3]) for cell in cells)), left * 3 // 5)
+    rows = [(*cell[:3], _cut(cell[3], longest), _cut(cell[4], left - longest)) for cell in cells]
+    terminal.table(("run", "state", "age", "waits for", "script"), rows)
+
+
+async def _sandbox(
+    record: Record, manifest: Manifest, store: Path, stack: AsyncExitStack, terminal: Terminal
+) -> Sandbox:
+    """The sandbox with the guest component in which a run began. Raises RecordError: it is not kept."""
+    own = manifest.portal.server.component
+    component = manifest.folder / own if own else None
+    opening = open_sandbox(workers=1, component=component, progress=terminal.note)
+    sandbox = await stack.enter_async_context(opening)
+    if sandbox.component == record.origin.component:
+        return sandbox
+    return await Components(store, stack, terminal.note).sandbox(record.origin.component)
+
+
+def _steps(record: Record) -> Iterator[dict[str, Json]]:
+    """What a run did: `{kind, seq?, function?, text}`. Clocks are left out; operations on files have no `seq`."""
+    calls: dict[int, dict[str, Json]] = {}
+    seqs = {identity: seq for seq, identity in enumerate(record.call_ids(), 1)}
+    for event in record.events:
+        if event.kind == "sent":
+            for line in event.text.split("\n"):
+                number, _, call = line.partition(" ")
+                function, _, arguments = call.partition(" ")
+                identity = int(number)
+                if call:
+                    seq = {"seq": seqs[identity]} if identity in seqs else {}
+                    calls[identity] = {**seq, "function": function}
+                yield {"kind": "call" if call else "cancelled", **calls[identity], "text": arguments}
+        elif event.kind == "answered":
+            for identity, is_value, *rest in replace(record, events=(event,)).answers():
+                text = json.dumps(rest[0], ensure_ascii=False) if is_value else ": ".join(map(str, rest[:2]))
+                yield {"kind": "answer" if is_value else "error", **calls[identity], "text": text}
+        elif event.kind != "clock":
+            yield {"kind": event.kind, "text": event.error.message if event.error else event.text}
+
+
+def _announce_fork(stored: StoredRun, at: int, terminal: Terminal) -> None:
+    """Say which calls a fork takes from the journal, and which it makes."""
+    _, past, record = _past(stored)
+    record = record.until(_index(record, at))
+    kept = Past(
+        record, {}, {seq: call for seq, call in past.calls.items() if seq <= record.calls_made}
+    ).settled
+    terminal.note(f"Another run will begin like {stored.row.id}, and go on before call {at}:")
+    for seq, entry in sorted(past.entries.items()):
+        word = "its answer is taken from the journal" if seq in kept else "called live, again"
+        terminal.note(f"{seq:>4}  {entry.function}: it was {entry.state}; {word}")
+    terminal.note(f"Every call from {record.calls_made + 1} on is made live, whatever it did the first time.")
+
+
+async def _is_confirmed(terminal: Terminal) -> bool:
+    if not (sys.stdin.isatty() and terminal.is_watched):
+        return False
+    terminal.note("Go on? [y/N]")
+    line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    return line.strip().lower() in ("y", "yes")
+
+
+def _past(stored: StoredRun) -> tuple[RunHead, Past, Record]:
+    """Raises RunsError: the run has no record."""
+    head = HEAD.validate_json(stored.head)
+    past = Past.of(stored, head)
+    if past.record is None:
+        raise RunsError(
+            "no_record", f"run {stored.row.id} has no record: it did not begin yet, or is of a session"
+        )
+    return head, past, past.record
+
+
+def _index(record: Record, seq: int) -> int:
+    """The event with which the script made a call. Raises RunsError: there is none."""
+    index = record.index_of_call(seq)
+    if index is None or seq < 1:
+        raise RunsError("unknown_call", f"the run made {record.calls_made} calls, and no call {seq}")
+    return index
+
+
+def _tell(view: dict[str, Json], text: str, options: Namespace, terminal: Terminal) -> None:
+    if options.json:
+        terminal.json(view)
+    else:
+        terminal.line(text)
+
+
+def _show_call(view: dict[str, Json], label: str, terminal: Terminal) -> None:
+    """A waiting call; if it waits for a person, everything that this person approves."""
+    terminal.line(f"{label} call {view['seq']}: {view['function']}")
+    for name, value in {**view, **view.get("asked", {})}.items():
+        if name not in ("seq", "function", "asked"):
+            _show(name, value, terminal)
+
+
+def _show(name: str, value: Json, terminal: Terminal) -> None:
+    """A value under its name: texts as they are, others as JSON, on as many lines as it needs."""
+    if value is None or value == "":
+        return
+    lines = [value] if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2).split("\n")
+    terminal.line(f"    {name:<16} {lines[0]}")
+    for line in lines[1:]:
+        terminal.line(f"      {line}")
+
+
+def _arguments(options: Namespace) -> dict[str, Json] | None:
+    file = options.arguments_file
+    text = options.arguments if file is None else file.read_text("utf-8-sig")
+    value = {} if text is None else json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"it is a {type(value).__name__}")
+    return None if text is None else value
+
+
+def _person() -> str:
+    try:
+        return f"cli {getpass.getuser()}"
+    except (OSError, KeyError, ImportError):  # the system has no name for the user
+        return "cli"
+
+
+def _is_open(stores: Stores, run: str) -> bool:
+    file, _ = stores.find(run)
+    row = file.row(run)
+    return row is not None and row.state in OPEN
+
+
+def _say_if_nobody(file: RunFile, run: str, terminal: Terminal) -> None:
+    row = file.row(run)
+    if row is not None and row.state in OPEN and not is_held(file.path):
+        terminal.note("no portal with this manifest is running: the run goes on when one is started")
+
+
+def _what(calls: Sequence[CallRow]) -> str:
+    """What a run waits for, in few words."""
+    waiting = [call for call in calls if call.state == "waiting"]
+    if not waiting:
+        return ""
+    first = waiting[0]
+    what = iso(first.due_at) if first.kind == "sleep" and first.due_at else first.name or first.function
+    return f"{first.kind} {what}" + (f" +{len(waiting) - 1}" if len(waiting) > 1 else "")
+
+
+def _age(began: float) -> str:
+    seconds = max(time.time() - began, 0)
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    return next((f"{seconds // size:.0f} {unit}" for unit, size in units if seconds >= size), "0 s")
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: max(longest, 1) - 1]}…"
