@@ -12,7 +12,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -101,8 +101,11 @@ class RunFile:
         self._key = key
         self._seal = Seal(key)
         try:
-            # Created here, because SQLite would do it with the umask.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            # Created here, because SQLite would do it with the umask. An existing file must not be opened: closing it
+            # would drop the locks of this process's other connections, and a process that closes the file then would
+            # delete their -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._sql = sqlite3.connect(
                 path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )

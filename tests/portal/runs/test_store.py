@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -46,6 +48,22 @@ def test_what_a_run_did_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert again.chunks == (b"one", b"two")
     assert again.row.title == "print('ö')"
     assert [(each.state, each.outcome) for each in again.calls] == [("done", b'{"state": "done"}')]
+
+
+def test_a_command_that_closes_the_file_leaves_the_portal_its_log(tmp_path: Path) -> None:
+    writer, reader = opened(tmp_path), opened(tmp_path)  # as a portal has them
+    count = (
+        "import sqlite3, sys; file = sqlite3.connect(sys.argv[1]); "
+        "print(*file.execute('SELECT count(*) FROM runs').fetchone()); file.close()"
+    )
+    for runs in range(3):
+        # Another process, because SQLite's locks are those of a process.
+        done = subprocess.run(
+            [sys.executable, "-c", count, writer.path], check=True, capture_output=True, text=True
+        )
+        assert int(done.stdout) == len(reader.listed(limit=10)) == runs
+        begun(writer)
+    assert writer.path.with_name(f"{writer.path.name}-wal").exists()
 
 
 def test_the_first_decision_wins_and_wakes_the_run(tmp_path: Path) -> None:
