@@ -262,9 +262,9 @@ class Execution:
         """Go on where the record of a run ends. It was checked when it began."""
         journal, port = broker.journal, self.port(broker)
         assert journal is not None
+        await self._await_called(broker.snapshot, repetition.replayed)
         async with self.catalog.steady() as snapshot:
             broker.snapshot = snapshot
-        await self._await_called(snapshot, repetition.replayed)
 
         async def unanswered(call: ToolCall) -> Outcome:
             return journal.known_outcome(broker.ledger[call.seq]) or await port(call)

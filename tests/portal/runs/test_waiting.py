@@ -1,16 +1,18 @@
 """A run may wait for a person, a time or an event without a worker, and goes on where it was."""
 
 import json
+import os
 from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from manifests.json_value import Json
 from portal.runs.decisions import RunsError
 from portal.runs.store import RunFile
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -58,6 +60,22 @@ async def test_a_run_that_asks_waits_for_a_person_and_then_does_exactly_that(tmp
         assert done["result"] == [{"n": 1}, {"id": 7}]
         assert states(done) == [("git.status", "done"), ("git.merge", "done")]
         assert peer.calls == [("status", {"n": 1}), ("merge", {"id": 7})]
+
+
+async def test_a_run_that_goes_on_waits_for_an_upstream_that_starts(tmp_path: Path) -> None:
+    os.mkfifo(go := tmp_path / "go")
+    sections: dict[str, Json] = {
+        "capabilities": {"tools": {"ask": ["slow.echo"]}},
+        "runs": {"store": "runs.sqlite", "park_after_seconds": 0.1},
+    }
+    async with opened(tmp_path, {"slow": raw()}, **sections) as portal:
+        run = (await waiting(portal, "(await slow.echo(n=1))['n']"))["run_id"]
+    async with opened(tmp_path, {"slow": raw(waits_for=str(go))}, **sections) as portal:
+        await portal.portal.runs.decide(run, None, is_approved=True, by="ann")
+        await answer_of(portal, run, until="running")
+        assert await portal.result_of("1") == 1  # now the other one has come to where it waits
+        await anyio.to_thread.run_sync(go.write_text, "go")
+        assert (await answer_of(portal, run))["result"] == 1
 
 
 async def test_a_denied_call_is_an_error_that_the_script_can_handle(tmp_path: Path) -> None:
