@@ -1,6 +1,7 @@
 """Runs the demo.
 
 scripts/demo              in the terminal
+scripts/demo --survive    shows a run whose portal is killed
 scripts/demo --svg FILE   also writes what it shows as a picture: README's is docs/demo.svg
 """
 
@@ -14,12 +15,19 @@ def main() -> int:
         prog="scripts/demo", description="Four real MCP servers behind a portal."
     )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="also write what it shows as a picture")
-    picture = parser.parse_args().svg
+    parser.add_argument(
+        "--survive", action="store_true", help="show a run whose portal is killed in the middle, and goes on"
+    )
+    options = parser.parse_args()
     try:
         # Here, and not on top: Ctrl-C may come while this is imported.
+        if options.survive:
+            from demo_survive import run_survival
+
+            return run_survival()
         from demo_show import run_demo
 
-        return run_demo(picture)
+        return run_demo(options.svg)
     except KeyboardInterrupt:
         return 130
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mcp_types import CallToolResult, Tool
 from rich.console import Console
@@ -45,16 +46,29 @@ class Screen:
             self._console.print(Syntax(line, "python", background_color="default"))
 
     def show_run(self, script: str, answer: CallToolResult) -> None:
-        self._title("execute_code", "one round trip; the script runs in CPython 3.14 inside WebAssembly")
-        self._console.print(Syntax(script.strip(), "python", background_color="default"))
+        self.show_script(
+            "execute_code", "one round trip; the script runs in CPython 3.14 inside WebAssembly", script
+        )
         assert answer.structured_content is not None
+        self.show_answer(answer.structured_content)
+
+    def show_script(self, name: str, rest: str, script: str) -> None:
+        self._title(name, rest)
+        self._console.print(Syntax(script.strip(), "python", background_color="default"))
+
+    def show_answer(self, answer: Mapping[str, Any]) -> None:
         self._title("result", "all that comes back to the model")
-        self._console.print(f"  {json.dumps(answer.structured_content['result'])}", markup=False)
+        self._console.print(f"  {json.dumps(answer['result'])}", markup=False)
         self._title("ledger", "what each call did")
-        for call in answer.structured_content["calls"]:
+        for call in answer["calls"]:
             self._console.print(
                 f"  {call['seq']}  {call['function']:26} {call['state']:8} {call['ms']:7.1f} ms"
             )
+
+    def show_lines(self, name: str, rest: str, lines: Sequence[str]) -> None:
+        self._title(name, rest)
+        for line in lines:
+            self._console.print(f"  {line}", markup=False)
 
     def show_tokens(self, direct: Mapping[str, Sequence[Tool]], tools: Sequence[Tool]) -> None:
         self._title(

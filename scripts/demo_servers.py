@@ -116,12 +116,17 @@ async def fetch_tools(name: str, log: TextIO) -> None:
 
 def make_repository() -> None:
     """A repository with a commit for the git server, when the source came without one."""
-    folder = repository()
-    if (folder / ".git").exists():
-        return
+    if not (repository() / ".git").exists():
+        make_history(repository())
+
+
+def make_history(folder: Path) -> None:
+    """A repository with one commit, in which a git server can commit."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text("# Demo\n")
     _git(folder, "init", "--quiet")
+    _git(folder, "config", "user.name", "Demo")
+    _git(folder, "config", "user.email", "demo@example.invalid")
     _git(folder, "add", "README.md")
     _git(folder, "commit", "--quiet", "--message", "Begin")
 
@@ -139,9 +144,8 @@ def make_database() -> None:
 
 
 def _git(folder: Path, *args: str) -> None:
-    author = ["-c", "user.name=Demo", "-c", "user.email=demo@example.invalid"]
     done = subprocess.run(
-        ["git", "-C", str(folder), *author, *args],
+        ["git", "-C", str(folder), *args],
         check=False,
         stdin=subprocess.DEVNULL,
         capture_output=True,
