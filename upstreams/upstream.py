@@ -10,7 +10,7 @@ import anyio
 
 from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
-from manifests.portal_manifest import may_repeat
+from manifests.portal_manifest import RetryRules, may_repeat
 from upstreams.errors import (
     UpstreamBusyError,
     UpstreamError,
@@ -23,7 +23,7 @@ from upstreams.errors import (
 from upstreams.questions import ServerRequestHandler
 from upstreams.session import Session
 from upstreams.supervisor import RECONNECT_WAIT_SECONDS, Supervisor
-from upstreams.tools import LISTING_METHODS, Listed, ToolResult, read_offered
+from upstreams.tools import LISTING_METHODS, Listed, RecordedTool, ToolResult, read_offered
 from upstreams.transports.wire import ProgressHandler
 
 T = TypeVar("T")
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 class Upstream(Supervisor):
     """One MCP server behind the portal. Calls run in their callers' tasks."""
+
+    _repeatable: "_Repeatable | None" = None
 
     async def call(
         self,
@@ -129,10 +131,31 @@ class Upstream(Supervisor):
 
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""
-        annotations = next((known.annotations for known in self.tools if known.name == tool), {})
-        function = function_names([known.name for known in self.tools]).get(tool, identifier(tool))
-        names = ToolNames(self.name, namespace_of(self.name), tool, function)
-        return may_repeat(self.spec.retries, names, annotations)
+        if self._repeatable is None or self._repeatable.tools is not self.tools:
+            self._repeatable = _Repeatable(self.name, self.spec.retries, self.tools)
+        return self._repeatable[tool]
+
+
+class _Repeatable(dict[str, bool]):
+    """Whether tools of one listing may be called twice. Each is decided when it is first asked about.
+
+    The broker asks before each call that a journal has to know, and naming a thousand functions takes milliseconds.
+    """
+
+    def __init__(self, upstream: str, rules: RetryRules, tools: Sequence[RecordedTool]) -> None:
+        super().__init__()
+        self.tools = tools
+        self._upstream, self._rules = upstream, rules
+        self._functions = function_names([known.name for known in tools])
+        self._annotations = {known.name: known.annotations for known in reversed(tools)}
+
+    def __missing__(self, tool: str) -> bool:
+        function = self._functions.get(tool, identifier(tool))
+        names = ToolNames(self._upstream, namespace_of(self._upstream), tool, function)
+        decided = may_repeat(self._rules, names, self._annotations.get(tool, {}))
+        if tool in self._functions:
+            self[tool] = decided
+        return decided
 
 
 _FIRST_WAIT_SECONDS: Final = 0.1
