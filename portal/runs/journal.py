@@ -450,7 +450,10 @@ class Journal:
         answer: Answer | None,
     ) -> None:
         """Runs in the store's thread, so that the loop does not have to serialize."""
-        text = None if head is None else HEAD.dump_json(head)
+        text = None
+        if head is not None:
+            record = head.record and head.record.without_environment()
+            text = HEAD.dump_json(replace(head, record=record))
         if row is not None:
             assert text is not None
             file.create(replace(row, title=self.mask(row.title)), text)
@@ -476,8 +479,7 @@ class Journal:
         started = None if self.recording is None else self.recording.head
         if started is not self._started:
             self._started = started
-            record = None if started is None else started.without_environment()
-            self.head = replace(self.head, record=record)
+            self.head = replace(self.head, record=started)
         return self.head
 
     def _entry_row(self, seq: int) -> EntryRow:
