@@ -11,6 +11,7 @@ one effect, `outcome_unknown` one or none; none has two. Raw numbers go to bench
 
 import argparse
 import functools
+import gc
 import json
 import os
 import random
@@ -35,6 +36,7 @@ from manifests.loader import load_manifest
 from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
 from portal.logs import configure_logs
+from portal.runs.records import OPEN
 from portal.runs.store import RunFile
 from portal.runs.writer import RunStore
 from portal.sessions import LOCAL
@@ -60,9 +62,23 @@ EDGES = (
     "before an intent", "after an intent", "before a call", "after a call", "before an outcome", "after an outcome",
     "before the answer", "after the answer",
 )  # fmt: skip
+RANDOM = "a random moment"
+
+ONE_BY_ONE = (0, 1, 2, 13, 14, 15)
+"""Those that are made alone. Each kill can make the outcome of one of them unknown, no more."""
+
+MOST_TIMES = {"an intent": 4, "a call": 20, "an outcome": 4, "the answer": 1}
+"""How often a run that is not killed gets to each edge, at least."""
+
+MOST_KILLS = 8
+"""Kills of one run. Then it is left to end."""
+
 LIFE_SECONDS = 60.0
-MOMENT_SECONDS = 0.35
-"""Random kills come at most this long after the portal began to go on with the run."""
+MANIFEST: dict[str, Any] = {
+    "runs": {"store": "runs.sqlite"},
+    "server": {"check": "off", "observe_results": False, "workers": 1, "start_seconds": LIFE_SECONDS},
+}
+"""With what a portal needs for this alone, because thousands are started."""
 
 
 @dataclass
@@ -77,7 +93,8 @@ class Tally:
     lost: int = 0
     wrong: list[str] = field(default_factory=list)
     by_edge: Counter[str] = field(default_factory=Counter)
-    resumed_ms: list[float] = field(default_factory=list)
+    lives_ms: list[float] = field(default_factory=list)
+    """How long the last life of each run took."""
 
 
 class CountingUpstream:
@@ -159,8 +176,12 @@ async def live(manifest: Path, run_file: Path, started: int) -> None:
         began = time.perf_counter()
         os.write(started, b"x")
         run = await _run(portal, run_file)
-        while (answer := await portal.runs.answer(run, None)).status in ("running", "waiting"):
-            await anyio.sleep(0.005)
+        while True:
+            news = portal.runs.news
+            answer = await portal.runs.answer(run, None)
+            if answer.status not in OPEN:
+                break
+            await news.wait()
         told = {"answer": answer.structured(), "ms": (time.perf_counter() - began) * 1000}
         unfinished = run_file.with_suffix(".new")
         unfinished.write_text(json.dumps(told))
@@ -177,44 +198,66 @@ async def _run(portal: Portal, run_file: Path) -> str:
     return answer.run_id
 
 
-def one_run(
-    number: int, upstream: CountingUpstream, folder: Path, chance: random.Random, tally: Tally
-) -> None:
+class Plan:
+    """When portals are killed: by turns at the next edge and at a random moment, until each has happened."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self._edges = list(EDGES)
+        self._is_edge_next = False
+
+    def next(self) -> str:
+        return self._edges[0] if self._is_edge_next else RANDOM
+
+    def happened(self, kind: str) -> None:
+        self._is_edge_next = not self._is_edge_next
+        if kind != RANDOM:
+            self._edges.append(self._edges.pop(0))
+
+
+def one_run(number: int, upstream: CountingUpstream, folder: Path, plan: Plan, tally: Tally) -> None:
     """One run, whose portal is killed a few times, and what its script saw."""
-    name = f"r{number}"
+    name, kills, life = f"r{number}", 0, 0
     place = folder / name
-    place.mkdir()
-    upstreams = {"box": {"url": f"http://127.0.0.1:{upstream.port}/mcp"}}
-    manifest = place / "portal.yaml"
-    manifest.write_text(json.dumps({"upstreams": upstreams, "runs": {"store": "runs.sqlite"}}))
     run_file = place / name
-    kills, life = chance.randint(1, 3), 0
+    manifest = prepared(place, upstream)
+    wanted = plan.chance.randint(1, MOST_KILLS)
     while not run_file.with_suffix(".json").exists():
         life += 1
-        edge = chance.choice(EDGES) if chance.random() < 0.5 else "a random moment"
-        if life > kills:
-            edge = ""
+        if life > wanted + 3:
+            tally.wrong.append(f"{name}: the run did not end in {life} lives")
+            return
+        kind = plan.next() if life <= wanted else ""
+        times = plan.chance.randint(1, MOST_TIMES.get(kind.partition(" ")[2], 1))
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reading)
-            if edge in EDGES:
-                kill_at(edge, chance.randint(1, 16 if "answer" not in edge else 1))
+            if kind in EDGES:
+                kill_at(kind, times)
             _in_child(functools.partial(live, manifest, run_file, writing))
         os.close(writing)
-        _wait_or_kill(child, reading, chance.random() * MOMENT_SECONDS if edge == "a random moment" else None)
+        latest = percentile(tally.lives_ms, 90) / 1000
+        was_hung = _wait_or_kill(child, reading, plan.chance.random() * latest if kind == RANDOM else None)
         os.close(reading)
         status = os.waitpid(child, 0)[1]
+        if was_hung:
+            tally.wrong.append(f"{name}: a portal hung, to be killed at {kind or 'no moment'}")
         if os.WIFSIGNALED(status):
-            tally.kills += 1
-            tally.by_edge[edge or "hung"] += 1
-        if life > kills + 3:
-            tally.wrong.append(f"{name}: the run did not end in {life} lives")
-            break
-    else:
-        _judge(name, json.loads(run_file.with_suffix(".json").read_text()), upstream.counts(name), tally)
-        shutil.rmtree(place)
-    tally.runs += 1
+            kills += 1
+            tally.by_edge[kind] += 1
+            plan.happened(kind)
+    _judge(name, json.loads(run_file.with_suffix(".json").read_text()), upstream.counts(name), kills, tally)
+    shutil.rmtree(place)
+
+
+def prepared(place: Path, upstream: CountingUpstream) -> Path:
+    """The manifest of a run in a folder of its own."""
+    place.mkdir()
+    manifest = place / "portal.yaml"
+    upstreams = {"box": {"url": f"http://127.0.0.1:{upstream.port}/mcp"}}
+    manifest.write_text(json.dumps({"upstreams": upstreams, **MANIFEST}))
+    return manifest
 
 
 def _in_child(work: Callable[[], Any]) -> None:
@@ -226,22 +269,34 @@ def _in_child(work: Callable[[], Any]) -> None:
         os._exit(status)
 
 
-def _wait_or_kill(child: int, reading: int, seconds: float | None) -> None:
-    """Kill a portal some time after it started; without a time only one that hangs."""
-    if not select.select([reading], [], [], LIFE_SECONDS)[0]:
+def _wait_or_kill(child: int, reading: int, seconds: float | None) -> bool:
+    """Kill a portal some time after it started; without a time only one that hangs. Returns whether it hung."""
+    is_started = bool(select.select([reading], [], [], LIFE_SECONDS)[0])
+    has_ended = (
+        is_started
+        and bool(os.read(reading, 1))
+        and _has_ended(child, LIFE_SECONDS if seconds is None else seconds)
+    )
+    if not has_ended:
         os.kill(child, signal.SIGKILL)
-        return
-    os.read(reading, 1)
+    return not has_ended and (seconds is None or not is_started)
+
+
+def _has_ended(child: int, seconds: float) -> bool:
+    """Wait so long for a process. Returns whether it has ended."""
     descriptor = os.pidfd_open(child)
-    if not select.select([descriptor], [], [], LIFE_SECONDS if seconds is None else seconds)[0]:
-        os.kill(child, signal.SIGKILL)
-    os.close(descriptor)
+    try:
+        return bool(select.select([descriptor], [], [], seconds)[0])
+    finally:
+        os.close(descriptor)
 
 
-def _judge(name: str, told: dict[str, Any], effects: Counter[int], tally: Tally) -> None:
+def _judge(name: str, told: dict[str, Any], effects: Counter[int], kills: int, tally: Tally) -> None:
     answer = told["answer"]
+    tally.runs += 1
+    tally.kills += kills
     tally.effects += effects.total()
-    tally.resumed_ms.append(told["ms"])
+    tally.lives_ms.append(told["ms"])
     if answer["status"] != "ok":
         tally.wrong.append(f"{name}: {json.dumps(answer)[:2000]}")
         return
@@ -252,23 +307,39 @@ def _judge(name: str, told: dict[str, Any], effects: Counter[int], tally: Tally)
         tally.unknown += seen == "outcome_unknown"
         if seen not in (n, "outcome_unknown"):
             tally.wrong.append(f"{name}: call {n} gave {seen!r}")
+    unknown = sum(answer["result"][n] == "outcome_unknown" for n in ONE_BY_ONE)
+    if unknown > kills:
+        tally.wrong.append(f"{name}: {kills} kills made {unknown} outcomes unknown, one after the other")
 
 
 def killed(kills: int, seed: int, report: Callable[[str], None] = lambda line: None) -> Tally:
-    """Run scripts until so many portals have been killed."""
+    """Run scripts until so many portals have been killed, and each edge has occurred."""
     configure_logs("error")
-    tally, chance = Tally(), random.Random(seed)
+    tally, plan = Tally(), Plan(seed)
     with tempfile.TemporaryDirectory() as created:
         folder = Path(created)
         os.environ["XDG_STATE_HOME"] = str(folder / "state")
         upstream = CountingUpstream(folder)
         try:
-            while tally.kills < kills and len(tally.wrong) < 5:
-                one_run(tally.runs, upstream, folder, chance, tally)
+            # A run in this process: what it imports, and how long it takes, the others need not find out.
+            _live_here(folder / "first", upstream, tally)
+            gc.freeze()  # so that a fork copies less
+            while (tally.kills < kills or len(tally.by_edge) <= len(EDGES)) and len(tally.wrong) < 5:
+                one_run(tally.runs, upstream, folder, plan, tally)
                 report(f"{tally.kills} of {kills} kills, {tally.runs} runs, {tally.unknown} unknown")
         finally:
             upstream.close()
     return tally
+
+
+def _live_here(place: Path, upstream: CountingUpstream, tally: Tally) -> None:
+    manifest = prepared(place, upstream)
+    reading, writing = os.pipe()
+    anyio.run(live, manifest, place / place.name, writing)
+    told = json.loads((place / f"{place.name}.json").read_text())
+    _judge(place.name, told, upstream.counts(place.name), 0, tally)
+    for descriptor in (reading, writing):
+        os.close(descriptor)
 
 
 def main() -> None:
@@ -277,9 +348,10 @@ def main() -> None:
     )
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    parser.add_argument("--to", type=Path, default=RESULTS / "durable.json")
     options = parser.parse_args()
     print(f"seed {options.seed}")
-    tally = killed(options.kills, options.seed, lambda line: print(line, end="\r", flush=True))
+    tally = killed(options.kills, options.seed, lambda line: print(line, end="\r", file=sys.stderr))
     found = {
         "kills": tally.kills,
         "runs": tally.runs,
@@ -288,12 +360,12 @@ def main() -> None:
         "lost": tally.lost,
         "unknown": tally.unknown,
         "kills by edge": dict(tally.by_edge),
-        "ms of the last life, p50": round(percentile(tally.resumed_ms, 50), 1),
+        "ms of the last life, p50": round(percentile(tally.lives_ms, 50), 1),
         "wrong": tally.wrong,
     }
-    print(json.dumps({**found, "machine": machine()}, indent=2))
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "durable.json").write_text(json.dumps({**found, "machine": machine()}, indent=2) + "\n")
+    text = json.dumps({**found, "machine": machine()}, indent=2)
+    print(text)
+    options.to.write_text(text + "\n")
     sys.exit(bool(tally.doubled or tally.lost or tally.wrong))
 
 

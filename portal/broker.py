@@ -197,7 +197,8 @@ class Broker:
         function = self.snapshot.library.functions.get(call.function)
         permit = await self._authorize(call, function)
         if isinstance(permit, ApprovalNeeded):
-            permit = await self._approved(call, function, permit)
+            # A fallback is not what the person was asked about.
+            permit = permit.error if entry.request else await self._approved(call, function, permit)
         if isinstance(permit, Permit) and self.journal is not None and not self._may_repeat(function, permit):
             digest = self._digest(function)
             permit = await self.journal.intend(call.seq, call.function, digest) or permit

@@ -38,7 +38,6 @@ from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import QueueLimits, Sandbox, open_sandbox
 from upstreams.fleet import Fleet, open_fleet
-from upstreams.redaction import Redaction
 from upstreams.secret_sources import header_renewals
 from upstreams.upstream import Upstream
 
@@ -163,6 +162,7 @@ async def open_portal(
     async with AsyncExitStack() as stack:
         audit = open_audit(manifest)
         stack.callback(audit.close)
+        kept = await _open_store(stack, manifest) if runs_scripts and runs != "none" else None
         grants = await stack.enter_async_context(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
@@ -197,9 +197,7 @@ async def open_portal(
         sessions = Sessions(settings)
         awaiting = await_upstreams or (lambda fleet, names: fleet.settled(settings.start_seconds, names))
 
-        kept = await _open_store(stack, manifest) if runs_scripts and runs != "none" else None
         components = Components(kept.path if kept else Path("none"), stack, progress)
-        mask = Redaction(manifest.hidden)
 
         def view(part: _ViewParts) -> View:
             own = part.authority.manifest
@@ -218,7 +216,6 @@ async def open_portal(
                 middleware=middleware,
                 await_upstreams=awaiting,
                 runs=service,
-                mask=mask,
             )
             return View(own, part.authority, part.catalog, search, execution)
 
@@ -271,7 +268,8 @@ async def _open_store(stack: AsyncExitStack, manifest: Manifest) -> RunStore | N
         path = stack.enter_context(held_file(manifest))
         store = await anyio.to_thread.run_sync(open_store, path, manifest)
     except StoreError as error:
-        if manifest.portal.runs.store:
+        # A default store that cannot be created, as in a container without a writable home, is no reason not to serve.
+        if manifest.portal.runs.store or not isinstance(error.__cause__, OSError):
             raise
         log.warning("runs_not_durable", reason=str(error))
         return None

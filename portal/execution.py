@@ -26,7 +26,7 @@ from portal.library.snapshot import Snapshot
 from portal.middleware import Middleware
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.decisions import RunsError
-from portal.runs.journal import NO_PAST, Journal, Past, RunHead, new_run_id
+from portal.runs.journal import NO_PAST, Journal, Past, RunHead, new_run_id, unwritten
 from portal.runs.records import FencedError, StoreError
 from portal.runs.service import Runs
 from portal.runs.waits import Waits
@@ -56,8 +56,7 @@ _STUCK = (
 )
 
 
-_NOT_JOURNALED = "the store of runs cannot be written; the portal's log says why"
-
+_UNWRITTEN = "the store of runs cannot be written now, so a crash of the portal would lose this answer"
 
 AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]]
 """Waits until these upstreams have started, or their time to start is over."""
@@ -78,10 +77,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Execution:
-    """Runs scripts against the catalog's current snapshot. `port` creates the call port of one run.
-
-    `mask` masks secrets in what is journaled.
-    """
+    """Runs scripts against the catalog's current snapshot. `port` creates the call port of one run."""
 
     authority: Authority
     catalog: Catalog
@@ -96,7 +92,6 @@ class Execution:
     middleware: Sequence[Middleware]
     await_upstreams: AwaitUpstreams
     runs: Runs
-    mask: Callable[[str], str]
     _histories: "WeakKeyDictionary[Session, SessionHistory]" = field(default_factory=WeakKeyDictionary)
 
     @property
@@ -125,7 +120,8 @@ class Execution:
         ledger = ledger if ledger is not None else Ledger()
         try:
             answer = await self._piece(piece, ledger, channel)
-            return await self.runs.final_answer(answer) if answer.status == "waiting" else answer
+            is_parked = answer.status in ("running", "waiting")
+            return await self.runs.final_answer(piece.run_id) if is_parked else answer
         finally:
             self.runs.leave(piece.run_id)
 
@@ -140,6 +136,10 @@ class Execution:
             return await self.runs.answer(run, caller.run_owner)
         except RunsError as error:
             return Answer("refused", "", error=RunError(error.code, str(error), hint=error.hint))
+        except StoreError as error:
+            log.error("runs_not_read", error=str(error))
+            message = "the store of runs cannot be read; the portal's log says why"
+            return Answer("refused", "", error=RunError("store_failed", message))
 
     async def _piece(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
         """A run from its start or its last interruption until it ends or waits in the store."""
@@ -179,7 +179,7 @@ class Execution:
                     ledger.files = grants.files
                     authorization = Authorization(self.authority, history.sources, audit)
                     recording = None if session is not None else self._recording(piece, grants)
-                    journal = self.runs.journal(piece, recording, ledger, authorization, self.mask)
+                    journal = self.runs.journal(piece, recording, ledger, authorization)
                     if journal is not None and grants.files is not None:
                         grants.files.before_change = journal.before_change
                     broker = Broker(
@@ -217,7 +217,7 @@ class Execution:
         record = piece.past.record
         if record is None or record.settings is None:
             return Recording()
-        return Repetition(record.with_environment(grants.environment), goes_on=True, mask=self.mask)
+        return Repetition(record.with_environment(grants.environment), goes_on=True, mask=self.runs.mask)
 
     async def _journaled(self, journal: Journal | None, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """Do a piece of a run, and write its end. If it waits, or somebody else has ended it, the answer says so."""
@@ -235,10 +235,12 @@ class Execution:
             pass
         except StoreError as error:
             log.error("run_not_journaled", run=journal.run_id, error=str(error))
-            if answer is not None:
-                return replace(answer, notices=(*answer.notices, _NOT_JOURNALED))
-            failure = RunError("journal_failed", f"the run was stopped: {_NOT_JOURNALED}")
-            return Answer("error", journal.run_id, error=failure, calls=journal.ledger.rows())
+            if answer is None:
+                failure = unwritten(error, "the run was stopped")
+                answer = Answer("error", journal.run_id, error=failure, calls=journal.ledger.rows())
+            # Another portal must not go on with a run whose client has its answer.
+            await self.runs.end(journal.run_id, answer.status, answer.dump())
+            return replace(answer, notices=(*answer.notices, _UNWRITTEN))
         finally:
             self.runs.closed(journal)
         return await self.runs.answer(journal.run_id, None)

@@ -48,7 +48,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             if answer.status == "waiting":
                 for notice in answer.notices:
                     terminal.note(notice)
-                answer = await portal.runs.final_answer(answer, to_its_end=True)
+                answer = await portal.runs.final_answer(answer.run_id, to_its_end=True)
         except anyio.get_cancelled_exc_class():
             answer = _interrupted(ledger)
             if answer.calls or answer.stdout or options.json:

@@ -9,7 +9,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ from portal.runs.journal import HEAD, Past, RunHead
 from portal.runs.records import OPEN, CallRow, RunRow, StoredRun, StoreError
 from portal.runs.store import RunFile
 from portal.runs.webhooks import note_states
-from portal.runs.writer import is_held, open_file, run_files
+from portal.runs.writer import is_held, open_file, run_files, unmoved
 from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import replay as replay_record
@@ -99,6 +99,18 @@ class Stores:
             raise RunsError("ambiguous_run", f"the ids of {len(found)} runs begin with {run!r}: {ids}")
         name = run if run in found else next(iter(found))
         return found[name], name
+
+    @contextmanager
+    def writing(self, run: str) -> Iterator[RunFile]:
+        """A transaction in the store of a run, which no portal moves meanwhile. Raises RunsError, as `find`."""
+        while True:
+            file, _ = self.find(run)
+            with unmoved(file.path) as is_there:
+                if is_there:
+                    with file.transaction(is_lasting=True):
+                        yield file
+                    return
+            self.refresh()
 
     def load(self, run: str) -> tuple[RunFile, StoredRun]:
         """Everything about a run. Raises RunsError, as `find`."""
@@ -216,7 +228,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
                 _show_call(view, f"{run}:", terminal)
                 _show("script", stored.row.title, terminal)
                 _show("changed", arguments, terminal)
-        with file.transaction(is_lasting=True):
+        with stores.writing(run) as file:
             decide_call(
                 file,
                 run,
@@ -235,8 +247,8 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """End a run in any state."""
     with closing(Stores(manifest, terminal)) as stores:
-        file, run = stores.find(options.run)
-        with file.transaction(is_lasting=True):
+        _, run = stores.find(options.run)
+        with stores.writing(run) as file:
             cancel_run(file, run)
     _tell({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
     return 0
@@ -291,12 +303,12 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         terminal.error(f"cannot read {options.script}: {error}")
         return USAGE_ERROR
     with closing(Stores(manifest, terminal)) as stores:
-        file, stored = stores.load(options.run)
+        _, stored = stores.load(options.run)
         _announce_fork(stored, options.at, terminal)
         if not options.yes and not await _is_confirmed(terminal):
             terminal.error("nothing was done: nobody confirmed it. --yes does without")
             return USAGE_ERROR
-        with file.transaction(is_lasting=True):
+        with stores.writing(stored.row.id) as file:
             row = fork_run(file, stored.row.id, options.at, code)
         text = f"{row.id} goes on from there. Its answer: mcp-code-portal runs wait {row.id}"
         _tell(run_view(row), text, options, terminal)

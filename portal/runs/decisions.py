@@ -74,11 +74,9 @@ def decide_call(
     decision = json.dumps({"reason": reason, "arguments": arguments}).encode()
     if not file.decide(run, seq, "approved" if is_approved else "denied", decision, by):
         known = file.call(run, seq) or call
-        was = known.state if known.state in ("approved", "denied") else "decided and made"
+        was = {"approved": "already approved", "denied": "already denied"}.get(known.state, "already over")
         who = f" by {known.decided_by}" if known.decided_by else ""
-        raise RunsError(
-            "already_decided", f"call {seq} of run {run} was already {was}{who}; it is not {state} now"
-        )
+        raise RunsError("already_decided", f"call {seq} of run {run} was {was}{who}; it is not {state} now")
     return call
 
 
@@ -140,9 +138,6 @@ def fork_run(file: RunFile, run: str, seq: int, code: str | None = None, owner: 
     file.create(row, HEAD.dump_json(head))
     calls = [replace(call, run=row.id) for call in known]
     file.advance(row.id, row.epoch, chunk=dump_chunk(record.events, entries), calls=calls)
-    file.advance(
-        row.id, row.epoch, outcomes=[(call.seq, call.outcome) for call in known if call.outcome is not None]
-    )
     return row
 
 
@@ -151,7 +146,7 @@ def run_view(row: RunRow) -> dict[str, Json]:
     times = {"began": row.began, "updated": row.updated, "ended": row.ended, "wakes": row.wake_at or None}
     shown = {key: at and iso(at) for key, at in times.items() if at}
     parent = {"parent": row.parent} if row.parent else {}
-    return {"run_id": row.id, "state": row.state, **shown, **parent, "script": row.title}
+    return {"run_id": row.id, "state": row.told, **shown, **parent, "script": row.title}
 
 
 def waiting_view(calls: Sequence[CallRow]) -> list[dict[str, Json]]:
@@ -195,9 +190,9 @@ def answer_of(stored: StoredRun, head: RunHead | None = None) -> Answer:
     head = head or HEAD.validate_json(stored.head)
     calls = ledger_rows(Past.of(stored, head))
     if row.state in OPEN:
-        waiting = waiting_view(stored.calls) if row.state == "waiting" else []
+        waiting = waiting_view(stored.calls) if row.told == "waiting" else []
         notices = tuple(advice(row.id, stored.calls))
-        return Answer(row.state, row.id, calls=calls, notices=notices, waiting=waiting)
+        return Answer(row.told, row.id, calls=calls, notices=notices, waiting=waiting)
     code = "run_lost" if row.state == "error" else row.state
     error = RunError(code, _WHY.get(row.state, "the run has ended"))
     return Answer(row.state, row.id, error=error, calls=calls)

@@ -28,13 +28,22 @@ from portal.answer import Answer
 from portal.authority import Authorization
 from portal.definitions import ExecuteCode
 from portal.ledger import CallState, Entry, Ledger
-from portal.runs.records import CallKind, CallRow, FencedError, RunRow, StoredRun, StoreError
+from portal.runs.records import (
+    CallKind,
+    CallRow,
+    FencedError,
+    RunRow,
+    StoredRun,
+    StoreError,
+    TooManyRunsError,
+)
 from portal.runs.store import DAY_SECONDS, RunFile
 from portal.runs.writer import RunStore
 from portal.sessions import Caller
 from sandbox_runtime.calls import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record, Recording
+from sandbox_runtime.result import RunError
 
 log = structlog.get_logger()
 
@@ -218,11 +227,8 @@ class Journal:
         self._changed_at = time.monotonic()
 
         def ended(outcome: Outcome) -> None:
-            if seq in self._intended:
-                self._outcomes.append((seq, dump_outcome(entry.state, outcome)))
-                self._noted += 1
-                if self._soon is None or self._soon.done():
-                    self._soon = asyncio.get_running_loop().create_task(self._flush_soon())
+            if seq in self._intended or seq in self.past.calls:
+                self._note_outcome(entry, outcome)
 
         try:
             yield ended
@@ -265,6 +271,7 @@ class Journal:
         """
         row = self.past.calls.get(seq)
         if row is not None:
+            row = await self._row_now(seq)  # it may have been decided since the run was taken up
             due_at = row.due_at
         else:
             text = encode(shown)
@@ -283,6 +290,11 @@ class Journal:
                 row = await self._row_now(seq)
                 if row.state == "waiting":
                     await self._wait_for(changed, seq, due_at)
+        except asyncio.CancelledError:
+            if not self.scope.cancel_called:  # the script gave it up
+                given_up = CallError("cancelled", "the script does not wait for it any more")
+                self._note_outcome(self.ledger[seq], Outcome(error=given_up))
+            raise
         finally:
             self._waiting.discard(seq)
         self._intended.add(seq)
@@ -315,6 +327,8 @@ class Journal:
 
     async def before_change(self) -> None:
         """Write what the run did before it changes a file, if it has a row. Raises StoreError, FencedError."""
+        if self.is_parked:
+            await anyio.sleep_forever()  # the run goes on elsewhere
         if self.epoch:
             self._noted += 1
             await self._flush()
@@ -325,7 +339,7 @@ class Journal:
         try:
             self._noted += 1
             await self._flush(is_lasting=True)
-            park = partial(RunFile.park, run=self.run_id, epoch=self.epoch)
+            park = partial(RunFile.park, run=self.run_id, epoch=self.epoch, waiting=[*self._waiting])
             await self.store.write(park, is_lasting=True)
         except StoreError as error:
             self.is_parked = False
@@ -364,20 +378,24 @@ class Journal:
             if row in self._calls:
                 self._calls.remove(row)
             log.error("run_not_journaled", run=self.run_id, error=str(error))
-            return CallError(
-                "journal_failed",
-                f"{row.function} was not called: the call cannot be written to the journal",
-                "Nothing was sent. Until the store of runs can be written, only calls that may be repeated are made.",
-            )
+            failure = unwritten(error, f"{row.function} was not called")
+            return CallError(failure.code, failure.message, failure.hint)
         return None
 
     async def _flush_soon(self) -> None:
         try:
-            await self._flush()
+            while self._written < self._noted:
+                await self._flush()
         except StoreError as error:
             log.error("run_not_journaled", run=self.run_id, error=str(error))
         except FencedError:
             self.fence()
+
+    def _note_outcome(self, entry: Entry, outcome: Outcome) -> None:
+        self._outcomes.append((entry.seq, dump_outcome(entry.state, outcome)))
+        self._noted += 1
+        if self._soon is None or self._soon.done():
+            self._soon = asyncio.get_running_loop().create_task(self._flush_soon())
 
     def fence(self) -> None:
         """Somebody else holds the run, or has ended it: stop at once."""
@@ -389,7 +407,8 @@ class Journal:
 
         It goes on if its caller is cancelled: what is written and what is noted must not differ.
         """
-        work = asyncio.get_running_loop().create_task(self._flush_now(self._noted, is_lasting, answer))
+        flush = self._flush_now(self._noted, is_lasting=is_lasting, answer=answer)
+        work = asyncio.get_running_loop().create_task(flush)
         self._flushes.add(work)
         work.add_done_callback(self._forget)
         await asyncio.shield(work)
@@ -399,7 +418,7 @@ class Journal:
         if not work.cancelled():
             work.exception()  # whoever waits raises it; if nobody does, nothing is lost by that
 
-    async def _flush_now(self, wanted: int, is_lasting: bool, answer: Answer | None) -> None:
+    async def _flush_now(self, wanted: int, *, is_lasting: bool, answer: Answer | None) -> None:
         async with self._writing:
             if self._written >= wanted and answer is None:
                 return
@@ -419,7 +438,8 @@ class Journal:
                 answer=answer,
             )
             try:
-                await self.store.write(write, is_lasting=is_lasting)
+                # An intent has to survive a loss of power, whoever writes it.
+                await self.store.write(write, is_lasting=is_lasting or bool(calls))
             except BaseException:
                 self._touched |= touched
                 raise
@@ -460,7 +480,8 @@ class Journal:
             text = None
         masked = tuple(event.masked(self.mask) for event in events)
         chunk = dump_chunk(masked, entries) if events or entries else b""
-        calls = [replace(call, shown=self.mask(call.shown.decode()).encode()) for call in calls]
+        calls = [replace(call, shown=self._masked(call.shown)) for call in calls]
+        outcomes = [(seq, self._masked(outcome)) for seq, outcome in outcomes]
         epoch = self.epoch or 1
         component = head.record.origin.component if head is not None and head.record is not None else ""
         file.advance(
@@ -473,7 +494,10 @@ class Journal:
             outcomes=outcomes,
         )
         if answer is not None:
-            file.finish(self.run_id, answer.status, answer.dump(), epoch)
+            file.finish(self.run_id, answer.status, self._masked(answer.dump()), epoch)
+
+    def _masked(self, text: bytes) -> bytes:
+        return self.mask(text.decode()).encode()
 
     def _head_now(self) -> RunHead:
         started = None if self.recording is None else self.recording.head
@@ -504,7 +528,13 @@ class Journal:
         quiet_seconds = time.monotonic() - self._changed_at
         is_waiting = self._in_flight == self._waiting and quiet_seconds >= self.park_seconds * 0.99
         is_changing_files = self.ledger.files is not None and self.ledger.files.is_busy
-        if not is_waiting or is_changing_files or self.recording is None or self.recording.is_too_large:
+        if (
+            self.is_parked
+            or not is_waiting
+            or is_changing_files
+            or self.recording is None
+            or self.recording.is_too_large
+        ):
             return False
         return self._cpu_ms() - cpu_ms < IDLE_SHARE * self.park_seconds * 1000
 
@@ -534,7 +564,17 @@ def new_row(run: str, owner: str, head: RunHead, parent: str | None, max_age_day
     title = next((line.strip() for line in head.request.code.splitlines() if line.strip()), "")
     component = head.record.origin.component if head.record else ""
     expires = now + max_age_days * DAY_SECONDS
-    return RunRow(run, owner, "running", 1, now, now, expires, None, None, parent, title[:200], component)
+    return RunRow(
+        run, owner, "running", 1, now, now, expires, None, None, parent, title[:200], component, head.profile
+    )
+
+
+def unwritten(error: StoreError, what: str) -> RunError:
+    """The error of something that is not done because it cannot be written before."""
+    if isinstance(error, TooManyRunsError):
+        return RunError("too_many_runs", f"{what}: {error}")
+    hint = "Nothing was done. Until the store can be written, only calls that may be repeated are made."
+    return RunError("journal_failed", f"{what}: it cannot be written to the store of runs", hint=hint)
 
 
 def dump_outcome(state: CallState, outcome: Outcome) -> bytes:

@@ -16,6 +16,9 @@ error and refused: as the status of its answer; cancelled: by a person; expired:
 replay differs from its journal.
 """
 STATES: Final = get_args(RunState)
+MAX_OPEN_RUNS: Final = 10_000
+"""Runs of one owner that go on or wait. One more is refused."""
+
 OPEN: Final = ("running", "waiting")
 """The states of runs that go on."""
 
@@ -30,6 +33,10 @@ due: its time came; done: it has an outcome."""
 
 class StoreError(PortalError):
     """The store of runs cannot be used. The message says why, and what to do."""
+
+
+class TooManyRunsError(StoreError):
+    """The owner has MAX_OPEN_RUNS open runs."""
 
 
 class FencedError(Exception):
@@ -52,6 +59,12 @@ class RunRow:
     parent: str | None = None
     title: str = ""
     component: str = ""
+    profile: str | None = None
+
+    @property
+    def told(self) -> RunState:
+        """The state for people. One that is due at once goes on in a moment."""
+        return "running" if self.state == "waiting" and self.wake_at == 0 else self.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +72,8 @@ class CallRow:
     """A call of which the store has to know: one that may not be repeated, or one that waits.
 
     `digest` is the sha256 of the tool's definition, `arguments_sha256` that of the arguments as they would be sent.
-    `shown` is JSON for the person who decides. `decision` is JSON: what the person decided, or the event's payload.
-    `outcome` is JSON, once the call has one. `name` is that of the event.
+    `shown` is JSON for the person who decides, `decision` what was decided. `outcome` is JSON, once the call has one.
+    `name` is that of the event.
     """
 
     run: str

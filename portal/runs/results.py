@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -28,14 +28,15 @@ MAX_HITS: Final = 100
 class KeptResults:
     """The kept results of all callers. Each belongs to the owner of its run, for `runs.keep_days`."""
 
-    def __init__(self, store: RunStore | None) -> None:
+    def __init__(self, store: RunStore | None, mask: Callable[[str], str]) -> None:
         self._store = store
+        self._mask = mask
 
     async def keep(self, run: str, part: str, owner: str, value: Json) -> str | None:
         """Keep a part of a run's answer. Returns its handle, each time the same; None if it cannot be kept."""
         if self._store is None:
             return None
-        text = await anyio.to_thread.run_sync(encode, value)
+        text = await anyio.to_thread.run_sync(lambda: self._mask(encode(value).decode()).encode())
         if len(text) > MAX_KEPT_BYTES:
             return None
         # Nobody can guess it, because nobody can guess the run's id.

@@ -1,9 +1,11 @@
 """The runs of one portal: starts them in the background, resumes those that were left, and wakes those that wait."""
 
+import math
 import os
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +21,8 @@ from portal.ledger import Ledger
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
 from portal.runs.decisions import RunsError, answer_of, cancel_run, decide_call, find_run
-from portal.runs.journal import HEAD, Journal, Past, RunHead, new_row, new_run_id
-from portal.runs.records import FencedError, RunState, StoredRun, StoreError
+from portal.runs.journal import HEAD, Journal, Past, RunHead, new_row, new_run_id, unwritten
+from portal.runs.records import OPEN, FencedError, RunState, StoredRun, StoreError
 from portal.runs.results import KeptResults
 from portal.runs.store import DAY_SECONDS, RunFile
 from portal.runs.writer import RunStore
@@ -28,6 +30,7 @@ from portal.sessions import Caller
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox
+from upstreams.redaction import Redaction
 
 if TYPE_CHECKING:
     from portal.execution import Execution, Piece
@@ -39,23 +42,16 @@ POLL_SECONDS: Final = 0.1
 
 SWEEP_SECONDS: Final = 600.0
 RETRY_SECONDS: Final = 1.0
-MAX_RETRIES: Final = 8
-"""A run that no worker could take up is tried again, each time after twice as long."""
+MAX_RETRY_SECONDS: Final = 600.0
+"""A run that no worker could take up is tried again, each time after twice as long, at most this."""
+
+MAX_DUE: Final = 100
+"""Due runs that wait for a turn in memory; the others wait in the store."""
 
 UNATTENDED_SECONDS: Final = 0.05
 """After this time a run is parked for which no client waits."""
 
 _MTIME_SECONDS: Final = 0.02
-
-
-@dataclass(eq=False)
-class Attendance:
-    """A client that waits for the answer of a run, and can be asked meanwhile."""
-
-    channel: ClientChannel
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    questions: set[int] = field(default_factory=set)
-    answer: Answer | None = None
 
 
 class Runs:
@@ -72,7 +68,9 @@ class Runs:
     ) -> None:
         self.settings = manifest.portal.runs
         self.store = store
-        self.results = KeptResults(store)
+        self.mask = Redaction(manifest.hidden)
+        """Masks secrets in what is written."""
+        self.results = KeptResults(store, self.mask)
         self.components = components
         url = manifest.portal.runs.public_url
         self.public_url = url and url.rstrip("/")
@@ -86,9 +84,14 @@ class Runs:
         self._own: set[str] = set()
         self._live: dict[str, Journal] = {}
         self._waits: dict[str, dict[int, anyio.Event]] = {}
-        self._attended: dict[str, Attendance] = {}
-        self._driving: dict[str, int] = {}
-        """The runs that are being taken up, and how often that failed."""
+        self._channels: dict[str, ClientChannel] = {}
+        """The clients that wait for a run and can be asked meanwhile."""
+        self._questions: dict[str, dict[int, anyio.CancelScope]] = {}
+        self._unwritten: dict[str, tuple[RunState, bytes | None]] = {}
+        """The ends of runs that could not be written yet."""
+        self._driving: set[str] = set()
+        self._failures: Counter[str] = Counter()
+        """How often a run could not be taken up."""
         workers = manifest.portal.server.workers or 8 * (os.cpu_count() or 1)
         # Half of the workers: a thousand runs that wake at once leave the others to new callers.
         self._turns = anyio.CapacityLimiter(max(1, workers // 2))
@@ -102,13 +105,12 @@ class Runs:
         recording: Recording | None,
         ledger: Ledger,
         authorization: Authorization,
-        mask: Callable[[str], str],
     ) -> Journal | None:
         """The journal of one piece of a run; None without a store."""
         if self.store is None:
             return None
         # Nobody waits for the answer of a run that the portal goes on with.
-        is_attended = not piece.epoch or piece.run_id in self._attended
+        is_attended = not piece.epoch or piece.run_id in self._channels
         return Journal(
             run_id=piece.run_id,
             store=self.store,
@@ -120,7 +122,7 @@ class Runs:
             recording=recording,
             ledger=ledger,
             authorization=authorization,
-            mask=mask,
+            mask=self.mask,
             past=piece.past,
             epoch=piece.epoch,
             process_began=self._began,
@@ -155,35 +157,37 @@ class Runs:
         if self.store is None:
             return Answer("refused", "", error=self.unavailable("A run in the background"))
         head = RunHead(request, caller, execution.profile, is_background=True)
-        run = new_run_id()
-        row = new_row(run, caller.run_owner, head, None, self.settings.max_age_days)
+        row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
+        row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))
         try:
             create = partial(RunFile.create, row=row, head=HEAD.dump_json(head))
             await self.store.write(create, is_lasting=True)
         except StoreError as error:
-            log.error("run_not_journaled", run=run, error=str(error))
-            failure = RunError(
-                "journal_failed", "the run cannot be written to the store of runs", hint="Nothing ran."
-            )
-            return Answer("refused", "", error=failure)
-        self._spawn(run)
-        return Answer("running", run, notices=(f'Ask for its answer later: execute_code(run="{run}").',))
+            log.error("run_not_journaled", run=row.id, error=str(error))
+            return Answer("refused", "", error=unwritten(error, "The run did not start"))
+        self._note_change(row.id)
+        return Answer(
+            "running", row.id, notices=(f'Ask for its answer later: execute_code(run="{row.id}").',)
+        )
 
     def unavailable(self, what: str) -> RunError:
+        """The error of something that needs the store, if there is none."""
         return RunError(
             "runs_unavailable",
             f"{what} needs the store of runs, which cannot be used; the portal's log says why",
             hint="Set runs.store in portal.yaml to a file that can be written.",
         )
 
-    async def end(self, run: str, state: RunState) -> None:
-        """End a run whose client is gone."""
-        if self.store is not None:
-            await self.store.write(partial(RunFile.finish, run=run, state=state, answer=None))
-
-    def attend(self, run: str, channel: ClientChannel) -> Attendance:
-        """The client that waits for this run."""
-        return self._attended.setdefault(run, Attendance(channel))
+    async def end(self, run: str, state: RunState, answer: bytes | None = None) -> None:
+        """End a run that has a row, whoever holds it. If that cannot be written now, it is tried again."""
+        if self.store is None:
+            return
+        try:
+            await self.store.write(partial(RunFile.finish, run=run, state=state, answer=answer))
+        except StoreError as error:
+            log.error("run_not_ended", run=run, error=str(error))
+            self._unwritten[run] = state, answer
+        self._note_change()
 
     async def ask_client(
         self,
@@ -193,43 +197,45 @@ class Runs:
         ask: Callable[[], Awaitable[tuple[bool, str] | None]],
     ) -> None:
         """Ask the person at the client in the background. The answer counts if nobody decided before."""
-        attendance = self.attend(run, channel)
-        attendance.questions.add(seq)
+        self._channels[run] = channel
+        questions = self._questions.setdefault(run, {})
+        if seq in questions:
+            return
+        scope = questions[seq] = anyio.CancelScope()
 
         async def work() -> None:
-            with attendance.scope:
-                try:
-                    answer = await ask()
-                    if answer is not None:
+            try:
+                with scope:
+                    if (answer := await ask()) is not None:
                         is_approved, reason = answer
                         await self.decide(run, seq, is_approved=is_approved, by="client", reason=reason)
-                except RunsError:
-                    pass  # somebody else was faster
-                finally:
-                    attendance.questions.discard(seq)
-                    self._note_change()
+            except RunsError:
+                pass  # somebody else was faster
+            except StoreError as error:
+                log.error("decision_not_written", run=run, error=str(error))
+            finally:
+                questions.pop(seq, None)
+                self._note_change()
 
         self._tasks.start_soon(work)
 
-    async def final_answer(self, answer: Answer, *, to_its_end: bool = False) -> Answer:
-        """The answer for a client whose run waits: the final one if it has an open question, or waits `to_its_end`."""
-        attendance = (
-            self.attend(answer.run_id, NO_CLIENT) if to_its_end else self._attended.get(answer.run_id)
-        )
-        while attendance is not None:
-            if attendance.answer is not None and attendance.answer.status != "waiting":
-                return attendance.answer
-            is_going_on = answer.run_id in self._driving or answer.run_id in self._live
-            if not attendance.questions and not is_going_on and not to_its_end:
-                return attendance.answer or answer
-            await self.news.wait()
-        return answer
+    async def final_answer(self, run: str, *, to_its_end: bool = False) -> Answer:
+        """The answer for the client of a run that waits in the store: the final one if `to_its_end`, or if the client
+        has an open question; else what the run waits for.
+        """
+        while True:
+            news = self.news
+            row = await self.store_or_error().read(partial(find_run, run=run, owner=None))
+            is_going_on = row.wake_at == 0 or run in self._driving or run in self._live
+            if row.state not in OPEN or not (to_its_end or self._questions.get(run) or is_going_on):
+                return await self.answer(run, None)
+            await news.wait()
 
     def leave(self, run: str) -> None:
         """The client of a run does not wait any more."""
-        attendance = self._attended.pop(run, None)
-        if attendance is not None:
-            attendance.scope.cancel()
+        self._channels.pop(run, None)
+        for scope in self._questions.pop(run, {}).values():
+            scope.cancel()
 
     # For people and their tools
 
@@ -287,25 +293,40 @@ class Runs:
 
     async def keep(self) -> None:
         """Go on with the runs that the last portal left, and wake runs that are due, until cancelled."""
-        store = self.store
-        if store is None:
+        if self.store is None:
             return
-        for run in await store.read(RunFile.running) if self._takes_all else ():
-            self._spawn(run)
-        swept_at = 0.0
+        try:
+            await self._keep(self.store)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._write_ends()
+
+    async def _write_ends(self) -> None:
+        for run, (state, answer) in [*self._unwritten.items()]:
+            del self._unwritten[run]
+            await self.end(run, state, answer)
+
+    async def _keep(self, store: RunStore) -> None:
+        profiles = [each.profile for each in self.executions]
+        swept_at, is_first = 0.0, self._takes_all
         while True:
-            news, now = self.news, time.time()
+            news, now, next_at = self.news, time.time(), math.inf
             try:
+                await self._write_ends()
                 if now - swept_at > SWEEP_SECONDS or await store.read(RunFile.next_expiry) <= now:
                     swept_at = now
                     await self._sweep(store, now)
-                for run in await store.read(partial(RunFile.due, now=now, limit=1_000)):
+                due = await store.read(partial(RunFile.due, now=now, profiles=profiles, limit=MAX_DUE))
+                left = await store.read(partial(RunFile.running, profiles=profiles)) if is_first else ()
+                is_first = False
+                for run in (*left, *due):
                     self._spawn(run)
                 next_at = await store.read(partial(RunFile.next_due, now=now))
             except StoreError as error:
                 log.error("runs_not_read", error=str(error))
                 next_at = now + RETRY_SECONDS
-            await self._until(min(next_at, swept_at + SWEEP_SECONDS), news)
+            retry_at = now + RETRY_SECONDS if self._unwritten else math.inf
+            await self._until(min(next_at, retry_at, now + SWEEP_SECONDS), news)
 
     async def _sweep(self, store: RunStore, now: float) -> None:
         keep_seconds = self.settings.keep_days * DAY_SECONDS
@@ -315,14 +336,15 @@ class Runs:
         self.components.delete_others(await store.read(RunFile.components))
 
     async def _until(self, at: float, news: anyio.Event) -> None:
-        """Wait until a time, news, or somebody else's change of the file."""
-        with anyio.move_on_after(max(at - time.time(), 0.001)):
-            while not news.is_set():
-                with anyio.move_on_after(POLL_SECONDS):
-                    await news.wait()
-                    return
-                if self._is_file_changed():
+        """Wait until a time of the wall clock, news, or somebody else's change of the file."""
+        while not news.is_set() and (left := at - time.time()) > 0:
+            with anyio.move_on_after(min(left, POLL_SECONDS)):
+                await news.wait()
+            if self._is_file_changed():
+                try:
                     await self._look_again()
+                except StoreError as error:
+                    log.error("runs_not_read", error=str(error))
 
     def _is_file_changed(self) -> bool:
         """Whether anybody has written the store since the last time, as its files tell."""
@@ -358,59 +380,49 @@ class Runs:
 
     def _spawn(self, run: str) -> None:
         if run not in self._driving and (self._takes_all or run in self._own):
-            self._driving[run] = 0
+            self._driving.add(run)
             self._tasks.start_soon(self._drive, run)
 
     async def _drive(self, run: str) -> None:
-        """Go on with a run until it has ended or waits again."""
+        """Go on with a run until it has ended, or waits again."""
         try:
-            while True:
-                async with self._turns:
-                    if await self._go_on(run):
-                        return
-                self._driving[run] += 1
-                await anyio.sleep(RETRY_SECONDS * 2 ** self._driving[run])
+            async with self._turns:
+                await self._go_on(run)
         except StoreError as error:
             log.error("run_not_taken_up", run=run, error=str(error))
         except Exception as error:  # it must not end the portal
             log.exception("run_failed", run=run, error=type(error).__name__)
             await self.end(run, "error")
         finally:
-            self._driving.pop(run, None)
+            self._driving.discard(run)
             self._note_change()
 
-    async def _go_on(self, run: str) -> bool:
-        """One piece of a run. Returns whether it ended or waits; if not, it is to be tried again."""
+    async def _go_on(self, run: str) -> None:
         assert self.store is not None
         try:
             stored = await self.store.write(partial(RunFile.claim, run=run))
         except FencedError:
-            return True
+            return
         try:
             head = HEAD.validate_json(stored.head)
             past = Past.of(stored, head)
         except ValueError:
             log.exception("journal_damaged", run=run)
-            await self.end(run, "stuck")
-            return True
-        execution = next((each for each in self.executions if each.profile == head.profile), None)
-        if execution is None or (head.record is None and not head.is_background):
-            log.warning("run_cannot_go_on", run=run, profile=head.profile)
-            await self.end(run, "error")
-            return True
-        attendance = self._attended.get(run)
-        channel = attendance.channel if attendance is not None else NO_CLIENT
+            return await self.end(run, "stuck")
+        if head.record is None and not head.is_background:
+            return await self.end(run, "error")  # a run of a session
+        execution = next(each for each in self.executions if each.profile == head.profile)
+        channel = self._channels.get(run, NO_CLIENT)
         answer = await execution.go_on(run, head, past, stored.row.epoch, channel)
-        if (
-            answer.error is not None
-            and answer.error.code == "sandbox_busy"
-            and self._driving[run] < MAX_RETRIES
-        ):
-            return False
-        if attendance is not None:
-            attendance.answer = answer
-        return True
+        if answer.error is None or answer.error.code != "sandbox_busy":
+            self._failures.pop(run, None)
+            return
+        self._failures[run] += 1
+        at = time.time() + min(RETRY_SECONDS * 2 ** self._failures[run], MAX_RETRY_SECONDS)
+        await self.store.write(partial(RunFile.postpone_run, run=run, epoch=stored.row.epoch, wake_at=at))
 
-    def _note_change(self) -> None:
+    def _note_change(self, own: str | None = None) -> None:
+        if own is not None and not self._takes_all:
+            self._own.add(own)
         self.news.set()
         self.news = anyio.Event()

@@ -11,13 +11,14 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from portal.runs.records import (
+    MAX_OPEN_RUNS,
     CallRow,
     CallRowState,
     FencedError,
@@ -27,6 +28,7 @@ from portal.runs.records import (
     Seal,
     StoredRun,
     StoreError,
+    TooManyRunsError,
 )
 
 FORMAT: Final = 1
@@ -40,12 +42,13 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, state TEXT NOT NULL, epoch INTEGER NOT NULL, began REAL NOT NULL,
     updated REAL NOT NULL, expires REAL NOT NULL, wake_at REAL, ended REAL, parent TEXT, title BLOB NOT NULL,
-    component TEXT NOT NULL, head BLOB NOT NULL, answer BLOB
+    component TEXT NOT NULL, profile TEXT, head BLOB NOT NULL, answer BLOB
 );
 CREATE INDEX due ON runs (wake_at) WHERE state = 'waiting';
 CREATE INDEX open_runs ON runs (expires) WHERE state IN ('running', 'waiting');
 CREATE INDEX ended_runs ON runs (ended);
 CREATE INDEX owned ON runs (owner, began);
+CREATE INDEX owned_and_open ON runs (owner) WHERE state IN ('running', 'waiting');
 CREATE TABLE events (run TEXT, n INTEGER, chunk BLOB NOT NULL, PRIMARY KEY (run, n)) WITHOUT ROWID;
 CREATE TABLE calls (
     run TEXT, seq INTEGER, kind TEXT NOT NULL, function TEXT NOT NULL, state TEXT NOT NULL, digest TEXT NOT NULL,
@@ -156,7 +159,11 @@ class RunFile:
     # Runs
 
     def create(self, row: RunRow, head: bytes) -> None:
-        """Add a run, with its epoch."""
+        """Add a run, with its epoch. Raises TooManyRunsError."""
+        if self._value(f"SELECT count(*) FROM runs WHERE owner = ? AND {_OPEN}", row.owner) >= MAX_OPEN_RUNS:
+            raise TooManyRunsError(
+                f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit. Cancel some, or wait for them"
+            )
         named = dict(zip(_RUN_FIELDS, astuple(row), strict=True))
         values = {
             **named,
@@ -192,12 +199,16 @@ class RunFile:
             self._sql.execute("INSERT INTO events VALUES (?, ?, ?)", (run, n, self._seal.close(chunk)))
         for call in calls:
             named = dict(zip(_CALL_FIELDS, astuple(call), strict=True))
+            sealed = {
+                key: text if text is None else self._seal.close(text)
+                for key in ("shown", "decision", "outcome")
+                for text in (named[key],)
+            }
             # An approved call is about to be sent: its row exists.
             self._insert(
                 "calls",
-                {**named, "shown": self._seal.close(call.shown)},
-                "(run, seq) DO UPDATE SET state = "
-                "excluded.state, digest = excluded.digest, arguments_sha256 = excluded.arguments_sha256",
+                {**named, **sealed},
+                "(run, seq) DO UPDATE SET state = excluded.state, digest = excluded.digest",
             )
             self.note(run, call.state, call.seq, call.function)
             if call.name:
@@ -213,21 +224,31 @@ class RunFile:
             )
             self.note(run, "done", seq)
 
-    def park(self, run: str, epoch: int) -> float | None:
-        """Let the run wait until the first of its waiting calls is decided or due. Returns that time; 0 if one is.
+    def park(self, run: str, epoch: int, waiting: Collection[int]) -> None:
+        """Let the run wait until the first of its `waiting` calls is decided or due: at once, if one is.
 
-        Raises FencedError: the caller does not hold the run any more.
+        What else it waited for, the script gave up. Raises FencedError: the caller does not hold the run any more.
         """
         self._hold(run, epoch)
-        decided = self._value(
-            "SELECT count(*) FROM calls WHERE run = ? AND state IN ('approved', 'denied', 'delivered', 'due')",
-            run,
+        marks = ", ".join(map(str, waiting))
+        self._sql.execute(
+            f"UPDATE calls SET state = 'done' WHERE run = ? AND state = 'waiting' AND seq NOT IN ({marks})",
+            (run,),
         )
-        due = self._value("SELECT min(due_at) FROM calls WHERE run = ? AND state = 'waiting'", run)
-        wake_at = 0.0 if decided else due
-        self._sql.execute("UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (wake_at, run))
+        of_these = f"FROM calls WHERE run = ? AND seq IN ({marks}) AND state"
+        decided = self._value(
+            f"SELECT count(*) {of_these} IN ('approved', 'denied', 'delivered', 'due')", run
+        )
+        due = self._value(f"SELECT min(due_at) {of_these} = 'waiting'", run)
+        self._sql.execute(
+            "UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (0.0 if decided else due, run)
+        )
         self.note(run, "waiting")
-        return wake_at
+
+    def postpone_run(self, run: str, epoch: int, wake_at: float) -> None:
+        """Let a run that could not be taken up wait until a time. Raises FencedError."""
+        self._hold(run, epoch)
+        self._sql.execute("UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (wake_at, run))
 
     def claim(self, run: str) -> StoredRun:
         """Take a run over to go on with it: increases its epoch. Raises FencedError: it has ended."""
@@ -305,10 +326,10 @@ class RunFile:
         marks = ", ".join("?" * len(runs))
         return dict(self._rows(f"SELECT id, epoch FROM runs WHERE id IN ({marks}) AND {_OPEN}", *runs))
 
-    def due(self, now: float, limit: int) -> list[str]:
-        """The waiting runs whose time has come, longest due first."""
-        query = "SELECT id FROM runs WHERE state = 'waiting' AND wake_at <= ? ORDER BY wake_at LIMIT ?"
-        return [run for (run,) in self._rows(query, now, limit)]
+    def due(self, now: float, profiles: Sequence[str | None], limit: int) -> list[str]:
+        """The waiting runs of these profiles whose time has come, longest due first."""
+        query = f"WHERE state = 'waiting' AND wake_at <= ? AND {_of(profiles)} ORDER BY wake_at LIMIT ?"
+        return [run for (run,) in self._rows(f"SELECT id FROM runs {query}", now, *profiles, limit)]
 
     def next_due(self, now: float) -> float:
         """When the next waiting run is due that is not due now, or an open run expires."""
@@ -325,9 +346,10 @@ class RunFile:
             component for (component,) in self._rows(f"SELECT DISTINCT component FROM runs WHERE {_OPEN}")
         }
 
-    def running(self) -> list[str]:
-        """The runs that a portal was running: after its end, those to go on with."""
-        return [run for (run,) in self._rows("SELECT id FROM runs WHERE state = 'running' ORDER BY began")]
+    def running(self, profiles: Sequence[str | None]) -> list[str]:
+        """The runs of these profiles that a portal was running: after its end, those to go on with."""
+        query = f"SELECT id FROM runs WHERE state = 'running' AND {_of(profiles)} ORDER BY began"
+        return [run for (run,) in self._rows(query, *profiles)]
 
     def sweep(self, now: float, keep_seconds: float) -> list[str]:
         """End the runs that are too old, and delete what is kept no longer. Returns the ended ones."""
@@ -550,6 +572,10 @@ class RunFile:
 
     def _value(self, query: str, *values: Any) -> Any:
         return self._rows(query, *values)[0][0]
+
+
+def _of(profiles: Sequence[str | None]) -> str:
+    return f"({' OR '.join(['profile IS ?'] * len(profiles))})"
 
 
 def _sha256(token: str) -> str:

@@ -34,8 +34,8 @@ RECALL: Final = "portal.recall"
 SEARCH_TEXT: Final = "portal.search_text"
 FUNCTIONS: Final = frozenset({SLEEP, EVENT, EVENT_URL, APPROVE, RECALL, SEARCH_TEXT})
 
-MAX_SHOWN_CHARACTERS: Final = 2_000
-"""A string in the arguments that a person is shown is cut to this; its sha256 identifies the whole."""
+MAX_SHOWN_CHARACTERS: Final = 20_000
+"""Longer arguments are cut for the person who is asked; their sha256 identifies the whole."""
 
 MAX_NAME_CHARACTERS: Final = 100
 MAX_QUESTION_CHARACTERS: Final = 2_000
@@ -98,7 +98,9 @@ class Waits:
             )
         if changed is None and row.arguments_sha256 != sha256_of(needed.arguments):
             return CallError(
-                "arguments_changed", f"{call.function} was not called: the approval is for other arguments"
+                "arguments_changed",
+                f"{call.function} was not called: the approval is for other arguments",
+                "Nothing was sent. Run the script again: the person is asked about these.",
             )
         return call.arguments if changed is None else changed
 
@@ -221,16 +223,10 @@ def question(run: str, shown: Json) -> str:
 
 
 def shown_arguments(arguments: Json) -> Json:
-    """Arguments for a person: long texts are cut, and named by their sha256."""
-    if isinstance(arguments, dict):
-        return {key[:MAX_NAME_CHARACTERS]: shown_arguments(value) for key, value in arguments.items()}
-    if isinstance(arguments, list):
-        return [shown_arguments(value) for value in arguments]
-    if isinstance(arguments, str) and len(arguments) > MAX_SHOWN_CHARACTERS:
-        digest = hashlib.sha256(arguments.encode("utf-8", "surrogatepass")).hexdigest()
-        left = len(arguments) - MAX_SHOWN_CHARACTERS
-        return f"{arguments[:MAX_SHOWN_CHARACTERS]}… [{left:,} more characters, sha256 {digest}]"
-    return arguments
+    """Arguments for a person; long ones as the beginning of their JSON."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    left = len(text) - MAX_SHOWN_CHARACTERS
+    return f"{text[:MAX_SHOWN_CHARACTERS]}… [{left:,} more characters]" if left > 0 else arguments
 
 
 def sha256_of(arguments: Mapping[str, Json]) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import queue
 import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -102,6 +103,8 @@ class RunStore:
                     try:
                         with self._file.part():
                             outcomes.append((job, job.work(self._file), None))
+                    except sqlite3.Error:
+                        raise  # all of it failed, as `transaction` explains
                     except Exception as error:  # noqa: BLE001  # the waiting task raises it
                         outcomes.append((job, None, error))
         except StoreError as error:
@@ -166,7 +169,7 @@ def _locked(path: Path, seconds: float = 0.0) -> Iterator[bool]:
     except OSError as error:
         raise StoreError(
             f"the store of runs {path} cannot be created: {error.strerror}. Name another file in runs.store"
-        ) from None
+        ) from error
     try:
         deadline = time.monotonic() + seconds
         while not (is_free := _is_taken(lock)) and time.monotonic() < deadline:
@@ -176,11 +179,22 @@ def _locked(path: Path, seconds: float = 0.0) -> Iterator[bool]:
         os.close(lock)
 
 
-def _is_taken(lock: int) -> bool:
+def _is_taken(lock: int, kind: int = fcntl.LOCK_EX) -> bool:
     with suppress(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
         return True
     return False
+
+
+@contextmanager
+def unmoved(path: Path) -> Iterator[bool]:
+    """Keep portals from moving the file of an ended one meanwhile. Yields whether it is still there."""
+    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _is_taken(lock, fcntl.LOCK_SH)  # if a portal has the lock, the file is its own
+        yield path.exists()
+    finally:
+        os.close(lock)
 
 
 def is_held(path: Path) -> bool:

@@ -70,7 +70,7 @@ def _wait(file: RunFile, run: str, epoch: int, act: str, is_new: bool) -> None:
         shown = json.dumps({"function": "store.merge", "arguments": {"pull": 7}}).encode()
         call = CallRow(run, 1, kind, "store.merge", "waiting", name=name, shown=shown)
         file.advance(run, epoch, calls=[call])
-    file.park(run, epoch)
+    file.park(run, epoch, [1])
 
 
 @dataclass
@@ -97,7 +97,7 @@ class KeptRuns:
             while True:
                 news = self.runs.news
                 row = await self.store.read(partial(RunFile.row, run=run))
-                if row is not None and row.state == state:
+                if row is not None and row.told == state:
                     return
                 await news.wait()
 

@@ -25,7 +25,7 @@ def asked(file: RunFile, run: RunRow, seq: int = 1, function: str = "git.merge")
     )
     with file.transaction():
         file.advance(run.id, run.epoch, calls=[call])
-        file.park(run.id, run.epoch)
+        file.park(run.id, run.epoch, [seq])
     return call
 
 

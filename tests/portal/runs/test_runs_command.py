@@ -101,7 +101,7 @@ def asking(run: str = RUN, seq: int = 3) -> CallRow:
 
 def park(store: RunFile, run: str = RUN) -> None:
     with store.transaction():
-        store.park(run, 1)
+        store.park(run, 1, [call.seq for call in store.calls(run)])
 
 
 def end(store: RunFile, answer: Answer) -> None:
@@ -247,7 +247,7 @@ def test_approval_shows_the_call_and_who_approved(
     assert call is not None and call.decision is not None
     assert (call.state, json.loads(call.decision)["arguments"]) == ("approved", {"branch": "next"})
     assert call.decided_by.startswith("cli")
-    assert store.due(0.0, 10) == [RUN]
+    assert store.due(0.0, [None], 10) == [RUN]
     assert "no portal" in done.stderr
 
 
@@ -340,7 +340,7 @@ def test_fork_begins_with_what_was_answered(
     (folder / "new.py").write_text(SCRIPT.replace("count=3", "count=4"))
     done = portal("runs", "fork", RUN, "--at", "2", "--script", "new.py", "--yes", "--json", cwd=folder)
     told = json.loads(done.stdout)
-    assert (done.returncode, told["state"], told["parent"]) == (0, "waiting", RUN)
+    assert (done.returncode, told["state"], told["parent"]) == (0, "running", RUN)
     assert "1  git.git_log: it was done; its answer is taken from the journal" in done.stderr
     assert "2  git.git_log: it was done; called live, again" in done.stderr
     stored = store.load(told["run_id"])

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(tmp_path: Pat
     assert taken.row.epoch == run.epoch + 1
     for write in (
         lambda: file.advance(run.id, run.epoch, chunk=b"late"),
-        lambda: file.park(run.id, run.epoch),
+        lambda: file.park(run.id, run.epoch, []),
         lambda: file.finish(run.id, "ok", b"{}", run.epoch),
     ):
         with pytest.raises(FencedError), file.transaction():
@@ -70,13 +71,13 @@ def test_the_first_decision_wins_and_wakes_the_run(tmp_path: Path) -> None:
     file = opened(tmp_path)
     run = begun(file)
     asked(file, run)
-    assert file.due(time.time(), 10) == []
+    assert file.due(time.time(), [None], 10) == []
     with file.transaction():
         decide_call(file, run.id, None, is_approved=True, by="ann")
     with pytest.raises(RunsError, match="approved by ann") as error, file.transaction():
         decide_call(file, run.id, 1, is_approved=False, by="bob")
     assert error.value.code == "already_decided"
-    assert file.due(time.time(), 10) == [run.id]
+    assert file.due(time.time(), [None], 10) == [run.id]
 
 
 def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(tmp_path: Path) -> None:
@@ -86,7 +87,8 @@ def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(tmp_pat
     with file.transaction():
         file.advance(run.id, run.epoch, calls=[call])
         decide_call(file, run.id, 1, is_approved=True, by="ann")
-        assert file.park(run.id, run.epoch) == 0.0
+        file.park(run.id, run.epoch, [1])
+    assert file.due(time.time(), [None], 10) == [run.id]
 
 
 @pytest.mark.parametrize("ended", ["ok", "cancelled", "expired"])
@@ -143,11 +145,11 @@ def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(tm
         call = CallRow(run.id, 1, "event", "portal.event", "waiting", name="deployed")
         with file.transaction():
             file.advance(run.id, run.epoch, calls=[call])
-            file.park(run.id, run.epoch)
-    assert file.due(time.time(), 10) == [early.id]
+            file.park(run.id, run.epoch, [1])
+    assert file.due(time.time(), [None], 10) == [early.id]
     with file.transaction():
         assert file.deliver(tokens[1], b"4") == (late.id, True)
-    assert file.due(time.time(), 10) == [early.id, late.id]
+    assert file.due(time.time(), [None], 10) == [early.id, late.id]
     assert (file.payload(early.id, "deployed"), file.payload(late.id, "deployed")) == (b"1", b"4")
 
 
@@ -220,7 +222,9 @@ async def test_each_portal_has_its_own_default_file_and_the_next_takes_what_ende
             assert first != second
             runs = [begun(RunFile(path, None)) for path in (first, second)]
         store = open_store(first, manifest)  # the second portal has ended
-        assert sorted(await store.read(RunFile.running)) == sorted(run.id for run in runs)
+        assert sorted(await store.read(partial(RunFile.running, profiles=[None]))) == sorted(
+            run.id for run in runs
+        )
         assert run_files(manifest) == [first]
         await store.close()
 

@@ -1,0 +1,172 @@
+"""What is written of a run, what is not, and what a run may do if it cannot be written."""
+
+import random
+import sqlite3
+from functools import partial
+from pathlib import Path
+
+import pytest
+from mcp_types import CallToolResult
+
+from manifests.json_value import Json
+from portal import execution
+from portal.runs.records import Seal, StoreError
+from portal.runs.store import RunFile
+from sandbox_runtime.recording import Recording
+from tests.portal.peers import Opened, Peer, opened, states, structured, text, tool
+from tests.portal.runs.test_waiting import answer_of, waiting
+
+pytestmark = pytest.mark.anyio
+
+RUNS: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
+UNSAFE = """
+async def push(n):
+    try:
+        return (await git.push(n=n))["n"]
+    except ToolError as error:
+        return error.code
+"""
+SECRET, GRANTED = "s3cret-of-the-upstream", "granted-to-scripts-alone"
+
+
+def git(**acts: object) -> Peer:
+    readonly = tool("status", annotations={"readOnlyHint": True})
+    return Peer(tool("merge"), tool("push"), readonly, **acts)  # type: ignore[arg-type]
+
+
+def pushed(peer: Peer) -> list[Json]:
+    return [arguments["n"] for name, arguments in peer.calls if name == "push"]
+
+
+async def test_run_that_only_reads_writes_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"git": git()}, runs=RUNS) as portal:
+        store = portal.portal.runs.store_or_error()
+        assert await portal.result_of("len([await git.status(n=n) for n in range(3)])") == 3
+        assert await store.read(RunFile.last_log) == 0
+        assert await portal.result_of("(await git.push(n=1))['n']") == 1  # its twin, which does not
+        assert len(await store.read(RunFile.listed)) == 1
+
+
+async def test_run_whose_record_is_too_long_makes_no_unsafe_call_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def long(arguments: dict[str, Json]) -> CallToolResult:
+        return text("x" * 60_000)
+
+    monkeypatch.setattr(execution, "Recording", partial(Recording, 60_000))
+    peer = git(status=long)
+    async with opened(tmp_path, {"git": peer}, runs=RUNS) as portal:
+        answer = await portal.run(
+            f"{UNSAFE}\n[await push(1), len(await git.status()), await push(2), len(await git.status())]"
+        )
+        assert answer["result"] == [1, 60_000, "journal_limit", 60_000]
+        assert states(answer)[2] == ("git.push", "refused")
+        assert pushed(peer) == [1]
+        kept = await answer_of(portal, answer["run_id"])
+        assert kept["result"] == answer["result"]
+
+
+async def fill(portal: Opened, pages: int | None) -> None:
+    """Let the store's file grow by so many pages; None: as it likes."""
+
+    def write(file: RunFile) -> None:
+        now = file._sql.execute("PRAGMA page_count").fetchone()[0]
+        file._sql.execute(f"PRAGMA max_page_count = {1 << 30 if pages is None else now + pages}")
+
+    await portal.portal.runs.store_or_error().write(write)
+
+
+async def test_without_room_for_the_journal_only_calls_that_may_be_repeated_are_made(tmp_path: Path) -> None:
+    peer = git()
+    async with opened(tmp_path, {"git": peer}, runs=RUNS) as portal:
+        await fill(portal, 0)
+        filler = random.Random(1).randbytes(20_000).hex()  # does not become small when it is compressed
+        answer = await portal.run(
+            f"filler = {filler!r}\n{UNSAFE}\n[await push(1), (await git.status(n=2))['n']]"
+        )
+        assert answer["result"] == ["journal_failed", 2]
+        assert states(answer) == [("git.push", "refused"), ("git.status", "done")]
+        assert pushed(peer) == []
+        await fill(portal, None)
+        assert await portal.result_of(f"{UNSAFE}\nawait push(3)") == 3
+
+
+async def test_answer_says_that_its_outcomes_could_not_be_written(tmp_path: Path) -> None:
+    portals: list[Opened] = []
+
+    async def fills(arguments: dict[str, Json]) -> CallToolResult:
+        await fill(portals[0], 0)
+        return structured({"n": arguments["n"], "filler": random.Random(1).randbytes(20_000).hex()})
+
+    async with opened(tmp_path, {"git": git(push=fills)}, runs=RUNS) as portal:
+        portals.append(portal)
+        answer = await portal.run(f"{UNSAFE}\nawait push(1)")
+        assert (answer["status"], answer["result"]) == ("ok", 1)
+        assert any("store of runs cannot be written" in notice for notice in answer["notices"])
+        await fill(portal, None)
+
+
+async def test_background_run_that_cannot_be_written_does_not_begin(tmp_path: Path) -> None:
+    peer = git()
+    async with opened(tmp_path, {"git": peer}, runs=RUNS) as portal:
+        await fill(portal, 0)
+        code = f"await git.push(text={random.Random(1).randbytes(20_000).hex()!r})"
+        result = await portal.call("execute_code", code=code, background=True)
+        assert isinstance(result.structured_content, dict)
+        assert result.structured_content["error"]["code"] == "journal_failed"
+        assert peer.calls == []
+        await fill(portal, None)
+
+
+def written(path: Path) -> bytes:
+    """All that the store holds, unpacked."""
+    files = [each for each in path.parent.glob(f"{path.name}*") if each.is_file()]
+    seal, found = Seal(None), [each.read_bytes() for each in files]
+    with sqlite3.connect(path) as sql:
+        for (table,) in sql.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            for row in sql.execute(f"SELECT * FROM {table}"):
+                for value in row:
+                    found.append(str(value).encode())
+                    if isinstance(value, bytes):
+                        try:
+                            found.append(seal.open(value))
+                        except StoreError:
+                            found.append(value)
+    return b"\n".join(found)
+
+
+async def test_secrets_are_not_written_and_the_run_goes_on_with_what_it_was_granted(tmp_path: Path) -> None:
+    async def leak(arguments: dict[str, Json]) -> CallToolResult:
+        return structured({"leaked": f"<{SECRET}>"})
+
+    peer = git(push=leak)
+    code = """
+import os
+print("in the output")
+first, before = await git.push(n=1), os.environ["GRANTED"]
+print(await git.push(n=2))
+await portal.approve("Send " + first["leaked"] + "?")
+await git.merge(size=len(os.environ["GRANTED"]), leaked=first["leaked"])
+[before == os.environ["GRANTED"], first, "too long " * 20_000 + first["leaked"]]
+"""
+    async with opened(
+        tmp_path,
+        {"git": peer},
+        runs=RUNS,
+        environ={"KEY": SECRET, "MINE": GRANTED},
+        capabilities={"environment": {"GRANTED": "${MINE}"}},
+        server={"tokens": [{"token": "${KEY}"}]},
+    ) as portal:
+        run = (await waiting(portal, code))["run_id"]
+        parked = written(tmp_path / "runs.sqlite")
+        await portal.portal.runs.decide(run, 3, is_approved=True, by="ann")
+        done = await answer_of(portal, run)
+        assert done["kept"].keys() == {"result"}
+        ended = written(tmp_path / "runs.sqlite")
+    name, arguments = peer.calls[-1]
+    assert (name, arguments["size"]) == ("merge", len(GRANTED))
+    assert b"[true,{" in ended
+    for content in (parked, ended):
+        assert b"in the output" in content  # it can be read at all
+        assert SECRET.encode() not in content
+        assert GRANTED.encode() not in content

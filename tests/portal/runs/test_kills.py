@@ -1,0 +1,36 @@
+"""A portal is killed at any instant, and another one goes on: no call is made twice, none is lost."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.durable import EDGES, RANDOM
+
+pytestmark = pytest.mark.timeout(400)
+
+KILLS = 50
+
+
+def test_fifty_kills_double_nothing_and_lose_nothing(tmp_path: Path) -> None:
+    # In a process of its own, because it forks portals.
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.durable",
+        "--kills",
+        str(KILLS),
+        "--to",
+        str(tmp_path / "found"),
+    ]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3]
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = json.loads((tmp_path / "found").read_text())
+    assert (found["doubled"], found["lost"], found["wrong"]) == (0, 0, [])
+    assert found["kills"] >= KILLS
+    assert found["kills by edge"].keys() == {*EDGES, RANDOM}
+    assert 0 < found["unknown"] < found["effects"]

@@ -1,0 +1,462 @@
+# ruff: noqa: SIM117
+"""Faults that a review found."""
+
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp_types import ElicitResult
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.cli.runs import Stores
+from portal.cli.terminal import Terminal
+from portal.composition import open_portal
+from portal.runs import service
+from portal.runs.decisions import RunsError, decide_call, fork_run
+from portal.runs.records import StoreError
+from portal.runs.store import RunFile
+from portal.runs.writer import held_file
+from portal.server import build_server
+from tests.portal.peers import (
+    DEADLINE_SECONDS,
+    Opened,
+    Peer,
+    never,
+    opened,
+    structured,
+    tool,
+    write_manifest,
+)
+from tests.portal.runs.test_waiting import answer_of, git, waiting
+
+pytestmark = pytest.mark.anyio
+
+SOON: Json = {"park_after_seconds": 0.1}
+
+
+async def log_rows(portal: Opened, run: str) -> list[str]:
+    store = portal.portal.runs.store
+    assert store is not None
+    return [row.kind for row in await store.read(partial(RunFile.log_after, n=0, run=run, limit=10_000))]
+
+
+async def test_a_wait_that_the_script_gave_up_does_not_wake_the_run_for_ever(tmp_path: Path) -> None:
+    code = """
+import asyncio
+try:
+    await asyncio.wait_for(portal.approve("first?"), 0.2)
+except TimeoutError:
+    pass
+await portal.sleep(hours=1)
+"""
+    async with opened(tmp_path, runs={"park_after_seconds": 0.6}) as portal:
+        answer = await waiting(portal, code)
+        assert [each["kind"] for each in answer["waiting"]] == ["sleep"], (
+            "it does not wait for a person any more"
+        )
+        with pytest.raises(RunsError):
+            await portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
+
+
+async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
+    code = "await portal.approve('?')\nawait git.push(n=1)"
+    async with opened(tmp_path, {"git": git()}, runs=SOON) as portal:
+        answer = await waiting(portal, code)
+        await portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
+        await answer_of(portal, answer["run_id"])
+        store = portal.portal.runs.store
+        assert store is not None
+        row = await store.write(partial(fork_run, run=answer["run_id"], seq=2))
+        portal.portal.runs.wake(row.id)
+        done = await answer_of(portal, row.id)
+        assert done["result"] == {"n": 1}
+
+
+async def test_a_run_approved_in_the_client_after_it_was_parked_answers_with_its_value(
+    tmp_path: Path,
+) -> None:
+    asked: list[str] = []
+
+    async def person(context: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        await anyio.sleep(1)
+        return ElicitResult(action="accept", content={"decision": "approve"})
+
+    for mode in ("legacy", "auto"):
+        asked.clear()
+        manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
+        async with open_portal(manifest, lambda line: None) as portal:
+            async with Client(build_server(portal), mode=mode, elicitation_callback=person) as client:
+                with anyio.fail_after(DEADLINE_SECONDS):
+                    result = await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
+                answer = result.structured_content
+                assert (answer["status"], answer["result"]) == ("ok", True), (mode, answer)
+                assert len(asked) == 1, mode
+
+
+async def test_the_portal_does_not_spin_while_a_due_run_waits_for_its_turn(tmp_path: Path) -> None:
+    peer = Peer(tool("slow"), slow=never)  # type: ignore[arg-type]
+    async with opened(tmp_path, {"git": peer}, runs=SOON, server={"workers": 2}) as portal:
+        parked = await waiting(portal, "await portal.approve('?')")
+        await portal.call("execute_code", code="await git.slow()", background=True)
+        await peer.until(lambda: len(peer.calls) == 1)
+        store = portal.portal.runs.store
+        assert store is not None
+        await portal.portal.runs.decide(parked["run_id"], 1, is_approved=True, by="ann")
+        written = 0
+        real = store.write
+
+        async def counted(*each: Any, **named: Any) -> Any:
+            nonlocal written
+            written += 1
+            return await real(*each, **named)
+
+        store.write = counted  # type: ignore[method-assign]
+        await anyio.sleep(2)
+        store.write = real  # type: ignore[method-assign]
+        assert written < 20, written
+
+
+async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(tmp_path: Path) -> None:
+    portal_runs: list[Any] = []
+
+    async def person(context: Any, params: Any) -> ElicitResult:
+        async def fails(*each: Any, **named: Any) -> Any:
+            raise StoreError("full")
+
+        portal_runs[0].store.write = fails
+        return ElicitResult(action="accept", content={"decision": "approve"})
+
+    manifest = load_manifest(write_manifest(tmp_path, {}), {})
+    async with open_portal(manifest, lambda line: None) as portal:
+        portal_runs.append(portal.runs)
+        async with Client(build_server(portal), mode="legacy", elicitation_callback=person) as client:
+            with anyio.move_on_after(3):
+                await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
+            result = await client.call_tool("execute_code", {"code": "1"})
+            assert result.structured_content["status"] == "ok"
+
+
+async def test_a_run_of_another_profile_is_left_for_a_portal_that_serves_it(tmp_path: Path) -> None:
+    profiles: Json = {"dev": {}, "ops": {}}
+    sections = {"runs": {**SOON, "store": "r.sqlite"}, "profiles": profiles}
+    async with opened(tmp_path, profile="dev", **sections) as portal:
+        answer = await waiting(portal, "await portal.approve('?')")
+        run = answer["run_id"]
+    async with opened(tmp_path, profile="ops", **sections) as portal:
+        await portal.portal.runs.decide(run, 1, is_approved=True, by="ann")
+        await anyio.sleep(1)
+        row = await portal.portal.runs.store.read(partial(RunFile.row, run=run))
+        assert row.state == "waiting", row.state
+
+
+async def test_a_run_that_no_worker_can_take_up_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from portal.answer import Answer
+    from sandbox_runtime.result import RunError
+
+    monkeypatch.setattr(service, "RETRY_SECONDS", 0.001)
+    async with opened(tmp_path) as portal:
+        execution = portal.portal.runs.executions[0]
+
+        async def busy(take: Any, code: str, broker: Any) -> Answer:
+            return Answer("refused", broker.ledger.run_id, error=RunError("sandbox_busy", "busy"))
+
+        object.__setattr__(execution, "_start", busy)
+        result = await portal.call("execute_code", code="1", background=True)
+        run = result.structured_content["run_id"]
+        await anyio.sleep(2)
+        answer = (await portal.call("execute_code", run=run)).structured_content
+        assert answer["status"] != "running"
+
+
+async def test_an_outcome_that_comes_during_a_commit_is_written_soon(tmp_path: Path) -> None:
+    release = anyio.Event()
+    first, second = anyio.Event(), anyio.Event()
+
+    async def one(arguments: dict[str, Json]) -> Any:
+        await first.wait()
+        return structured({})
+
+    async def two(arguments: dict[str, Json]) -> Any:
+        await second.wait()
+        return structured({})
+
+    peer = Peer(
+        tool("one"),
+        tool("two"),
+        tool("read", annotations={"readOnlyHint": True}),
+        one=one,
+        two=two,
+        read=never,
+    )
+    async with opened(tmp_path, {"git": peer}) as portal:
+        store = portal.portal.runs.store
+        assert store is not None
+        code = "import asyncio\nawait asyncio.gather(git.one(), git.two())\nawait git.read()"
+        result = await portal.call("execute_code", code=code, background=True)
+        run = result.structured_content["run_id"]
+        await peer.until(lambda: len(peer.calls) == 2)
+        real, held = store.write, anyio.Event()
+
+        async def slow(work: Any, **named: Any) -> Any:
+            held.set()
+            await release.wait()
+            return await real(work, **named)
+
+        store.write = slow  # type: ignore[method-assign]
+        first.set()
+        await held.wait()
+        second.set()
+        await peer.until(lambda: ("read", {}) in peer.calls)
+        store.write = real  # type: ignore[method-assign]
+        release.set()
+        await anyio.sleep(1)
+        calls = await store.read(partial(RunFile.calls, run=run))
+        assert [call.state for call in calls] == ["done", "done"]
+
+
+async def test_a_fallback_that_asks_is_refused(tmp_path: Path) -> None:
+    read = {"readOnlyHint": True}
+    one, two = Peer(tool("web", annotations=read), web=never), Peer(tool("web", annotations=read))
+    caps: Json = {"tools": {"ask": ["one.web", "two.web"]}}
+    sections: Json = {"capabilities": caps, "runs": SOON, "fallback": {"one.web": ["two.web"]}}
+    async with opened(tmp_path, {"one": one, "two": two}, **sections) as portal:
+        object.__setattr__(portal.portal.manifest.portal.upstreams["one"], "call_seconds", 0.5)
+        answer = await waiting(portal, "await one.web(q=1)")
+        await portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
+        done = await answer_of(portal, answer["run_id"], until="error")
+        assert done["error"]["code"] == "upstream_timeout"
+        assert "approval_required" in done["error"]["hint"]
+        assert two.calls == []
+
+
+async def test_a_decision_that_the_command_line_makes_while_a_portal_moves_the_file_is_not_lost(
+    tmp_path: Path,
+) -> None:
+    manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
+    async with open_portal(manifest, lambda line: None):
+        async with open_portal(manifest, lambda line: None) as other, Client(build_server(other)) as client:
+            result = await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
+            run = result.structured_content["run_id"]
+    with closing(Stores(manifest, Terminal())) as stores:
+        stores.find(run)
+        # It takes the first portal's file, and moves the second one's into it.
+        async with open_portal(manifest, lambda line: None) as portal, Client(build_server(portal)) as client:
+            with stores.writing(run) as file:
+                decide_call(file, run, 1, is_approved=True, by="cli")
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while (await portal.runs.answer(run, None)).status != "ok":
+                    await portal.runs.news.wait()
+
+
+async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> None:
+    manifest = load_manifest(write_manifest(tmp_path, {}), {})
+    with held_file(manifest) as path:
+        path.write_bytes(b"x" * 8192)
+    with pytest.raises(StoreError, match="damaged"):
+        async with opened(tmp_path):
+            pass
+
+
+async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tmp_path: Path) -> None:
+    manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
+    async with open_portal(manifest, lambda line: None) as portal, Client(build_server(portal)) as client:
+        run = (
+            await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
+        ).structured_content["run_id"]
+    from portal.runs.decisions import decide_call
+    from portal.runs.writer import open_file, run_files
+
+    file = open_file(run_files(manifest)[0], manifest)
+    with file.transaction():
+        decide_call(file, run, 1, is_approved=True, by="cli")
+    file.close()
+    async with open_portal(manifest, lambda line: None, runs="own") as portal:
+        store = portal.runs.store
+        assert store is not None
+        written, real = 0, store.write
+
+        async def counted(*each: Any, **named: Any) -> Any:
+            nonlocal written
+            written += 1
+            return await real(*each, **named)
+
+        store.write = counted  # type: ignore[method-assign]
+        await anyio.sleep(2)
+        assert written < 20, written
+
+
+async def test_an_event_that_nobody_waits_for_any_more_does_not_wake_the_run_for_ever(tmp_path: Path) -> None:
+    code = """
+import asyncio
+try:
+    await asyncio.wait_for(portal.event('x', timeout=1.0), 0.2)
+except TimeoutError:
+    pass
+await portal.sleep(hours=1)
+"""
+    settings: Json = {"park_after_seconds": 0.6, "public_url": "http://x"}
+    async with opened(tmp_path, runs=settings) as portal:
+        answer = await waiting(portal, code)
+        await anyio.sleep(3)
+        kinds = await log_rows(portal, answer["run_id"])
+        assert kinds.count("resumed") <= 2, kinds.count("resumed")
+
+
+async def test_two_questions_at_once_do_not_end_the_portal(tmp_path: Path) -> None:
+    async def person(context: Any, params: Any) -> ElicitResult:
+        await anyio.sleep(0.2)
+        return ElicitResult(action="accept", content={"decision": "approve"})
+
+    manifest = load_manifest(write_manifest(tmp_path, {}), {})
+    async with open_portal(manifest, lambda line: None) as portal:
+        async with Client(build_server(portal), mode="legacy", elicitation_callback=person) as client:
+            with anyio.fail_after(DEADLINE_SECONDS):
+                code = "import asyncio\nawait asyncio.gather(portal.approve('a'), portal.approve('b'))"
+                result = await client.call_tool("execute_code", {"code": code})
+            assert result.structured_content["result"] == [True, True]
+
+
+async def test_a_person_is_asked_once_though_something_else_woke_the_run(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def person(context: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        await anyio.sleep(3)
+        return ElicitResult(action="accept", content={"decision": "approve"})
+
+    code = "import asyncio\nawait asyncio.gather(portal.approve('?'), portal.sleep(1))"
+    manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
+    async with open_portal(manifest, lambda line: None) as portal:
+        async with Client(build_server(portal), mode="legacy", elicitation_callback=person) as client:
+            with anyio.fail_after(DEADLINE_SECONDS):
+                result = await client.call_tool("execute_code", {"code": code})
+            assert (result.structured_content["status"], len(asked)) == ("ok", 1)
+
+
+async def test_every_intent_survives_a_loss_of_power(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"git": git()}) as portal:
+        store = portal.portal.runs.store
+        assert store is not None
+        real, lax = store.write, []
+
+        async def spy(work: Any, **named: Any) -> Any:
+            calls = getattr(work, "keywords", {}).get("calls")
+            if calls and not named.get("is_lasting"):
+                lax.append([(each.seq, each.state) for each in calls])
+            return await real(work, **named)
+
+        store.write = spy  # type: ignore[method-assign]
+        await portal.run("for n in range(20):\n    await git.push(n=n)")
+        assert lax == []
+
+
+async def test_a_run_whose_answer_was_given_but_not_written_does_nothing_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    peer, after = git(), git()
+    code = """
+for n in (1, 2):
+    try:
+        await git.push(n=n)
+    except ToolError as error:
+        print(n, error.code)
+"""
+    async with opened(tmp_path, {"git": peer}, runs={"store": "r.sqlite"}) as portal:
+        store = portal.portal.runs.store
+        assert store is not None
+        real = store.write
+
+        async def fails(work: Any, **named: Any) -> Any:
+            if peer.calls:
+                raise StoreError("full")
+            return await real(work, **named)
+
+        store.write = fails  # type: ignore[method-assign]
+        answer = await portal.run(code)
+        assert answer["stdout"] == "2 journal_failed\n", "nothing was sent, says the answer"
+        store.write = real  # type: ignore[method-assign]
+    async with opened(tmp_path, {"git": after}, runs={"store": "r.sqlite"}):
+        await anyio.sleep(4)
+        assert after.calls == []
+
+
+async def test_secrets_are_masked_in_outcomes_and_answers_before_they_are_written(tmp_path: Path) -> None:
+    secret = "s3cret-of-the-operator"
+
+    async def leak(arguments: dict[str, Json]) -> Any:
+        return structured({"token": secret})
+
+    peer = Peer(tool("push"), push=leak)
+    settings: Json = {"runs": {"store": "r.sqlite"}, "server": {"token": "${TOKEN}"}}
+    async with opened(tmp_path, {"git": peer}, environ={"TOKEN": secret}, **settings) as portal:
+        answer = await portal.run("x = await git.push()\nawait git.push(v=x)\nx")
+        stored = await portal.portal.runs.load(answer["run_id"], None)
+        outcomes = any(secret.encode() in (call.outcome or b"") for call in stored.calls)
+        assert (outcomes, secret.encode() in (stored.answer or b"")) == (False, False)
+
+
+async def test_a_file_that_is_damaged_meanwhile_does_not_end_the_portal(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"git": git()}, runs={"store": "r.sqlite"}) as portal:
+        assert await portal.result_of("await git.push(n=1)") == {"n": 1}
+        await anyio.sleep(0.3)  # the portal has looked at the file
+        for name in ("r.sqlite", "r.sqlite-wal"):
+            path = tmp_path / name
+            size = path.stat().st_size
+            with path.open("r+b") as file:
+                file.write(b"\xff" * size)
+        await anyio.sleep(0.5)
+        await portal.call("execute_code", code="await git.push(n=2)")
+        portal.portal.runs.wake("x")
+        await anyio.sleep(1)
+        assert await portal.result_of("1") == 1
+
+
+async def parked(runs: Any) -> str:
+    """The id of the only run, once it waits in the store."""
+    with anyio.fail_after(DEADLINE_SECONDS):
+        while True:
+            rows = await runs.store.read(RunFile.listed)
+            if rows and rows[0].state == "waiting":
+                return str(rows[0].id)
+            await anyio.sleep(0.02)
+
+
+async def test_a_client_whose_parked_run_is_cancelled_learns_it(tmp_path: Path) -> None:
+    async def person(context: Any, params: Any) -> ElicitResult:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    manifest, got = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {}), {}
+    async with open_portal(manifest, lambda line: None) as portal:
+        async with Client(build_server(portal), mode="legacy", elicitation_callback=person) as client:
+            async with anyio.create_task_group() as tasks:
+
+                async def cancel() -> None:
+                    await portal.runs.cancel(await parked(portal.runs), None)
+
+                tasks.start_soon(cancel)
+                with anyio.move_on_after(8):
+                    result = await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
+                    got = result.structured_content
+                tasks.cancel_scope.cancel()
+    assert got.get("status") == "cancelled", got
+
+
+async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None:
+    peer = Peer(tool("look", annotations={"readOnlyHint": True}))
+    code = "import asyncio\nawait asyncio.gather(git.look(), portal.sleep(2))\nawait portal.sleep(hours=1)"
+    settings: Json = {"runs": {**SOON, "store": "r.sqlite"}}
+    rules: Json = {"tools": {"ask": ["git.look"]}}
+    async with opened(tmp_path, {"git": peer}, capabilities=rules, **settings) as portal:
+        answer = await waiting(portal, code)
+    async with opened(tmp_path, {"git": peer}, **settings) as portal:
+        await anyio.sleep(4)
+        got = (await portal.call("execute_code", run=answer["run_id"])).structured_content
+        assert isinstance(got, dict)
+        assert [each["kind"] for each in got["waiting"]] == ["sleep"]
