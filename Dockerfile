@@ -2,7 +2,8 @@
 #
 #   docker build -t mcp-code-portal .
 #   docker run -p 127.0.0.1:8080:8080 -e MCP_CODE_PORTAL_TOKEN=change-me \
-#     -v "$PWD/portal.yaml:/etc/mcp-code-portal/portal.yaml:ro" mcp-code-portal
+#     -v "$PWD/portal.yaml:/etc/mcp-code-portal/portal.yaml:ro" \
+#     -v portal-state:/home/portal/.local/state mcp-code-portal
 #
 # Upstreams that are commands need their programs in the image: derive one that installs uv, node or the servers.
 # tests/packaging/test_image.py runs these commands without Docker.
@@ -19,7 +20,9 @@ RUN /opt/mcp-code-portal/bin/python -m sandbox_runtime.aot \
  && chmod -R a+rX "$MCP_CODE_PORTAL_CACHE"
 
 FROM python:3.13-slim
-RUN useradd --system --create-home --uid 10001 portal
+# The state folder is created here, because a new volume gets the owner of the folder that it covers.
+RUN useradd --system --create-home --uid 10001 portal \
+ && install -d -o portal /home/portal/.local /home/portal/.local/state
 COPY --from=build /opt/mcp-code-portal /opt/mcp-code-portal
 COPY examples/container.yaml /etc/mcp-code-portal/portal.yaml
 ENV PATH=/opt/mcp-code-portal/bin:$PATH \
