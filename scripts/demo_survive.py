@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TextIO, TypeVar
 
 import anyio
@@ -100,13 +100,16 @@ def show(screen: Screen, log: TextIO) -> None:
             process.kill()
             process.wait()
         screen.show_lines("kill -9", "the portal is gone, in the middle of a call", repository_lines())
-        with heartbeat("starting the portal again; nobody asks it to go on"), portal(address, client, log):
-            until("the question", lambda: state(client, run)["state"] == "waiting")
-            listed = shell("runs")
+        with ExitStack() as stack:
+            with heartbeat("starting the portal again; nobody asks it to go on"):
+                stack.enter_context(portal(address, client, log))
+                until("the question", lambda: state(client, run)["state"] == "waiting")
+                listed = shell("runs")
             screen.show_lines("$ mcp-code-portal runs", "the run went on, and waits for a person", listed)
-            approved = shell("runs", "approve", run)
+            with heartbeat("approving the call, and waiting for the end of the run"):
+                approved = shell("runs", "approve", run)
+                told = until("its end", lambda: ended(client, run))
             screen.show_lines(f"$ mcp-code-portal runs approve {run[:12]}", "", approved)
-            told = until("its end", lambda: ended(client, run))
     screen.show_answer(told["answer"])
     screen.show_lines("git log", "each step once", repository_lines())
     if told["state"] != "ok" or commits() != [f"step {step}" for step in range(1, STEPS + 1)]:
