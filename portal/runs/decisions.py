@@ -88,12 +88,14 @@ def call_to_decide(file: RunFile, row: RunRow, seq: int | None) -> CallRow:
     asked = [call for call in file.calls(run) if call.kind in ("ask", "approve")]
     waiting = [call for call in asked if call.state == "waiting"]
     if seq is None:
-        if len(waiting) != 1:
+        # Whoever comes too late is told who decided, as if they had named the call.
+        candidates = waiting or asked
+        if len(candidates) != 1:
             listed = ", ".join(f"{call.seq} ({call.function})" for call in waiting[:10]) or "none"
             raise RunsError(
                 "which_call", f"run {run} has {len(waiting)} calls that wait: {listed}", "Name one: RUN SEQ."
             )
-        seq = waiting[0].seq
+        seq = candidates[0].seq
     call = next((each for each in asked if each.seq == seq), None)
     if call is None:
         raise RunsError("unknown_call", f"call {seq} of run {run} does not wait for a person")

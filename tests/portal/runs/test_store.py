@@ -67,7 +67,8 @@ def test_a_command_that_closes_the_file_leaves_the_portal_its_log(tmp_path: Path
     assert writer.path.with_name(f"{writer.path.name}-wal").exists()
 
 
-def test_the_first_decision_wins_and_wakes_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [1, None])
+def test_the_first_decision_wins_and_wakes_the_run(tmp_path: Path, named: int | None) -> None:
     file = opened(tmp_path)
     run = begun(file)
     asked(file, run)
@@ -75,7 +76,7 @@ def test_the_first_decision_wins_and_wakes_the_run(tmp_path: Path) -> None:
     with file.transaction():
         decide_call(file, run.id, None, is_approved=True, by="ann")
     with pytest.raises(RunsError, match="approved by ann") as error, file.transaction():
-        decide_call(file, run.id, 1, is_approved=False, by="bob")
+        decide_call(file, run.id, named, is_approved=False, by="bob")
     assert error.value.code == "already_decided"
     assert file.due(time.time(), [None], 10) == [run.id]
 
