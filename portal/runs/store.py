@@ -73,6 +73,8 @@ _CALL_FIELDS: Final = [field.name for field in fields(CallRow)]
 _RUN_COLUMNS: Final = ", ".join(_RUN_FIELDS)
 _CALL_COLUMNS: Final = ", ".join(_CALL_FIELDS)
 _OPEN: Final = "state IN ('running', 'waiting')"
+_OPEN_RUN: Final = f"runs.{_OPEN}"
+"""The same beside another table's `state`. Ask it of one run: `run IN (SELECT ...)` would read all open ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +386,7 @@ class RunFile:
         changed = self._sql.execute(
             "UPDATE calls SET state = ?, decision = ?, decided_by = ? WHERE run = ? AND seq = ? "
             "AND state = 'waiting' AND kind IN ('ask', 'approve') "
-            f"AND run IN (SELECT id FROM runs WHERE {_OPEN})",
+            f"AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
             (state, self._seal.close(decision), by, run, seq),
         )
         if changed.rowcount:
@@ -411,7 +413,8 @@ class RunFile:
     def deliver(self, token: str, payload: bytes) -> tuple[str, bool] | None:
         """Deliver an event. Returns the run and whether it was the first delivery; None for an unknown token."""
         found = self._rows(
-            f"SELECT run, name FROM hooks WHERE token_sha256 = ? AND run IN (SELECT id FROM runs WHERE {_OPEN})",
+            "SELECT run, name FROM hooks WHERE token_sha256 = ? "
+            f"AND EXISTS (SELECT 1 FROM runs WHERE id = hooks.run AND {_OPEN_RUN})",
             _sha256(token),
         )
         if not found:
@@ -462,7 +465,10 @@ class RunFile:
         """What happened after entry `n`, to one run or to all, perhaps only to those of an owner; oldest first."""
         clause, values = ("AND run = ?", [run]) if run is not None else ("", [])
         if owner is not None:
-            clause, values = f"{clause} AND run IN (SELECT id FROM runs WHERE owner = ?)", [*values, owner]
+            clause, values = (
+                f"{clause} AND EXISTS (SELECT 1 FROM runs WHERE id = log.run AND owner = ?)",
+                [*values, owner],
+            )
         query = f"SELECT n, run, at, kind, data FROM log WHERE n > ? {clause} ORDER BY n LIMIT ?"
         rows = []
         for number, of, at, kind, data in self._rows(query, n, *values, limit):
