@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -166,7 +166,7 @@ class RunFile:
             raise TooManyRunsError(
                 f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit. Cancel some, or wait for them"
             )
-        named = dict(zip(_RUN_FIELDS, astuple(row), strict=True))
+        named = {name: getattr(row, name) for name in _RUN_FIELDS}
         values = {
             **named,
             "title": self._seal.close(row.title.encode("utf-8", "replace")),
@@ -200,7 +200,7 @@ class RunFile:
             n = self._value("SELECT coalesce(max(n), 0) + 1 FROM events WHERE run = ?", run)
             self._sql.execute("INSERT INTO events VALUES (?, ?, ?)", (run, n, self._seal.close(chunk)))
         for call in calls:
-            named = dict(zip(_CALL_FIELDS, astuple(call), strict=True))
+            named = {name: getattr(call, name) for name in _CALL_FIELDS}
             sealed = {
                 key: text if text is None else self._seal.close(text)
                 for key in ("shown", "decision", "outcome")
@@ -480,7 +480,7 @@ class RunFile:
         return int(self._value("SELECT coalesce(max(n), 0) FROM log"))
 
     def add_delivery(self, delivery: Delivery) -> None:
-        values = dict(zip((each.name for each in fields(Delivery)), astuple(delivery), strict=True))
+        values = {each.name: getattr(delivery, each.name) for each in fields(Delivery)}
         self._insert("deliveries", {**values, "body": self._seal.close(delivery.body)})
 
     def deliveries(self, hook: int, limit: int) -> list[Delivery]:
