@@ -1,4 +1,9 @@
-"""A stdio MCP upstream with one tool that answers at once: what a call through the portal costs shows best on it."""
+"""A stdio MCP upstream with one tool that answers at once: what a call through the portal costs shows best on it.
+
+python -m benchmarks.echo_upstream [N]: with N tools in all, of which the others do the same
+"""
+
+import sys
 
 import anyio
 from mcp.server.lowlevel import Server
@@ -20,7 +25,11 @@ SCHEMA = {
 
 
 async def list_tools(context: object, params: PaginatedRequestParams | None) -> ListToolsResult:
-    return ListToolsResult(tools=[Tool(name="echo", description="Answers its number.", input_schema=SCHEMA)])
+    count = int(sys.argv[1]) if sys.argv[1:] else 1
+    names = ["echo", *(f"echo_{number}" for number in range(1, count))]
+    return ListToolsResult(
+        tools=[Tool(name=name, description="Answers its number.", input_schema=SCHEMA) for name in names]
+    )
 
 
 async def call_tool(context: object, params: CallToolRequestParams) -> CallToolResult:

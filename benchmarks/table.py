@@ -229,6 +229,64 @@ def soak_rows() -> Iterator[str]:
     )
 
 
+def journal_rows() -> Iterator[str]:
+    measured = read("journal")
+    rows = measured["rows"]
+    yield (
+        "| more with a journal, p50; in brackets computing of the portal alone | goal | "
+        + " | ".join(_tools(tools) for tools in dict.fromkeys(row["tools"] for row in rows))
+        + " |"
+    )
+    yield "|---" * (2 + len({row["tools"] for row in rows})) + "|"
+    for script in dict.fromkeys(row["script"] for row in rows):
+        same = [row for row in rows if row["script"] == script]
+        cells = [
+            f"{row['more_p50_ms']:+.2f} ms on {row['without_p50_ms']:.1f} ({row['more_computing_ms']:+.2f} ms)"
+            for row in same
+        ]
+        yield f"| {script} | {same[0]['goal_ms']} ms | " + " | ".join(cells) + " |"
+    yield ""
+    yield (
+        f"(In turns, {_machine(measured['machine'])}; fsync alone {measured['fsync']['p50_ms']} ms p50; "
+        "`python -m benchmarks.journal`.)"
+    )
+
+
+def parked_rows() -> Iterator[str]:
+    measured = read("parked")
+    wakes, storm, raced = measured["wakes"], measured["storm"], measured["races"]
+    alone, beside = (storm[f"a trivial script, {where}"] for where in ("alone", "beside"))
+    computing = wakes["computing_ms"]
+    yield (
+        f"With {measured['parked']:,} parked runs the portal and all its processes hold "
+        f"{measured['memory with']['all_mb']:.0f} MB, without any {measured['memory without']['all_mb']:.0f} MB, and "
+        f"their file {measured['disk_mb']:.0f} MB. From a person's word until the next call of a parked run is sent: "
+        f"{_both(wakes['until the next call'])}, until it has ended: {_both(wakes['until the end'])} (p50 / p99; "
+        f"{computing['client']:.0f} ms of computing in the portal, {computing['workers']:.0f} ms in its workers). "
+        f"{storm['runs']:,} that wake at once have ended after {storm['seconds until all ended']:.0f} s; meanwhile a "
+        f"trivial script of a new caller takes {_both(beside)} instead of {_both(alone)}. Of {sum(raced.values())} "
+        f"pairs of decisions at the same moment the first won in {raced['the portal'] + raced['the other process']}, "
+        f"and the other was told ({_machine(measured['machine'])}; `python -m benchmarks.parked`)."
+    )
+
+
+def replay_rows() -> Iterator[str]:
+    runs = read("replays")["runs"]
+    same = sum(not row["differs"] for row in runs)
+    yield (
+        f"Of the {len(runs)} runs of those tasks, {same} replay from their journal with the same answer, bit for bit "
+        "(`python -m benchmarks.replays`)."
+    )
+
+
+def _both(times: dict[str, float]) -> str:
+    return f"{times['p50_ms']:.1f} / {times['p99_ms']:.1f} ms"
+
+
+def _tools(count: int) -> str:
+    return "1 tool" if count == 1 else f"{count:,} tools"
+
+
 def language_rows() -> Iterator[str]:
     measured = read("language")
     summary = measured["summary"]
@@ -242,8 +300,7 @@ def language_rows() -> Iterator[str]:
 
 def _behind(row: dict[str, Any]) -> str:
     servers = "1 server" if row["servers"] == 1 else f"{row['servers']} servers"
-    functions = "1 tool" if row["functions"] == 1 else f"{row['functions']:,} tools"
-    return f"{servers}, {functions}"
+    return f"{servers}, {_tools(row['functions'])}"
 
 
 def _figure(value: float) -> str:
@@ -290,6 +347,9 @@ def main() -> None:
         soak_rows,
         language_rows,
         task_rows,
+        replay_rows,
+        journal_rows,
+        parked_rows,
         check_rows,
         search_rows,
         token_rows,
