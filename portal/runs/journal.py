@@ -47,6 +47,9 @@ from sandbox_runtime.result import RunError
 
 log = structlog.get_logger()
 
+OUTCOME_SECONDS: Final = 0.002
+"""Outcomes are written together after this time. A portal that is killed before knows of none of them."""
+
 IDLE_SHARE: Final = 0.5
 """A worker that used less than this share of the time did not compute, so its run may be parked."""
 
@@ -383,6 +386,8 @@ class Journal:
         return None
 
     async def _flush_soon(self) -> None:
+        # Others come meanwhile, and perhaps the run's answer, which shares its transaction with them.
+        await asyncio.sleep(OUTCOME_SECONDS)
         try:
             while self._written < self._noted:
                 await self._flush()

@@ -114,6 +114,10 @@ class StoredRun:
     answer: bytes | None
 
 
+MAX_UNPACKED_BYTES: Final = 500
+"""Shorter contents are not compressed: that takes longer than writing them."""
+
+
 class Seal:
     """Compresses what is written, and encrypts it if there is a key."""
 
@@ -124,13 +128,17 @@ class Seal:
             self._fernet = Fernet(base64.urlsafe_b64encode(digest))
 
     def close(self, content: bytes) -> bytes:
-        packed = zlib.compress(content, 1)
+        is_long = len(content) > MAX_UNPACKED_BYTES
+        packed = b"z" + zlib.compress(content, 1) if is_long else b"-" + content
         return packed if self._fernet is None else self._fernet.encrypt(packed)
 
     def open(self, content: bytes) -> bytes:
         """Raises StoreError: it was written with another key, or is damaged."""
         try:
-            return zlib.decompress(content if self._fernet is None else self._fernet.decrypt(content))
+            packed = content if self._fernet is None else self._fernet.decrypt(content)
+            if packed[:1] not in (b"z", b"-"):
+                raise InvalidToken
+            return zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[1:]
         except (InvalidToken, zlib.error):
             raise StoreError(
                 "a row of the store of runs is damaged, or was written with another runs.key"

@@ -104,6 +104,7 @@ class RunFile:
         self.on_note: Callable[[RunFile, str, str], None] | None = None
         """Called with a run and what happened to it, such as its new state, in the same transaction."""
         self._key = key
+        self._is_lasting: bool | None = None
         self._seal = Seal(key)
         try:
             # Created here, because SQLite would do it with the umask. An existing file must not be opened: closing it
@@ -130,7 +131,9 @@ class RunFile:
         Raises StoreError: it cannot be written.
         """
         try:
-            self._sql.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}")
+            if is_lasting is not self._is_lasting:
+                self._sql.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}")
+                self._is_lasting = is_lasting
             self._sql.execute("BEGIN IMMEDIATE")
             try:
                 yield

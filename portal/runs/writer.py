@@ -99,20 +99,26 @@ class RunStore:
         outcomes: list[tuple[_Job, object, Exception | None]] = []
         try:
             with self._file.transaction(is_lasting=any(job.is_lasting for job in jobs)):
-                for job in jobs:
-                    try:
-                        with self._file.part():
-                            outcomes.append((job, job.work(self._file), None))
-                    except sqlite3.Error:
-                        raise  # all of it failed, as `transaction` explains
-                    except Exception as error:  # noqa: BLE001  # the waiting task raises it
-                        outcomes.append((job, None, error))
-        except StoreError as error:
+                if len(jobs) == 1:
+                    outcomes.append((jobs[0], jobs[0].work(self._file), None))
+                else:
+                    outcomes += map(self._do, jobs)
+        except Exception as error:  # noqa: BLE001  # the waiting tasks raise it
             outcomes = [(job, None, error) for job in jobs]
         for job, result, failure in outcomes:
             # The loop may have ended; then nobody waits.
             with suppress(RuntimeError):
                 job.loop.call_soon_threadsafe(_resolve, job.done, result, failure)
+
+    def _do(self, job: _Job) -> tuple[_Job, object, Exception | None]:
+        """One job of several. Raises sqlite3.Error: then nothing of any is written."""
+        try:
+            with self._file.part():
+                return job, job.work(self._file), None
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # noqa: BLE001  # the waiting task raises it
+            return job, None, error
 
 
 def _resolve(done: "asyncio.Future[object]", result: object, error: Exception | None) -> None:
