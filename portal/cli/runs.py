@@ -215,7 +215,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     """Approve or deny a call that waits for a person. Exits with 2 if the new arguments are not a JSON object."""
     try:
         arguments = _arguments(options)
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         terminal.error(f"the arguments must be a JSON object: {error}")
         return USAGE_ERROR
     state = "approved" if options.is_approved else "denied"
@@ -427,12 +427,12 @@ def _show(name: str, value: Json, terminal: Terminal) -> None:
 
 
 def _arguments(options: Namespace) -> dict[str, Json] | None:
-    file = options.arguments_file
-    text = options.arguments if file is None else file.read_text("utf-8-sig")
-    value = {} if text is None else json.loads(text)
+    if options.arguments is None:
+        return None
+    value = json.loads(options.arguments)
     if not isinstance(value, dict):
         raise ValueError(f"it is a {type(value).__name__}")
-    return None if text is None else value
+    return value
 
 
 def _person() -> str:

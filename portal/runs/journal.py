@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
@@ -44,6 +44,9 @@ from sandbox_runtime.calls import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record, Recording
 from sandbox_runtime.result import RunError
+
+if TYPE_CHECKING:
+    from portal.runs.service import Runs
 
 log = structlog.get_logger()
 
@@ -126,13 +129,6 @@ class Past:
 NO_PAST: Final = Past()
 
 
-class Waiters(Protocol):
-    """Tells a waiting call that something about it may have been decided."""
-
-    def register(self, run: str, seq: int) -> anyio.Event: ...
-    def parked(self, run: str) -> None: ...
-
-
 @dataclass(eq=False)
 class Journal:
     """Writes the journal of one piece of a run: from its start or its last wake to its end or to its parking.
@@ -142,7 +138,7 @@ class Journal:
 
     run_id: str
     store: RunStore
-    waiters: Waiters
+    runs: "Runs"
     head: RunHead
     owner: str
     max_age_days: float
@@ -289,7 +285,7 @@ class Journal:
         try:
             while row.state == "waiting":
                 # Read first, because its event may have come before the call was written.
-                changed = self.waiters.register(self.run_id, seq)
+                changed = self.runs.register(self.run_id, seq)
                 row = await self._row_now(seq)
                 if row.state == "waiting":
                     await self._wait_for(changed, seq, due_at)
@@ -351,7 +347,7 @@ class Journal:
         except FencedError:
             self.fence()
         else:
-            self.waiters.parked(self.run_id)
+            self.runs.note_change()
         self.scope.cancel()
         await anyio.sleep_forever()
 
@@ -563,14 +559,26 @@ def dump_chunk(events: tuple[Event, ...], entries: tuple[EntryRow, ...]) -> byte
     return _CHUNK.dump_json(Chunk(events, entries))
 
 
+def title_of(code: str) -> str:
+    """The first line of a script, for people."""
+    return next((line.strip() for line in code.splitlines() if line.strip()), "")[:200]
+
+
 def new_row(run: str, owner: str, head: RunHead, parent: str | None, max_age_days: float) -> RunRow:
     """The row of a run that begins now."""
     now = time.time()
-    title = next((line.strip() for line in head.request.code.splitlines() if line.strip()), "")
-    component = head.record.origin.component if head.record else ""
-    expires = now + max_age_days * DAY_SECONDS
     return RunRow(
-        run, owner, "running", 1, now, now, expires, None, None, parent, title[:200], component, head.profile
+        id=run,
+        owner=owner,
+        state="running",
+        epoch=1,
+        began=now,
+        updated=now,
+        expires=now + max_age_days * DAY_SECONDS,
+        parent=parent,
+        title=title_of(head.request.code),
+        component=head.record.origin.component if head.record else "",
+        profile=head.profile,
     )
 
 

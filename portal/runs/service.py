@@ -114,7 +114,7 @@ class Runs:
         return Journal(
             run_id=piece.run_id,
             store=self.store,
-            waiters=self,
+            runs=self,
             head=piece.head,
             owner=piece.head.caller.run_owner,
             max_age_days=self.settings.max_age_days,
@@ -148,10 +148,6 @@ class Runs:
         """An event that is set when something about a waiting call may have been decided."""
         return self._waits.setdefault(run, {}).setdefault(seq, anyio.Event())
 
-    def parked(self, run: str) -> None:
-        """A run waits in the store from now on."""
-        self._note_change()
-
     async def start(self, execution: "Execution", request: ExecuteCode, caller: Caller) -> Answer:
         """Run a script in the background. The answer says only that it runs, under which id."""
         if self.store is None:
@@ -165,7 +161,7 @@ class Runs:
         except StoreError as error:
             log.error("run_not_journaled", run=row.id, error=str(error))
             return Answer("refused", "", error=unwritten(error, "The run did not start"))
-        self._note_change(row.id)
+        self.note_change(row.id)
         return Answer(
             "running", row.id, notices=(f'Ask for its answer later: execute_code(run="{row.id}").',)
         )
@@ -187,7 +183,7 @@ class Runs:
         except StoreError as error:
             log.error("run_not_ended", run=run, error=str(error))
             self._unwritten[run] = state, answer
-        self._note_change()
+        self.note_change()
 
     async def ask_client(
         self,
@@ -215,7 +211,7 @@ class Runs:
                 log.error("decision_not_written", run=run, error=str(error))
             finally:
                 questions.pop(seq, None)
-                self._note_change()
+                self.note_change()
 
         self._tasks.start_soon(work)
 
@@ -265,7 +261,7 @@ class Runs:
         """End a run in any state. Raises RunsError."""
         await self.store_or_error().write(partial(cancel_run, run=run, owner=owner), is_lasting=True)
         self._fence(run)
-        self._note_change()
+        self.note_change()
 
     async def deliver(self, token: str, payload: bytes) -> bool | None:
         """Deliver an event. Returns whether it was the first delivery; None for an unknown token."""
@@ -287,7 +283,7 @@ class Runs:
         """Something about a run has been decided."""
         for changed in self._waits.pop(run, {}).values():
             changed.set()
-        self._note_change()
+        self.note_change()
 
     # The dispatcher
 
@@ -332,7 +328,7 @@ class Runs:
         keep_seconds = self.settings.keep_days * DAY_SECONDS
         for run in await store.write(partial(RunFile.sweep, now=now, keep_seconds=keep_seconds)):
             self._fence(run)
-            self._note_change()
+            self.note_change()
         self.components.delete_others(await store.read(RunFile.components))
 
     async def _until(self, at: float, news: anyio.Event) -> None:
@@ -371,7 +367,7 @@ class Runs:
                     self._fence(run)
         for run in [*self._waits]:
             self.wake(run)
-        self._note_change()
+        self.note_change()
 
     def _fence(self, run: str) -> None:
         journal = self._live.get(run)
@@ -395,7 +391,7 @@ class Runs:
             await self.end(run, "error")
         finally:
             self._driving.discard(run)
-            self._note_change()
+            self.note_change()
 
     async def _go_on(self, run: str) -> None:
         assert self.store is not None
@@ -421,7 +417,8 @@ class Runs:
         at = time.time() + min(RETRY_SECONDS * 2 ** self._failures[run], MAX_RETRY_SECONDS)
         await self.store.write(partial(RunFile.postpone_run, run=run, epoch=stored.row.epoch, wake_at=at))
 
-    def _note_change(self, own: str | None = None) -> None:
+    def note_change(self, own: str | None = None) -> None:
+        """Something happened to a run: to `own`, if this portal began it."""
         if own is not None and not self._takes_all:
             self._own.add(own)
         self.news.set()

@@ -157,10 +157,6 @@ class RunFile:
         finally:
             self._sql.execute("RELEASE part")
 
-    def version(self) -> int:
-        """A number that changes when another connection has written."""
-        return int(self._value("PRAGMA data_version"))
-
     # Runs
 
     def create(self, row: RunRow, head: bytes) -> None:

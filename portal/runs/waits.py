@@ -20,7 +20,7 @@ from portal.authority import ApprovalNeeded
 from portal.budget.tokens import compact
 from portal.ledger import Entry
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
-from portal.runs.journal import Journal
+from portal.runs.journal import Journal, title_of
 from portal.runs.records import CallRow
 from portal.runs.service import Runs
 from portal.runs.store import RunFile
@@ -76,7 +76,7 @@ class Waits:
         """
         if self.journal is None:
             return self._no_journal(f"{call.function} asks a person ({needed.where}), and asking")
-        shown: Json = {
+        shown = {
             "upstream": upstream,
             "function": call.function,
             "arguments": shown_arguments(needed.arguments),
@@ -109,13 +109,14 @@ class Waits:
         seq: int,
         kind: Literal["ask", "approve"],
         function: str,
-        shown: Json,
+        shown: dict[str, Json],
         *,
         digest: str = "",
         arguments_sha256: str = "",
     ) -> CallRow | CallError:
         """The row of a call that a person approved, or an error."""
         assert self.journal is not None
+        shown = {**shown, "script": title_of(self.journal.head.request.code)}
         ask = None
         if self.channel.can_ask_person:
             run, text = self.journal.run_id, self.journal.mask(question(self.journal.run_id, shown))
@@ -196,7 +197,7 @@ class Waits:
             return _invalid("portal.approve takes a question", asked)
         if self.journal is None:
             return self._no_journal(APPROVE)
-        shown: Json = {"question": asked[:MAX_QUESTION_CHARACTERS]}
+        shown = {"question": asked[:MAX_QUESTION_CHARACTERS]}
         row = await self._decided(seq, "approve", APPROVE, shown)
         return row if isinstance(row, CallError) else True
 
@@ -213,11 +214,12 @@ class Waits:
 
 def question(run: str, shown: Json) -> str:
     """The text for the person who decides."""
+    script = f"A script (run {run}, which begins with {shown['script']!r})"
     if "question" in shown:
-        return f"A script (run {run}) asks: {shown['question']}"
+        return f"{script} asks: {shown['question']}"
     arguments = json.dumps(shown["arguments"], indent=2, ensure_ascii=False)
     return (
-        f"A script (run {run}) wants to call {shown['function']} of the upstream {shown['upstream']} with\n"
+        f"{script} wants to call {shown['function']} of the upstream {shown['upstream']} with\n"
         f"{arguments}\nThe rule {shown['rule']} ({shown['where']}) asks you first."
     )
 

@@ -72,10 +72,6 @@ class RunStore:
         async with self._reading:
             return await anyio.to_thread.run_sync(work, self._reader)
 
-    def version(self) -> int:
-        """A number that changes when another connection has written, the portal's own writer included."""
-        return self._reader.version()
-
     async def close(self) -> None:
         """Finish what waits, and close the file."""
         self._jobs.put(None)
