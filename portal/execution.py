@@ -34,7 +34,7 @@ from portal.sessions import LOCAL, Caller, SessionError, SessionHistory, Session
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.grants.run_grants import OpenGrants, RunGrants
-from sandbox_runtime.recording import Record, Recording
+from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import Repetition, resume
 from sandbox_runtime.result import Prepared, RunError, RunResult
 from sandbox_runtime.run import Run
@@ -42,6 +42,8 @@ from sandbox_runtime.sandbox import Sandbox, Session
 from upstreams.fleet import Fleet
 
 log = structlog.get_logger()
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 _SEARCHING = re.compile(r"\bportal\b.*\b(?:search|describe)\b", re.DOTALL)
 """Matches scripts that call `portal.search` or `portal.describe`, and so may use any upstream."""
@@ -264,7 +266,8 @@ class Execution:
         """Go on where the record of a run ends. It was checked when it began."""
         journal, port = broker.journal, self.port(broker)
         assert journal is not None
-        await self._await_called(broker.snapshot, repetition.replayed)
+        script = repetition.replayed.script
+        await self._await_mentioned(broker.snapshot, Prepared(script, frozenset(_WORD.findall(script))))
         async with self.catalog.steady() as snapshot:
             broker.snapshot = snapshot
 
@@ -330,17 +333,6 @@ class Execution:
             notices=(*notices, *broker.notices(), *result.notices, *self._stdout_notice(result)),
             emitted=result.emitted,
         )
-
-    async def _await_called(self, snapshot: Snapshot, record: Record) -> None:
-        """Wait until the upstreams that a record calls are connected, or their time to start is over."""
-        called = {
-            line.split(" ", 2)[1].partition(".")[0]
-            for event in record.events
-            if event.kind == "sent"
-            for line in event.text.split("\n")
-            if " " in line
-        }
-        await self._await_mentioned(snapshot, Prepared(record.script, frozenset(called)))
 
     async def _await_mentioned(self, snapshot: Snapshot, prepared: Prepared) -> None:
         """Wait until the upstreams that the script may use are in the library, or their time to start is over."""

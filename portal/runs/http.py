@@ -39,6 +39,7 @@ MAX_PAYLOAD_BYTES: Final = 1 << 20
 KEEP_ALIVE_SECONDS: Final = 15.0
 
 _PAGE: Final = 100
+_NO_HOOK: Final = "the URL is wrong, or the run that waited for it has ended"
 _STATUSES: Final = {
     **dict.fromkeys(("unknown_run", "unknown_call", "unknown_hook"), 404),
     **dict.fromkeys(("run_ended", "already_decided"), 409),
@@ -173,10 +174,13 @@ class RunRoutes:
 
     async def deliver(self, request: Request) -> Response:
         """Deliver an event. Whoever knows the URL may."""
+        token, unknown = request.path_params["token"], RunsError("unknown_hook", _NO_HOOK)
+        if not await self._read(partial(RunFile.knows_hook, token=token)):
+            raise unknown
         payload = encode(await _body(request, Any, MAX_PAYLOAD_BYTES))
-        is_first = await self.runs.deliver(request.path_params["token"], payload)
+        is_first = await self.runs.deliver(token, payload)
         if is_first is None:
-            raise RunsError("unknown_hook", "the URL is wrong, or the run that waited for it has ended")
+            raise unknown
         note: dict[str, Json] = {} if is_first else {"note": "it came before, and this payload is not used"}
         return await _json(lambda: {"is_first": is_first, **note}, 202 if is_first else 200)
 

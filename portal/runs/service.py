@@ -22,7 +22,7 @@ from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
 from portal.runs.decisions import RunsError, answer_of, cancel_run, decide_call, find_run
 from portal.runs.journal import HEAD, Journal, Past, RunHead, new_row, new_run_id, unwritten
-from portal.runs.records import OPEN, FencedError, RunState, StoredRun, StoreError
+from portal.runs.records import MAX_OPEN_RUNS, OPEN, FencedError, RunState, StoredRun, StoreError
 from portal.runs.results import KeptResults
 from portal.runs.store import DAY_SECONDS, RunFile
 from portal.runs.writer import RunStore
@@ -312,7 +312,8 @@ class Runs:
                 if now - swept_at > SWEEP_SECONDS or await store.read(RunFile.next_expiry) <= now:
                     swept_at = now
                     await self._sweep(store, now)
-                due = await store.read(partial(RunFile.due, now=now, profiles=profiles, limit=MAX_DUE))
+                limit = MAX_DUE if self._takes_all else MAX_OPEN_RUNS  # most may be others'
+                due = await store.read(partial(RunFile.due, now=now, profiles=profiles, limit=limit))
                 left = await store.read(partial(RunFile.running, profiles=profiles)) if is_first else ()
                 is_first = False
                 for run in (*left, *due):

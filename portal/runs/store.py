@@ -409,6 +409,9 @@ class RunFile:
         self._insert("hooks", {"token_sha256": _sha256(token), "run": run, "name": name, "token": sealed})
         return token
 
+    def knows_hook(self, token: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM hooks WHERE token_sha256 = ?", _sha256(token)))
+
     def deliver(self, token: str, payload: bytes) -> tuple[str, bool] | None:
         """Deliver an event. Returns the run and whether it was the first delivery; None for an unknown token."""
         found = self._rows(

@@ -214,7 +214,8 @@ class Waits:
 
 def question(run: str, shown: Json) -> str:
     """The text for the person who decides."""
-    script = f"A script (run {run}, which begins with {shown['script']!r})"
+    begins = f" that begins with {shown['script']!r}" if "script" in shown else ""
+    script = f"A script (run {run}){begins}"
     if "question" in shown:
         return f"{script} asks: {shown['question']}"
     arguments = json.dumps(shown["arguments"], indent=2, ensure_ascii=False)

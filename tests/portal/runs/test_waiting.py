@@ -151,7 +151,7 @@ async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:
 async def test_a_script_asks_a_person_itself(tmp_path: Path) -> None:
     async with opened(tmp_path, runs={"park_after_seconds": 0.1}) as portal:
         answer = await waiting(portal, "[await portal.approve('really?'), portal.run.id]")
-        assert answer["waiting"][0]["asked"] == {"question": "really?"}
+        assert answer["waiting"][0]["asked"]["question"] == "really?"
         await portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
         done = await answer_of(portal, answer["run_id"])
         assert done["result"] == [True, answer["run_id"]]
