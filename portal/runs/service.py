@@ -405,9 +405,11 @@ class Runs:
             past = Past.of(stored, head)
         except ValueError:
             log.exception("journal_damaged", run=run)
-            return await self.end(run, "stuck")
+            await self.end(run, "stuck")
+            return
         if head.record is None and not head.is_background:
-            return await self.end(run, "error")  # a run of a session
+            await self.end(run, "error")  # a run of a session
+            return
         execution = next(each for each in self.executions if each.profile == head.profile)
         channel = self._channels.get(run, NO_CLIENT)
         answer = await execution.go_on(run, head, past, stored.row.epoch, channel)
