@@ -160,6 +160,10 @@ class Execution:
                 with anyio.CancelScope(shield=True):
                     await self.runs.end(piece.run_id, "cancelled")
             raise
+        except Exception:
+            if not piece.epoch:  # its client is told so, and nobody may go on with it
+                await self.runs.end(piece.run_id, "error")
+            raise
         finally:
             audit.ended(status, code, ledger)
 
@@ -244,6 +248,8 @@ class Execution:
             await self.runs.end(journal.run_id, answer.status, answer.dump())
             return replace(answer, notices=(*answer.notices, _UNWRITTEN))
         finally:
+            with anyio.CancelScope(shield=True):
+                await journal.flushed()
             self.runs.closed(journal)
         return await self.runs.answer(journal.run_id, None)
 

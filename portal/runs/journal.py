@@ -162,6 +162,8 @@ class Journal:
     _calls: list[CallRow] = field(default_factory=list)
     _outcomes: list[tuple[int, bytes]] = field(default_factory=list)
     _intended: set[int] = field(default_factory=set)
+    _refused: dict[int, CallError] = field(default_factory=dict)
+    _unparked: anyio.Event = field(default_factory=anyio.Event)
     _in_flight: set[int] = field(default_factory=set)
     _waiting: set[int] = field(default_factory=set)
     _changed_at: float = 0.0
@@ -284,11 +286,16 @@ class Journal:
         self._waiting.add(seq)
         try:
             while row.state == "waiting":
-                # Read first, because its event may have come before the call was written.
-                changed = self.runs.register(self.run_id, seq)
-                row = await self._row_now(seq)
-                if row.state == "waiting":
-                    await self._wait_for(changed, seq, due_at)
+                # What else wakes the call does not delay the parking.
+                cpu_ms, park_at = self._cpu_ms(), time.monotonic() + self.park_seconds
+                while row.state == "waiting" and (left := park_at - time.monotonic()) > 0:
+                    # Read first, because its event may have come before the call was written.
+                    changed = self.runs.register(self.run_id, seq)
+                    row = await self._row_now(seq)
+                    if row.state == "waiting":
+                        await self._wait_for(changed, seq, due_at, left)
+                if row.state == "waiting" and self._may_park(cpu_ms):
+                    await self.park()
         except asyncio.CancelledError:
             if not self.scope.cancel_called:  # the script gave it up
                 given_up = CallError("cancelled", "the script does not wait for it any more")
@@ -305,17 +312,14 @@ class Journal:
             raise FencedError(self.run_id)
         return found
 
-    async def _wait_for(self, changed: anyio.Event, seq: int, due_at: float | None) -> None:
-        """Wait for a change, or until the call is due; park the run if it may be."""
-        cpu_ms, now = self._cpu_ms(), time.time()
-        seconds = self.park_seconds if due_at is None else min(self.park_seconds, due_at - now)
+    async def _wait_for(self, changed: anyio.Event, seq: int, due_at: float | None, seconds: float) -> None:
+        """Wait for a change, or until the call is due, at most so long."""
+        if due_at is not None:
+            seconds = min(seconds, due_at - time.time())
         with anyio.move_on_after(max(seconds, 0)):
             await changed.wait()
-            return
         if due_at is not None and due_at <= time.time():
             await self.store.write(partial(RunFile.expire_call, run=self.run_id, seq=seq))
-        elif self._may_park(cpu_ms):
-            await self.park()
 
     # What the execution tells
 
@@ -326,22 +330,24 @@ class Journal:
 
     async def before_change(self) -> None:
         """Write what the run did before it changes a file, if it has a row. Raises StoreError, FencedError."""
-        if self.is_parked:
-            await anyio.sleep_forever()  # the run goes on elsewhere
+        while self.is_parked:  # the run goes on elsewhere, unless that cannot be written
+            await self._unparked.wait()
         if self.epoch:
             self._noted += 1
             await self._flush()
 
     async def park(self) -> None:
         """Write everything, let the worker go, and let the run wait in the store."""
-        self.is_parked = True
+        self.is_parked, waiting = True, [*self._waiting]
         try:
             self._noted += 1
             await self._flush(is_lasting=True)
-            park = partial(RunFile.park, run=self.run_id, epoch=self.epoch, waiting=[*self._waiting])
+            park = partial(RunFile.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
             await self.store.write(park, is_lasting=True)
         except StoreError as error:
             self.is_parked = False
+            self._unparked.set()
+            self._unparked = anyio.Event()
             log.error("run_not_parked", run=self.run_id, error=str(error))
             return
         except FencedError:
@@ -358,11 +364,16 @@ class Journal:
         self._noted += 1
         await self._flush(answer=answer)
 
+    async def flushed(self) -> None:
+        """Wait for the transactions under way, whose callers may be gone."""
+        if self._flushes:
+            await asyncio.wait(self._flushes)
+
     # Writing
 
     async def _add(self, row: CallRow) -> CallError | None:
-        if self.is_parked:
-            await anyio.sleep_forever()  # the run goes on elsewhere
+        while self.is_parked:  # the run goes on elsewhere, unless that cannot be written
+            await self._unparked.wait()
         if self.recording is not None and self.recording.is_too_large:
             return CallError(
                 "journal_limit",
@@ -378,7 +389,9 @@ class Journal:
                 self._calls.remove(row)
             log.error("run_not_journaled", run=self.run_id, error=str(error))
             failure = unwritten(error, f"{row.function} was not called")
-            return CallError(failure.code, failure.message, failure.hint)
+            refusal = CallError(failure.code, failure.message, failure.hint)
+            self._refused[row.seq] = refusal
+            return refusal
         return None
 
     async def _flush_soon(self) -> None:
@@ -447,7 +460,11 @@ class Journal:
             self.epoch = self.epoch or 1
             self._written_events += len(events)
             self._head_written, self._written = head, noted
-            del self._calls[: len(calls)], self._outcomes[: len(outcomes)]
+            del self._outcomes[: len(outcomes)]
+            self._calls = [call for call in self._calls if call not in calls]
+            for call in calls:
+                if call.seq in self._refused:  # its own transaction failed, and it came with another
+                    self._note_outcome(self.ledger[call.seq], Outcome(error=self._refused[call.seq]))
 
     def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
         """The events that are not written. The run's ending is written only with its answer."""

@@ -35,6 +35,10 @@ class StoreError(PortalError):
     """The store of runs cannot be used. The message says why, and what to do."""
 
 
+class DamagedRowError(StoreError):
+    """A row was written with another key, or is damaged."""
+
+
 class TooManyRunsError(StoreError):
     """The owner has MAX_OPEN_RUNS open runs."""
 
@@ -133,13 +137,13 @@ class Seal:
         return packed if self._fernet is None else self._fernet.encrypt(packed)
 
     def open(self, content: bytes) -> bytes:
-        """Raises StoreError: it was written with another key, or is damaged."""
+        """Raises DamagedRowError."""
         try:
             packed = content if self._fernet is None else self._fernet.decrypt(content)
             if packed[:1] not in (b"z", b"-"):
                 raise InvalidToken
             return zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[1:]
         except (InvalidToken, zlib.error):
-            raise StoreError(
+            raise DamagedRowError(
                 "a row of the store of runs is damaged, or was written with another runs.key"
             ) from None

@@ -5,6 +5,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +23,15 @@ from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
 from portal.runs.decisions import RunsError, answer_of, cancel_run, decide_call, find_run
 from portal.runs.journal import HEAD, Journal, Past, RunHead, new_row, new_run_id, unwritten
-from portal.runs.records import MAX_OPEN_RUNS, OPEN, FencedError, RunState, StoredRun, StoreError
+from portal.runs.records import (
+    MAX_OPEN_RUNS,
+    OPEN,
+    DamagedRowError,
+    FencedError,
+    RunState,
+    StoredRun,
+    StoreError,
+)
 from portal.runs.results import KeptResults
 from portal.runs.store import DAY_SECONDS, RunFile
 from portal.runs.writer import RunStore
@@ -48,7 +57,7 @@ MAX_RETRY_SECONDS: Final = 600.0
 MAX_DUE: Final = 100
 """Due runs that wait for a turn in memory; the others wait in the store."""
 
-UNATTENDED_SECONDS: Final = 0.05
+UNATTENDED_SECONDS: Final = 0.1
 """After this time a run is parked for which no client waits."""
 
 _MTIME_SECONDS: Final = 0.02
@@ -92,6 +101,8 @@ class Runs:
         self._driving: set[str] = set()
         self._failures: Counter[str] = Counter()
         """How often a run could not be taken up."""
+        self._retries: dict[str, float] = {}
+        """When those are tried again that the store does not know to be due."""
         workers = manifest.portal.server.workers or 8 * (os.cpu_count() or 1)
         # Half of the workers: a thousand runs that wake at once leave the others to new callers.
         self._turns = anyio.CapacityLimiter(max(1, workers // 2))
@@ -141,8 +152,9 @@ class Runs:
             self._own.add(journal.run_id)
 
     def closed(self, journal: Journal) -> None:
-        self._live.pop(journal.run_id, None)
-        self._waits.pop(journal.run_id, None)
+        if self._live.get(journal.run_id) is journal:  # it may go on already
+            del self._live[journal.run_id]
+            self._waits.pop(journal.run_id, None)
 
     def register(self, run: str, seq: int) -> anyio.Event:
         """An event that is set when something about a waiting call may have been decided."""
@@ -178,12 +190,14 @@ class Runs:
         """End a run that has a row, whoever holds it. If that cannot be written now, it is tried again."""
         if self.store is None:
             return
+        masked = answer and self.mask(answer.decode()).encode()
         try:
-            await self.store.write(partial(RunFile.finish, run=run, state=state, answer=answer))
+            await self.store.write(partial(RunFile.finish, run=run, state=state, answer=masked))
         except StoreError as error:
             log.error("run_not_ended", run=run, error=str(error))
             self._unwritten[run] = state, answer
-        self.note_change()
+        else:
+            self.note_change()
 
     async def ask_client(
         self,
@@ -316,14 +330,17 @@ class Runs:
                 due = await store.read(partial(RunFile.due, now=now, profiles=profiles, limit=limit))
                 left = await store.read(partial(RunFile.running, profiles=profiles)) if is_first else ()
                 is_first = False
-                for run in (*left, *due):
-                    self._spawn(run)
+                again = [run for run, at in self._retries.items() if at <= now]
+                for run in (*(each for each in left if each not in self._live), *due, *again):
+                    if self._retries.get(run, 0) <= now:
+                        self._retries.pop(run, None)
+                        self._spawn(run)
                 next_at = await store.read(partial(RunFile.next_due, now=now))
             except StoreError as error:
                 log.error("runs_not_read", error=str(error))
                 next_at = now + RETRY_SECONDS
             retry_at = now + RETRY_SECONDS if self._unwritten else math.inf
-            await self._until(min(next_at, retry_at, now + SWEEP_SECONDS), news)
+            await self._until(min(next_at, retry_at, *self._retries.values(), now + SWEEP_SECONDS), news)
 
     async def _sweep(self, store: RunStore, now: float) -> None:
         keep_seconds = self.settings.keep_days * DAY_SECONDS
@@ -387,6 +404,7 @@ class Runs:
                 await self._go_on(run)
         except StoreError as error:
             log.error("run_not_taken_up", run=run, error=str(error))
+            self._retries[run] = self._retry_at(run)
         except Exception as error:  # it must not end the portal
             log.exception("run_failed", run=run, error=type(error).__name__)
             await self.end(run, "error")
@@ -399,6 +417,10 @@ class Runs:
         try:
             stored = await self.store.write(partial(RunFile.claim, run=run))
         except FencedError:
+            return
+        except DamagedRowError:
+            log.exception("journal_damaged", run=run)
+            await self.end(run, "stuck")
             return
         try:
             head = HEAD.validate_json(stored.head)
@@ -416,9 +438,14 @@ class Runs:
         if answer.error is None or answer.error.code != "sandbox_busy":
             self._failures.pop(run, None)
             return
+        postpone = partial(RunFile.postpone_run, run=run, epoch=stored.row.epoch, wake_at=self._retry_at(run))
+        with suppress(FencedError):  # somebody has ended it
+            await self.store.write(postpone)
+
+    def _retry_at(self, run: str) -> float:
+        """When a run that could not be taken up is tried again."""
         self._failures[run] += 1
-        at = time.time() + min(RETRY_SECONDS * 2 ** self._failures[run], MAX_RETRY_SECONDS)
-        await self.store.write(partial(RunFile.postpone_run, run=run, epoch=stored.row.epoch, wake_at=at))
+        return time.time() + min(RETRY_SECONDS * 2.0 ** min(self._failures[run], 20), MAX_RETRY_SECONDS)
 
     def note_change(self, own: str | None = None) -> None:
         """Something happened to a run: to `own`, if this portal began it."""

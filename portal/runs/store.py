@@ -237,9 +237,7 @@ class RunFile:
             (run,),
         )
         of_these = f"FROM calls WHERE run = ? AND seq IN ({marks}) AND state"
-        decided = self._value(
-            f"SELECT count(*) {of_these} IN ('approved', 'denied', 'delivered', 'due')", run
-        )
+        decided = self._value(f"SELECT count(*) {of_these} != 'waiting'", run)
         due = self._value(f"SELECT min(due_at) {of_these} = 'waiting'", run)
         self._sql.execute(
             "UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (0.0 if decided else due, run)

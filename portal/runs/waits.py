@@ -128,8 +128,12 @@ class Waits:
         )
         if isinstance(row, CallError):
             return row
+        if row.state not in ("approved", "denied"):
+            return CallError(
+                "cancelled", f"{function} does not wait for a decision any more", "Nothing was sent."
+            )
         self.audit.decided(seq, function, row.state, row.decided_by)
-        if row.state != "denied":
+        if row.state == "approved":
             return row
         reason = json.loads(row.decision or b"{}").get("reason") or ""
         why = f": {reason[:MAX_QUESTION_CHARACTERS]}" if reason else ""

@@ -193,7 +193,10 @@ def unmoved(path: Path) -> Iterator[bool]:
     """Keep portals from moving the file of an ended one meanwhile. Yields whether it is still there."""
     lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        _is_taken(lock, fcntl.LOCK_SH)  # if a portal has the lock, the file is its own
+        # If a portal keeps the lock, the file is its own. One that moves the file has it for a moment.
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not _is_taken(lock, fcntl.LOCK_SH) and time.monotonic() < deadline:
+            time.sleep(0.02)
         yield path.exists()
     finally:
         os.close(lock)

@@ -1,6 +1,7 @@
 # ruff: noqa: SIM117
 """Faults that a review found."""
 
+import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,8 @@ from tests.portal.peers import (
     tool,
     write_manifest,
 )
+from tests.portal.runs.rows import asked, begun
+from tests.portal.runs.rows import opened as store_of
 from tests.portal.runs.test_waiting import answer_of, git, waiting
 
 pytestmark = pytest.mark.anyio
@@ -460,3 +463,70 @@ async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None
         got = (await portal.call("execute_code", run=answer["run_id"])).structured_content
         assert isinstance(got, dict)
         assert [each["kind"] for each in got["waiting"]] == ["sleep"]
+
+
+async def test_each_call_that_is_sent_has_its_intent_though_one_could_not_be_written(tmp_path: Path) -> None:
+    peer = git()
+    code = """
+import asyncio
+found = await asyncio.gather(*(git.push(n=n) for n in range(1, 7)), return_exceptions=True)
+[each["n"] if isinstance(each, dict) else each.code for each in found]"""
+    async with opened(tmp_path, {"git": peer}) as portal:
+        store = portal.portal.runs.store
+        assert store is not None
+        real, failures = store.write, [StoreError("locked")]
+
+        async def fails_once(work: Any, **named: Any) -> Any:
+            if getattr(work, "keywords", {}).get("calls") and failures:
+                raise failures.pop()
+            return await real(work, **named)
+
+        store.write = fails_once  # type: ignore[method-assign]
+        answer = await portal.run(code)
+        assert "journal_failed" in answer["result"]
+        sent = {arguments["n"] for _, arguments in peer.calls}
+        assert sent == {each for each in answer["result"] if each != "journal_failed"}
+        rows = await store.read(partial(RunFile.calls, run=answer["run_id"]))
+        assert sent <= {row.seq for row in rows if row.state == "done"}
+
+
+def test_a_call_that_was_decided_while_its_run_was_being_parked_wakes_it(tmp_path: Path) -> None:
+    file = store_of(tmp_path)
+    run = begun(file)
+    asked(file, run)
+    with file.transaction():
+        file.claim(run.id)
+        file.decide(run.id, 1, "approved", b"{}", "ann")
+        file.advance(run.id, run.epoch + 1, outcomes=[(1, b'{"state": "done", "value": true}')])
+        file.park(run.id, run.epoch + 1, [1])
+    assert file.due(time.time(), [None], 10) == [run.id]
+
+
+async def test_a_portal_does_not_take_its_own_live_runs_over(tmp_path: Path) -> None:
+    answered = anyio.Event()
+
+    async def later(arguments: dict[str, Json]) -> Any:
+        await answered.wait()
+        return structured(arguments)
+
+    peer = Peer(tool("push"), push=later)
+    async with opened(tmp_path, {"git": peer}) as portal:
+        runs = portal.portal.runs
+        assert runs.store is not None
+        async with anyio.create_task_group() as tasks:
+            answers: list[dict[str, Json]] = []
+            is_answered = anyio.Event()
+
+            async def run() -> None:
+                answers.append(await portal.run("await git.push(n=1)"))
+                is_answered.set()
+
+            tasks.start_soon(run)
+            await peer.until(lambda: len(peer.calls) == 1)
+            tasks.start_soon(runs.keep)  # its first pass looks for runs that the last portal left
+            await anyio.sleep(0.3)
+            answered.set()
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await is_answered.wait()
+            tasks.cancel_scope.cancel()
+    assert (answers[0]["status"], answers[0]["result"]) == ("ok", {"n": 1})
