@@ -351,7 +351,8 @@ class RunsSettings(Section):
     (default 2). Then it is parked, and holds no process. Does not cover waits for upstreams."""
     public_url: Url | None = None
     """The URL under which others reach this portal over HTTP, for portal.event_url. Give a variable in it a default:
-    without one it counts as a secret and is masked. Default: event_url is refused."""
+    without one it counts as a secret and is masked. Default: that of the listener with --http; over stdio none, and
+    events are refused."""
     webhooks: Annotated[tuple[Webhook, ...], Strict(False), Field(max_length=100)] = ()
     """URLs that are told when a run waits or ends. Default: none."""
 

@@ -3,20 +3,15 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from manifests.json_value import Json
 from portal.ledger import Ledger
+from portal.runs.records import OPEN, RunState
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import RunError
 
-Status: TypeAlias = Literal["ok", "error", "refused", "running", "waiting", "cancelled", "expired", "stuck"]
-"""ok: the script finished; error: it started and failed; refused: it did not run; running and waiting: it goes on, and
-the answer comes later; cancelled: a person ended it; expired: it is older than `runs.max_age_days`; stuck: it cannot go
-on, because its replay differs.
-"""
-
-GOING_WELL = ("ok", "running", "waiting")
+GOING_WELL = ("ok", *OPEN)
 
 
 @dataclass(frozen=True)
@@ -27,7 +22,7 @@ class Answer:
     waiting run waits for. `kept` has the handles of parts that are kept whole.
     """
 
-    status: Status
+    status: RunState
     run_id: str
     result: Json = None
     stdout: str = ""

@@ -200,8 +200,7 @@ class Broker:
             # A fallback is not what the person was asked about.
             permit = permit.error if entry.request else await self._approved(call, function, permit)
         if isinstance(permit, Permit) and self.journal is not None and not self._may_repeat(function, permit):
-            digest = self._digest(function)
-            permit = await self.journal.intend(call.seq, call.function, digest) or permit
+            permit = await self.journal.intend(call.seq, call.function) or permit
         if isinstance(permit, CallError):
             return self._refuse(call, entry, permit)
         return await self._send(call, entry, function, permit)

@@ -229,10 +229,10 @@ async def open_portal(
             service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
             views = {name: view(part) for name, part in parts.items()}
             service.executions = [each.execution for each in views.values()]
-            tasks.start_soon(service.keep)
             if kept is not None:
-                tasks.start_soon(_keep_component, lazy, components, component or guest_component())
+                tasks.start_soon(service.keep)
                 tasks.start_soon(Webhooks(manifest, service, kept).keep)
+                tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             changes = ListChanges()
             if settings.offers:
                 tasks.start_soon(changes.keep)

@@ -184,7 +184,8 @@ class Execution:
                 async with self.grants.run(session, caller.tenant, piece.run_id) as grants:
                     ledger.files = grants.files
                     authorization = Authorization(self.authority, history.sources, audit)
-                    recording = None if session is not None else self._recording(piece, grants)
+                    is_journaled = session is None and self.runs.store is not None
+                    recording = self._recording(piece, grants) if is_journaled else None
                     journal = self.runs.journal(piece, recording, ledger, authorization)
                     if journal is not None and grants.files is not None:
                         grants.files.before_change = journal.before_change

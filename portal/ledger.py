@@ -32,13 +32,12 @@ class Entry:
     """The request to the upstream, if that is not the function: `files.resources/read`, or a fallback."""
     answered_by: str = ""
     """The fallback that answered, or "middleware" if nothing was sent; "" if the function itself did."""
+    source: str = ""
+    """Where the call was sent, as the flow rules name it; "" if it was not."""
 
     def restart(self, request: str) -> None:
         """Begin an attempt with another request."""
         self.state, self.error, self.ended, self.request = "not_started", None, None, request
-
-    source: str = ""
-    """Where the call was sent, as the flow rules name it; "" if it was not."""
 
     def sent(self, source: str = "") -> None:
         self.state, self.source = "unknown", source

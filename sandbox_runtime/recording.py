@@ -168,6 +168,8 @@ class Record:
 
     def index_of_call(self, seq: int) -> int | None:
         """The index of the event with which the script made call `seq`, counted from 1; None if it made none."""
+        if seq < 1:
+            return None
         for index, event in enumerate(self.events):
             seq -= sum(1 for _ in _calls_of(event))
             if seq <= 0:

@@ -396,7 +396,7 @@ def _past(stored: StoredRun) -> tuple[RunHead, Past, Record]:
 def _index(record: Record, seq: int) -> int:
     """The event with which the script made a call. Raises RunsError: there is none."""
     index = record.index_of_call(seq)
-    if index is None or seq < 1:
+    if index is None:
         raise RunsError("unknown_call", f"the run made {record.calls_made} calls, and no call {seq}")
     return index
 

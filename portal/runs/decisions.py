@@ -12,9 +12,9 @@ from typing import Any
 from manifests.json_value import Json
 from portal.answer import Answer, load_answer
 from portal.errors import PortalError
-from portal.ledger import MAX_ROWS, summarised
+from portal.ledger import Ledger
 from portal.runs.journal import HEAD, Past, RunHead, dump_chunk, new_row, new_run_id
-from portal.runs.records import OPEN, CallRow, RunRow, StoredRun
+from portal.runs.records import OPEN, CallRow, CallRowState, RunRow, StoredRun
 from portal.runs.store import DAY_SECONDS, RunFile
 from sandbox_runtime.result import RunError
 
@@ -70,9 +70,9 @@ def decide_call(
     """
     call = call_to_decide(file, find_run(file, run, owner), seq)
     seq = call.seq
-    state = "approved" if is_approved else "denied"
+    state: CallRowState = "approved" if is_approved else "denied"
     decision = json.dumps({"reason": reason, "arguments": arguments}).encode()
-    if not file.decide(run, seq, "approved" if is_approved else "denied", decision, by):
+    if not file.decide(run, seq, state, decision, by):
         known = file.call(run, seq) or call
         was = {"approved": "already approved", "denied": "already denied"}.get(known.state, "already over")
         who = f" by {known.decided_by}" if known.decided_by else ""
@@ -85,7 +85,7 @@ def call_to_decide(file: RunFile, row: RunRow, seq: int | None) -> CallRow:
     run = row.id
     if row.state not in OPEN:
         raise RunsError("run_ended", f"run {run} has ended: {row.state}. Nothing waits for a decision.")
-    asked = [call for call in file.calls(run) if call.kind in ("ask", "approve")]
+    asked = file.calls(run, "kind IN ('ask', 'approve')")
     waiting = [call for call in asked if call.state == "waiting"]
     if seq is None:
         # Whoever comes too late is told who decided, as if they had named the call.
@@ -202,7 +202,7 @@ def answer_of(stored: StoredRun, head: RunHead | None = None) -> Answer:
 
 def advice(run: str, calls: Sequence[CallRow]) -> list[str]:
     """How a waiting run goes on, for those who asked for its answer."""
-    notices = [f'The run goes on without you. Ask for its answer later: execute_code(run="{run}").']
+    notices = [f"The run goes on without you. {ask_later(run)}"]
     people = [call.seq for call in calls if call.state == "waiting" and call.kind in ("ask", "approve")]
     if people:
         seqs = ", ".join(map(str, people[:10]))
@@ -214,15 +214,18 @@ def advice(run: str, calls: Sequence[CallRow]) -> list[str]:
     return notices
 
 
+def ask_later(run: str) -> str:
+    """How to get the answer of a run that goes on."""
+    return f'Ask for its answer later: execute_code(run="{run}").'
+
+
 def ledger_rows(past: Past) -> list[dict[str, Json]]:
     """The ledger of a run as its journal has it."""
-    rows: list[dict[str, Json]] = []
-    for entry in sorted(past.entries.values(), key=lambda each: each.seq):
-        row = {"seq": entry.seq, "function": entry.function, "state": entry.state, "ms": entry.ms}
-        if entry.error is not None:
-            row["error"] = {"code": entry.error.code, "message": entry.error.message[:300]}
-        rows.append(row)
-    return summarised(rows, MAX_ROWS)
+    ledger = Ledger()
+    for seq, row in sorted(past.entries.items()):
+        ledger.open(seq, row.function)
+        row.restore(ledger[seq])
+    return ledger.rows()
 
 
 def _decision(call: CallRow) -> dict[str, Any]:

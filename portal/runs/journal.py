@@ -82,6 +82,14 @@ class EntryRow:
     error: CallError | None
     budgets: tuple[KeyPath, ...]
     source: str
+    answered_by: str = ""
+
+    def restore(self, entry: Entry) -> None:
+        """Give an entry of another process what the journal says about it."""
+        entry.ended = time.monotonic()
+        entry.began = entry.ended - self.ms / 1000
+        entry.state, entry.error, entry.request = self.state, self.error, self.request
+        entry.source, entry.answered_by = self.source, self.answered_by
 
 
 @dataclass(frozen=True)
@@ -137,31 +145,26 @@ class Journal:
     """
 
     run_id: str
-    store: RunStore
     runs: "Runs"
+    store: RunStore
     head: RunHead
-    owner: str
-    max_age_days: float
     park_seconds: float
     recording: Recording | None
     """None for a run of a session, which cannot go on elsewhere. It may wait, but is never parked."""
     ledger: Ledger
     authorization: Authorization
-    mask: Callable[[str], str]
     past: Past = NO_PAST
     epoch: int = 0
-    process_began: float = 0.0
-    """When this process began, in seconds since 1970."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_parked: bool = False
-    is_fenced: bool = False
     _written_events: int = 0
     _head_written: RunHead | None = None
     _started: Record | None = None
     _touched: set[int] = field(default_factory=set)
     _calls: list[CallRow] = field(default_factory=list)
     _outcomes: list[tuple[int, bytes]] = field(default_factory=list)
-    _intended: set[int] = field(default_factory=set)
+    _with_row: set[int] = field(default_factory=set)
+    """The calls that have a row in the store."""
     _refused: dict[int, CallError] = field(default_factory=dict)
     _unparked: anyio.Event = field(default_factory=anyio.Event)
     _in_flight: set[int] = field(default_factory=set)
@@ -174,6 +177,7 @@ class Journal:
     _flushes: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self._with_row |= self.past.calls.keys()
         if self.past.record is not None:
             self._written_events = len(self.past.record.events)
 
@@ -185,12 +189,9 @@ class Journal:
         known = self.past.entries.get(entry.seq)
         if known is None or entry.seq not in self.past.settled:
             return
-        now, age = time.monotonic(), time.time() - known.at
-        entry.began, entry.ended = now - known.ms / 1000, now
-        entry.state, entry.error, entry.request = known.state, known.error, known.request
-        entry.source = known.source
+        known.restore(entry)
         # Calls that this process made are counted in its rates already.
-        age_seconds = age if known.at < self.process_began else None
+        age_seconds = time.time() - known.at if known.at < self.runs.began else None
         self.authorization.prime(entry.seq, known.budgets, known.source or None, age_seconds)
 
     def known_outcome(self, entry: Entry) -> Outcome | None:
@@ -228,7 +229,7 @@ class Journal:
         self._changed_at = time.monotonic()
 
         def ended(outcome: Outcome) -> None:
-            if seq in self._intended or seq in self.past.calls:
+            if seq in self._with_row:
                 self._note_outcome(entry, outcome)
 
         try:
@@ -238,18 +239,14 @@ class Journal:
             self._in_flight.discard(seq)
             self._changed_at = time.monotonic()
 
-    async def intend(self, seq: int, function: str, digest: str) -> CallError | None:
+    async def intend(self, seq: int, function: str) -> CallError | None:
         """Write that a call which may not be repeated is about to be sent. Returns an error if it must not be.
 
         Raises FencedError: somebody else goes on with the run, or has ended it.
         """
         if self.recording is None:
             return None
-        row = CallRow(self.run_id, seq, "call", function, "intended", digest)
-        error = await self._add(row)
-        if error is None:
-            self._intended.add(seq)
-        return error
+        return await self._add(CallRow(self.run_id, seq, "call", function, "intended"))
 
     async def wait(
         self,
@@ -289,7 +286,7 @@ class Journal:
                 # What else wakes the call does not delay the parking.
                 cpu_ms, park_at = self._cpu_ms(), time.monotonic() + self.park_seconds
                 while row.state == "waiting" and (left := park_at - time.monotonic()) > 0:
-                    # Read first, because its event may have come before the call was written.
+                    # Its event may have come before the call was written, so the row is read before the first wait.
                     changed = self.runs.register(self.run_id, seq)
                     row = await self._row_now(seq)
                     if row.state == "waiting":
@@ -303,7 +300,6 @@ class Journal:
             raise
         finally:
             self._waiting.discard(seq)
-        self._intended.add(seq)
         return row
 
     async def _row_now(self, seq: int) -> CallRow:
@@ -324,9 +320,10 @@ class Journal:
     # What the execution tells
 
     async def begin(self) -> None:
-        """Write the run's row now, for a run in the background. Raises StoreError: it cannot be written."""
-        self._noted += 1
-        await self._flush(is_lasting=True)
+        """Write the run's row, if it has none. Raises StoreError: it cannot be written."""
+        if not self.epoch:
+            self._noted += 1
+            await self._flush(is_lasting=True)
 
     async def before_change(self) -> None:
         """Write what the run did before it changes a file, if it has a row. Raises StoreError, FencedError."""
@@ -392,6 +389,7 @@ class Journal:
             refusal = CallError(failure.code, failure.message, failure.hint)
             self._refused[row.seq] = refusal
             return refusal
+        self._with_row.add(row.seq)
         return None
 
     async def _flush_soon(self) -> None:
@@ -413,7 +411,6 @@ class Journal:
 
     def fence(self) -> None:
         """Somebody else holds the run, or has ended it: stop at once."""
-        self.is_fenced = True
         self.scope.cancel()
 
     async def _flush(self, *, is_lasting: bool = False, answer: Answer | None = None) -> None:
@@ -443,7 +440,7 @@ class Journal:
             head = self._head_now()
             write = partial(
                 self._write,
-                row=None if self.epoch else new_row(self.run_id, self.owner, head, None, self.max_age_days),
+                row=None if self.epoch else self._new_row(head),
                 head=None if head is self._head_written else head,
                 events=events,
                 entries=tuple(self._entry_row(seq) for seq in sorted(touched)),
@@ -494,9 +491,9 @@ class Journal:
             text = HEAD.dump_json(replace(head, record=record))
         if row is not None:
             assert text is not None
-            file.create(replace(row, title=self.mask(row.title)), text)
+            file.create(replace(row, title=self.runs.mask(row.title)), text)
             text = None
-        masked = tuple(event.masked(self.mask) for event in events)
+        masked = tuple(event.masked(self.runs.mask) for event in events)
         chunk = dump_chunk(masked, entries) if events or entries else b""
         calls = [replace(call, shown=self._masked(call.shown)) for call in calls]
         outcomes = [(seq, self._masked(outcome)) for seq, outcome in outcomes]
@@ -515,7 +512,10 @@ class Journal:
             file.finish(self.run_id, answer.status, self._masked(answer.dump()), epoch)
 
     def _masked(self, text: bytes) -> bytes:
-        return self.mask(text.decode()).encode()
+        return self.runs.mask(text.decode()).encode()
+
+    def _new_row(self, head: RunHead) -> RunRow:
+        return new_row(self.run_id, head.caller.run_owner, head, None, self.runs.settings.max_age_days)
 
     def _head_now(self) -> RunHead:
         started = None if self.recording is None else self.recording.head
@@ -539,6 +539,7 @@ class Journal:
             entry.error,
             budgets,
             entry.source,
+            entry.answered_by,
         )
 
     def _may_park(self, cpu_ms: float) -> bool:

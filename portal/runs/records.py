@@ -4,27 +4,29 @@ import base64
 import hashlib
 import zlib
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
 
 from cryptography.fernet import Fernet, InvalidToken
 
 from portal.errors import PortalError
 
 RunState: TypeAlias = Literal["running", "waiting", "ok", "error", "refused", "cancelled", "expired", "stuck"]
-"""running: a portal runs it, or will go on with it; waiting: for a person, a time or an event, without a worker; ok,
-error and refused: as the status of its answer; cancelled: by a person; expired: older than `max_age_days`; stuck: its
-replay differs from its journal.
+"""The state of a run, and the status of its answer. running: a portal runs it, or will go on with it; waiting: for a
+person, a time or an event, without a worker; ok: the script finished; error: it started and failed; refused: it did not
+run; cancelled: by a person or its client; expired: older than `max_age_days`; stuck: its replay differs from its
+journal.
 """
-STATES: Final = get_args(RunState)
+
 MAX_OPEN_RUNS: Final = 10_000
 """Runs of one owner that go on or wait. One more is refused."""
 
 OPEN: Final = ("running", "waiting")
 """The states of runs that go on."""
 
-WaitKind: TypeAlias = Literal["ask", "approve", "sleep", "event"]
-"""What a call waits for: ask, a person, by a rule of the manifest; approve: a person, as the script wants it."""
-CallKind: TypeAlias = Literal["call", WaitKind]
+CallKind: TypeAlias = Literal["call", "ask", "approve", "sleep", "event"]
+"""What a call waits for: ask, a person, by a rule of the manifest; approve: a person, as the script wants it; call: for
+nothing.
+"""
 
 CallRowState: TypeAlias = Literal["intended", "waiting", "approved", "denied", "delivered", "due", "done"]
 """intended: it may have been sent; waiting: undecided; approved and denied: by a person; delivered: its event came;
@@ -75,7 +77,7 @@ class RunRow:
 class CallRow:
     """A call of which the store has to know: one that may not be repeated, or one that waits.
 
-    `digest` is the sha256 of the tool's definition, `arguments_sha256` that of the arguments as they would be sent.
+    `digest` is the sha256 of the tool's definition that a person approves, `arguments_sha256` that of the arguments.
     `shown` is JSON for the person who decides, `decision` what was decided. `outcome` is JSON, once the call has one.
     `name` is that of the event.
     """

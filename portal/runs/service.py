@@ -21,7 +21,7 @@ from portal.definitions import ExecuteCode
 from portal.ledger import Ledger
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
-from portal.runs.decisions import RunsError, answer_of, cancel_run, decide_call, find_run
+from portal.runs.decisions import RunsError, answer_of, ask_later, cancel_run, decide_call, find_run
 from portal.runs.journal import HEAD, Journal, Past, RunHead, new_row, new_run_id, unwritten
 from portal.runs.records import (
     MAX_OPEN_RUNS,
@@ -87,7 +87,8 @@ class Runs:
         self.executions: Sequence[Execution] = ()
         self.news = anyio.Event()
         """Set and replaced after something happened to a run, perhaps. Take it before you read the store."""
-        self._began = time.time()
+        self.began = time.time()
+        """When this process began, in seconds since 1970."""
         self._tasks = tasks
         self._takes_all = takes_all
         self._own: set[str] = set()
@@ -124,19 +125,15 @@ class Runs:
         is_attended = not piece.epoch or piece.run_id in self._channels
         return Journal(
             run_id=piece.run_id,
-            store=self.store,
             runs=self,
+            store=self.store,
             head=piece.head,
-            owner=piece.head.caller.run_owner,
-            max_age_days=self.settings.max_age_days,
             park_seconds=self.settings.park_after_seconds if is_attended else UNATTENDED_SECONDS,
             recording=recording,
             ledger=ledger,
             authorization=authorization,
-            mask=self.mask,
             past=piece.past,
             epoch=piece.epoch,
-            process_began=self._began,
         )
 
     async def sandbox_of(self, component: str, present: Sandbox) -> Sandbox:
@@ -174,9 +171,7 @@ class Runs:
             log.error("run_not_journaled", run=row.id, error=str(error))
             return Answer("refused", "", error=unwritten(error, "The run did not start"))
         self.note_change(row.id)
-        return Answer(
-            "running", row.id, notices=(f'Ask for its answer later: execute_code(run="{row.id}").',)
-        )
+        return Answer("running", row.id, notices=(ask_later(row.id),))
 
     def unavailable(self, what: str) -> RunError:
         """The error of something that needs the store, if there is none."""
@@ -346,7 +341,7 @@ class Runs:
         keep_seconds = self.settings.keep_days * DAY_SECONDS
         for run in await store.write(partial(RunFile.sweep, now=now, keep_seconds=keep_seconds)):
             self._fence(run)
-            self.note_change()
+        self.note_change()
         self.components.delete_others(await store.read(RunFile.components))
 
     async def _until(self, at: float, news: anyio.Event) -> None:

@@ -206,11 +206,7 @@ class RunFile:
                 for text in (named[key],)
             }
             # An approved call is about to be sent: its row exists.
-            self._insert(
-                "calls",
-                {**named, **sealed},
-                "(run, seq) DO UPDATE SET state = excluded.state, digest = excluded.digest",
-            )
+            self._insert("calls", {**named, **sealed}, "(run, seq) DO UPDATE SET state = excluded.state")
             self.note(run, call.state, call.seq, call.function)
             if call.name:
                 self._sql.execute(
@@ -365,10 +361,9 @@ class RunFile:
 
     # Calls, decisions and events
 
-    def calls(self, run: str, state: CallRowState | None = None) -> tuple[CallRow, ...]:
-        """The calls of a run, or those in one state."""
-        query = f"SELECT {_CALL_COLUMNS} FROM calls WHERE run = ? AND state = coalesce(?, state) ORDER BY seq"
-        found = self._rows(query, run, state)
+    def calls(self, run: str, which: str = "true") -> tuple[CallRow, ...]:
+        """The calls of a run, or those of which `which` is true, in SQL."""
+        found = self._rows(f"SELECT {_CALL_COLUMNS} FROM calls WHERE run = ? AND {which} ORDER BY seq", run)
         return tuple(map(self._call, found))
 
     def call(self, run: str, seq: int) -> CallRow | None:

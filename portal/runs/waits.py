@@ -76,16 +76,17 @@ class Waits:
         """
         if self.journal is None:
             return self._no_journal(f"{call.function} asks a person ({needed.where}), and asking")
+        arguments_sha256 = sha256_of(needed.arguments)
         shown = {
             "upstream": upstream,
             "function": call.function,
             "arguments": shown_arguments(needed.arguments),
-            "arguments_sha256": sha256_of(needed.arguments),
+            "arguments_sha256": arguments_sha256,
             "rule": needed.rule,
             "where": needed.where,
         }
         row = await self._decided(
-            call.seq, "ask", call.function, shown, digest=digest, arguments_sha256=sha256_of(needed.arguments)
+            call.seq, "ask", call.function, shown, digest=digest, arguments_sha256=arguments_sha256
         )
         if isinstance(row, CallError):
             return row
@@ -96,7 +97,7 @@ class Waits:
                 f"{call.function} was not called: the tool's definition changed after the person was asked",
                 "Nothing was sent. Run the script again: the person is asked about the new definition.",
             )
-        if changed is None and row.arguments_sha256 != sha256_of(needed.arguments):
+        if changed is None and row.arguments_sha256 != arguments_sha256:
             return CallError(
                 "arguments_changed",
                 f"{call.function} was not called: the approval is for other arguments",
@@ -119,7 +120,7 @@ class Waits:
         shown = {**shown, "script": title_of(self.journal.head.request.code)}
         ask = None
         if self.channel.can_ask_person:
-            run, text = self.journal.run_id, self.journal.mask(question(self.journal.run_id, shown))
+            run, text = self.journal.run_id, self.runs.mask(question(self.journal.run_id, shown))
             ask = partial(
                 self.runs.ask_client, run, seq, self.channel, partial(self.channel.ask_person, text)
             )
@@ -157,16 +158,13 @@ class Waits:
 
     async def _event(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
         name, timeout = arguments.get("name"), arguments.get("timeout")
-        if not _is_name(name):
-            return _invalid(f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} characters", name)
         if timeout is not None and not _is_duration(timeout):
             return _invalid("the timeout of portal.event is in seconds, from 0 to a year", timeout)
-        if self.journal is None:
-            return self._no_journal(EVENT)
         due_at = None if timeout is None else time.time() + timeout
-        url = await self._event_url(seq, {"name": name})
+        url = await self._hook_url(EVENT, name)
         if isinstance(url, CallError):
             return url
+        assert self.journal is not None and isinstance(name, str), "or there is no URL"
         payload = partial(RunFile.payload, run=self.journal.run_id, name=name)
         known = await self.journal.store.read(payload)
         if known is None:
@@ -180,11 +178,14 @@ class Waits:
         return json.loads(known)
 
     async def _event_url(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
-        name = arguments.get("name")
-        if not _is_name(name):
+        return await self._hook_url(EVENT_URL, arguments.get("name"))
+
+    async def _hook_url(self, function: str, name: Json) -> str | CallError:
+        """The URL for an event of the run, which it also needs to wait for it."""
+        if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS):
             return _invalid(f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} characters", name)
         if self.journal is None:
-            return self._no_journal(EVENT_URL)
+            return self._no_journal(function)
         if self.runs.public_url is None:
             return CallError(
                 "no_public_url",
@@ -244,10 +245,6 @@ def sha256_of(arguments: Mapping[str, Json]) -> str:
 def _is_duration(value: Json) -> TypeGuard[float]:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and math.isfinite(value) and 0 <= value <= MAX_SECONDS
-
-
-def _is_name(value: Json) -> TypeGuard[str]:
-    return isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARACTERS
 
 
 def _invalid(what: str, value: Json) -> CallError:

@@ -64,7 +64,7 @@ def _add_messages(file: RunFile, run: str, state: str, webhooks: Sequence[Webhoo
         return
     data = run_view(row)
     if state == "waiting":
-        data["waiting"] = waiting_view(file.calls(run, "waiting"))
+        data["waiting"] = waiting_view(file.calls(run, "state = 'waiting'"))
         if not data["waiting"]:
             return  # all is decided, and it goes on at once
     body = encode({"type": event, "timestamp": iso(row.updated), "data": data})

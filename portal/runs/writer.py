@@ -163,7 +163,7 @@ def held_file(manifest: Manifest) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(path: Path, seconds: float = 0.0) -> Iterator[bool]:
+def _locked(path: Path, seconds: float = 0.0, kind: int = fcntl.LOCK_EX) -> Iterator[bool]:
     """Hold the lock of a file, if nobody else holds it for so many seconds. It ends with the process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -174,14 +174,14 @@ def _locked(path: Path, seconds: float = 0.0) -> Iterator[bool]:
         ) from error
     try:
         deadline = time.monotonic() + seconds
-        while not (is_free := _is_taken(lock)) and time.monotonic() < deadline:
+        while not (is_taken := _take(lock, kind)) and time.monotonic() < deadline:
             time.sleep(0.02)
-        yield is_free
+        yield is_taken
     finally:
         os.close(lock)
 
 
-def _is_taken(lock: int, kind: int = fcntl.LOCK_EX) -> bool:
+def _take(lock: int, kind: int) -> bool:
     with suppress(BlockingIOError):
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
         return True
@@ -191,15 +191,9 @@ def _is_taken(lock: int, kind: int = fcntl.LOCK_EX) -> bool:
 @contextmanager
 def unmoved(path: Path) -> Iterator[bool]:
     """Keep portals from moving the file of an ended one meanwhile. Yields whether it is still there."""
-    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        # If a portal keeps the lock, the file is its own. One that moves the file has it for a moment.
-        deadline = time.monotonic() + LOCK_SECONDS
-        while not _is_taken(lock, fcntl.LOCK_SH) and time.monotonic() < deadline:
-            time.sleep(0.02)
+    # If a portal keeps the lock, the file is its own. One that moves the file has it for a moment.
+    with _locked(path, LOCK_SECONDS, fcntl.LOCK_SH):
         yield path.exists()
-    finally:
-        os.close(lock)
 
 
 def is_held(path: Path) -> bool:

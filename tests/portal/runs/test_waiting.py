@@ -219,3 +219,17 @@ async def test_a_cancelled_run_is_over_whether_it_waits_or_runs(tmp_path: Path) 
         await peer.until(lambda: peer.cancelled == ["slow"])
         with pytest.raises(RunsError):
             await portal.portal.runs.decide(parked["run_id"], 1, is_approved=True, by="ann")
+
+
+async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path) -> None:
+    (tmp_path / "fixed.py").write_text(
+        "from portal.middleware import Outcome\n\nasync def fixed(call, next):\n    return Outcome(1)\n"
+    )
+    sections: Json = {"middleware": ["fixed:fixed"], "runs": {"park_after_seconds": 0.1}}
+    async with opened(tmp_path, {"git": git()}, **sections) as portal:
+        answer = await waiting(portal, "await git.push(n=1)\nawait portal.approve('go on?')")
+        await portal.portal.runs.decide(answer["run_id"], None, is_approved=True, by="ann")
+        done = await answer_of(portal, answer["run_id"])
+        assert [row.get("answered_by") for row in (answer["calls"][0], done["calls"][0])] == [
+            "middleware"
+        ] * 2

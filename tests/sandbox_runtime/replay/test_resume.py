@@ -147,3 +147,11 @@ async def test_run_that_has_ended_or_not_begun_is_not_resumed(sandbox: Sandbox, 
     for record in (ended, parsed, part):
         with pytest.raises(RecordError):
             await resume(sandbox, Repetition(record, goes_on=True), where, EchoPort())
+
+
+async def test_calls_are_found_by_their_number_and_nothing_else_is(recorded: Recorder) -> None:
+    _, record = await recorded(SCRIPT, port=CountingPort())
+    found = [record.index_of_call(seq) for seq in range(6)]
+    assert found[0] is None and found[5] is None
+    assert found[1] is not None and record.until(found[1]).calls_made == 0
+    assert found[2] == found[3], "gathered calls are made by one event"
