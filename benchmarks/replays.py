@@ -21,12 +21,12 @@ import httpx2
 from benchmarks.measuring import RESULTS, machine, percentile
 from benchmarks.tasks import (
     DEADLINE_SECONDS,
-    ROOT,
     Recorder,
     Upstreams,
     backends,
     differences,
     load_tasks,
+    parse_options,
     script_of,
     served,
 )
@@ -144,13 +144,8 @@ async def run(options: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tasks", type=Path, default=ROOT.parent / "shared" / "tasks")
-    parser.add_argument("--only", nargs="*", metavar="ID")
     configure_logs("error")
-    sys.exit(anyio.run(run, parser.parse_args()))
+    sys.exit(anyio.run(run, parse_options(__doc__)))
 
 
 if __name__ == "__main__":

@@ -303,13 +303,18 @@ async def run(options: argparse.Namespace) -> int:
     return report(done, writes=not options.only)
 
 
-def main() -> None:
+def parse_options(description: str | None) -> argparse.Namespace:
+    """The options of the benchmarks that run the tasks."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", type=Path, default=ROOT.parent / "shared" / "tasks")
     parser.add_argument("--only", nargs="*", metavar="ID")
-    sys.exit(anyio.run(run, parser.parse_args()))
+    return parser.parse_args()
+
+
+def main() -> None:
+    sys.exit(anyio.run(run, parse_options(__doc__)))
 
 
 if __name__ == "__main__":

@@ -253,7 +253,7 @@ async def test_silent_stream_is_kept_alive(kept: KeptRuns, monkeypatch: pytest.M
     monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", 0.01)
     run = await kept.start("hang")
     async with watched(kept, f"/runs/{run}/events") as lines:
-        await until_line(lines, ": keep-alive")
+        assert (await until_line(lines, ": keep-alive"))[-1] == ": keep-alive"
 
 
 async def test_events_of_all_runs_are_those_of_their_owner_from_now_on(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # ruff: noqa: SIM117
-"""Faults that a review found."""
+"""What happens at once, or while the store fails: nothing is done twice, lost or told falsely."""
 
 import time
 from contextlib import closing
@@ -253,8 +253,9 @@ async def test_a_decision_that_the_command_line_makes_while_a_portal_moves_the_f
             with stores.writing(run) as file:
                 decide_call(file, run, 1, is_approved=True, by="cli")
             with anyio.fail_after(DEADLINE_SECONDS):
-                while (await portal.runs.answer(run, None)).status != "ok":
+                while (answer := await portal.runs.answer(run, None)).status in ("running", "waiting"):
                     await portal.runs.news.wait()
+            assert (answer.status, answer.result) == ("ok", True)
 
 
 async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> None:
