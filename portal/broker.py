@@ -131,10 +131,13 @@ class Broker:
         entry = self.ledger[call.seq]
         if self.journal is None:
             return await self._steps(call, entry)
-        with self.journal.under_way(entry) as ended:
+        self.journal.began(entry)
+        try:
             outcome = await self._steps(call, entry)
-            ended(outcome)
-        return outcome
+            self.journal.answered(entry, outcome)
+            return outcome
+        finally:
+            self.journal.ended(entry)
 
     async def _steps(self, call: ToolCall, entry: Entry) -> Outcome:
         if call.function in WAITED and self.waits is not None:

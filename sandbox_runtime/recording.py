@@ -208,7 +208,7 @@ class Record:
         return self._with_environment(lambda names: {name: values[name] for name in names if name in values})
 
     def _with_environment(self, valued: Callable[[Mapping[str, Json]], dict[str, Json]]) -> "Record":
-        if self.settings is None:
+        if self.settings is None or '"environment"' not in self.settings:
             return self
         try:
             settings = parse(self.settings.encode())

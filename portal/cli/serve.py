@@ -8,13 +8,13 @@ from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal
 from portal.serving import serve_http, serve_stdio
 
-_OBJECTS_BETWEEN_COLLECTIONS: Final = 20_000
+OBJECTS_BETWEEN_COLLECTIONS: Final = 20_000
 """The default is 700, with which the collector runs four times while a script makes five calls."""
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Serve until the client closes stdin, or until a signal ends the HTTP server."""
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     if options.http is None:
         if terminal.is_watched:
             terminal.note("serving MCP on stdin and stdout for an MCP client. Ctrl-C ends it.")

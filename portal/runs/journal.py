@@ -10,15 +10,14 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.lowlevel
 import structlog
 from pydantic import TypeAdapter
 
@@ -38,7 +37,7 @@ from portal.runs.records import (
     TooManyRunsError,
 )
 from portal.runs.store import DAY_SECONDS, RunFile
-from portal.runs.writer import RunStore
+from portal.runs.writer import RunStore, resolve
 from portal.sessions import Caller
 from sandbox_runtime.calls import CallError, Outcome
 from sandbox_runtime.guest_json import encode
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-OUTCOME_SECONDS: Final = 0.002
+OUTCOME_SECONDS: Final = 0.01
 """Outcomes are written together after this time. A portal that is killed before knows of none of them."""
 
 IDLE_SHARE: Final = 0.5
@@ -162,19 +161,22 @@ class Journal:
     _started: Record | None = None
     _touched: set[int] = field(default_factory=set)
     _calls: list[CallRow] = field(default_factory=list)
-    _outcomes: list[tuple[int, bytes]] = field(default_factory=list)
+    _outcomes: list[tuple[int, CallState, Outcome]] = field(default_factory=list)
     _with_row: set[int] = field(default_factory=set)
     """The calls that have a row in the store."""
-    _refused: dict[int, CallError] = field(default_factory=dict)
     _unparked: anyio.Event = field(default_factory=anyio.Event)
     _in_flight: set[int] = field(default_factory=set)
     _waiting: set[int] = field(default_factory=set)
     _changed_at: float = 0.0
-    _noted: int = 0
-    _written: int = 0
-    _writing: anyio.Lock = field(default_factory=anyio.Lock)
-    _soon: "asyncio.Task[None] | None" = None
-    _flushes: "set[asyncio.Task[None]]" = field(default_factory=set)
+    _is_lasting: bool = False
+    """Whether the next transaction has to be on the disk when it returns."""
+    _answer: Answer | None = None
+    """The run's answer, if the next transaction is the last."""
+    _waiters: "list[asyncio.Future[None]]" = field(default_factory=list)
+    """Who waits for the next transaction."""
+    _is_writing: bool = False
+    _is_next_due: bool = False
+    _timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
         self._with_row |= self.past.calls.keys()
@@ -216,28 +218,23 @@ class Journal:
 
     def note_notices(self, notices: Sequence[str]) -> None:
         """The notices of parsing and checking the script, for its answer."""
-        self.head = replace(self.head, notices=tuple(notices))
+        if notices:
+            self.head = replace(self.head, notices=tuple(notices))
 
-    @contextmanager
-    def under_way(self, entry: Entry) -> Iterator[Callable[[Outcome], None]]:
-        """While a call is decided, waits or is made. The context's value takes its outcome.
-
-        It is written soon, if the call may not be repeated.
-        """
-        seq = entry.seq
-        self._in_flight.add(seq)
+    def began(self, entry: Entry) -> None:
+        """A call is decided, waits or is made, until `ended`."""
+        self._in_flight.add(entry.seq)
         self._changed_at = time.monotonic()
 
-        def ended(outcome: Outcome) -> None:
-            if seq in self._with_row:
-                self._note_outcome(entry, outcome)
+    def answered(self, entry: Entry, outcome: Outcome) -> None:
+        """The call has an outcome. It is written soon, if the call may not be repeated."""
+        if entry.seq in self._with_row:
+            self._note_outcome(entry, outcome)
 
-        try:
-            yield ended
-        finally:
-            self._touched.add(seq)
-            self._in_flight.discard(seq)
-            self._changed_at = time.monotonic()
+    def ended(self, entry: Entry) -> None:
+        self._touched.add(entry.seq)
+        self._in_flight.discard(entry.seq)
+        self._changed_at = time.monotonic()
 
     async def intend(self, seq: int, function: str) -> CallError | None:
         """Write that a call which may not be repeated is about to be sent. Returns an error if it must not be.
@@ -322,7 +319,6 @@ class Journal:
     async def begin(self) -> None:
         """Write the run's row, if it has none. Raises StoreError: it cannot be written."""
         if not self.epoch:
-            self._noted += 1
             await self._flush(is_lasting=True)
 
     async def before_change(self) -> None:
@@ -330,14 +326,12 @@ class Journal:
         while self.is_parked:  # the run goes on elsewhere, unless that cannot be written
             await self._unparked.wait()
         if self.epoch:
-            self._noted += 1
             await self._flush()
 
     async def park(self) -> None:
         """Write everything, let the worker go, and let the run wait in the store."""
         self.is_parked, waiting = True, [*self._waiting]
         try:
-            self._noted += 1
             await self._flush(is_lasting=True)
             park = partial(RunFile.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
             await self.store.write(park, is_lasting=True)
@@ -358,13 +352,13 @@ class Journal:
         """Write the answer of a run that has a row. Raises FencedError, StoreError."""
         if not self.epoch or (answer.error is not None and answer.error.code == "sandbox_busy"):
             return  # nothing to survive, or it is tried again
-        self._noted += 1
         await self._flush(answer=answer)
 
     async def flushed(self) -> None:
         """Wait for the transactions under way, whose callers may be gone."""
-        if self._flushes:
-            await asyncio.wait(self._flushes)
+        while self._is_writing or self._is_next_due:
+            with suppress(StoreError):
+                await self.store.write(lambda file: None)
 
     # Writing
 
@@ -378,36 +372,25 @@ class Journal:
                 "Nothing was sent. Split the work into several scripts, or read less.",
             )
         self._calls.append(row)
-        self._noted += 1
         try:
             await self._flush(is_lasting=True)
         except StoreError as error:
-            if row in self._calls:
-                self._calls.remove(row)
-            log.error("run_not_journaled", run=self.run_id, error=str(error))
             failure = unwritten(error, f"{row.function} was not called")
-            refusal = CallError(failure.code, failure.message, failure.hint)
-            self._refused[row.seq] = refusal
-            return refusal
+            return CallError(failure.code, failure.message, failure.hint)
         self._with_row.add(row.seq)
         return None
 
-    async def _flush_soon(self) -> None:
-        # Others come meanwhile, and perhaps the run's answer, which shares its transaction with them.
-        await asyncio.sleep(OUTCOME_SECONDS)
-        try:
-            while self._written < self._noted:
-                await self._flush()
-        except StoreError as error:
-            log.error("run_not_journaled", run=self.run_id, error=str(error))
-        except FencedError:
-            self.fence()
-
     def _note_outcome(self, entry: Entry, outcome: Outcome) -> None:
-        self._outcomes.append((entry.seq, dump_outcome(entry.state, outcome)))
-        self._noted += 1
-        if self._soon is None or self._soon.done():
-            self._soon = asyncio.get_running_loop().create_task(self._flush_soon())
+        self._outcomes.append((entry.seq, entry.state, outcome))
+        if self._timer is None:
+            # Others come meanwhile, and perhaps the run's answer, which shares its transaction with them.
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(OUTCOME_SECONDS, self._write_outcomes)
+
+    def _write_outcomes(self) -> None:
+        self._timer = None
+        if self._outcomes:
+            self._write_soon()
 
     def fence(self) -> None:
         """Somebody else holds the run, or has ended it: stop at once."""
@@ -418,50 +401,67 @@ class Journal:
 
         It goes on if its caller is cancelled: what is written and what is noted must not differ.
         """
-        flush = self._flush_now(self._noted, is_lasting=is_lasting, answer=answer)
-        work = asyncio.get_running_loop().create_task(flush)
-        self._flushes.add(work)
-        work.add_done_callback(self._forget)
-        await asyncio.shield(work)
+        self._is_lasting |= is_lasting
+        self._answer = answer or self._answer
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._write_soon()
+        await waiter
 
-    def _forget(self, work: "asyncio.Task[None]") -> None:
-        self._flushes.discard(work)
-        if not work.cancelled():
-            work.exception()  # whoever waits raises it; if nobody does, nothing is lost by that
+    def _write_soon(self) -> None:
+        """Begin a transaction when the one under way has ended; gathered calls of the same moment join."""
+        if not self._is_next_due:
+            self._is_next_due = True
+            if not self._is_writing:
+                asyncio.get_running_loop().call_soon(self._write_next)
 
-    async def _flush_now(self, wanted: int, *, is_lasting: bool, answer: Answer | None) -> None:
-        async with self._writing:
-            if self._written >= wanted and answer is None:
-                return
-            await anyio.lowlevel.checkpoint()  # gathered calls of the same moment join
-            noted, calls, outcomes = self._noted, [*self._calls], [*self._outcomes]
-            touched, self._touched = self._touched, set()
-            events = self._new_events(is_ended=answer is not None)
-            head = self._head_now()
-            write = partial(
-                self._write,
-                row=None if self.epoch else self._new_row(head),
-                head=None if head is self._head_written else head,
-                events=events,
-                entries=tuple(self._entry_row(seq) for seq in sorted(touched)),
-                calls=calls,
-                outcomes=outcomes,
-                answer=answer,
-            )
-            try:
-                # An intent has to survive a loss of power, whoever writes it.
-                await self.store.write(write, is_lasting=is_lasting or bool(calls))
-            except BaseException:
+    def _write_next(self) -> None:
+        self._is_next_due = False
+        if not (self._waiters or self._outcomes):
+            return  # the last transaction had it all
+        self._is_writing = True
+        waiters, self._waiters = self._waiters, []
+        calls, self._calls = self._calls, []
+        touched, self._touched = self._touched, set()
+        answer, self._answer = self._answer, None
+        # An intent has to survive a loss of power, whoever writes it.
+        is_lasting, self._is_lasting = self._is_lasting or bool(calls), False
+        outcomes = [*self._outcomes]
+        events = self._new_events(is_ended=answer is not None)
+        head = self._head_now()
+        write = partial(
+            self._write,
+            row=None if self.epoch else self._new_row(head),
+            head=None if head is self._head_written else head,
+            events=events,
+            entries=tuple(self._entry_row(seq) for seq in sorted(touched)),
+            calls=calls,
+            outcomes=outcomes,
+            answer=answer,
+        )
+
+        def done(_: object, error: Exception | None) -> None:
+            self._is_writing = False
+            if error is None:
+                self.epoch = self.epoch or 1
+                self._written_events += len(events)
+                self._head_written = head
+                del self._outcomes[: len(outcomes)]
+            else:
                 self._touched |= touched
-                raise
-            self.epoch = self.epoch or 1
-            self._written_events += len(events)
-            self._head_written, self._written = head, noted
-            del self._outcomes[: len(outcomes)]
-            self._calls = [call for call in self._calls if call not in calls]
-            for call in calls:
-                if call.seq in self._refused:  # its own transaction failed, and it came with another
-                    self._note_outcome(self.ledger[call.seq], Outcome(error=self._refused[call.seq]))
+                self._note_failure(error)
+            for waiter in waiters:
+                resolve(waiter, None, error)
+            if self._is_next_due:
+                self._write_next()
+
+        self.store.submit(write, done, is_lasting=is_lasting)
+
+    def _note_failure(self, error: Exception) -> None:
+        if isinstance(error, FencedError):
+            self.fence()
+        else:
+            log.error("run_not_journaled", run=self.run_id, error=str(error))
 
     def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
         """The events that are not written. The run's ending is written only with its answer."""
@@ -481,7 +481,7 @@ class Journal:
         events: tuple[Event, ...],
         entries: tuple[EntryRow, ...],
         calls: list[CallRow],
-        outcomes: list[tuple[int, bytes]],
+        outcomes: list[tuple[int, CallState, Outcome]],
         answer: Answer | None,
     ) -> None:
         """Runs in the store's thread, so that the loop does not have to serialize."""
@@ -495,8 +495,7 @@ class Journal:
             text = None
         masked = tuple(event.masked(self.runs.mask) for event in events)
         chunk = dump_chunk(masked, entries) if events or entries else b""
-        calls = [replace(call, shown=self._masked(call.shown)) for call in calls]
-        outcomes = [(seq, self._masked(outcome)) for seq, outcome in outcomes]
+        calls = [replace(call, shown=self._masked(call.shown)) if call.shown else call for call in calls]
         epoch = self.epoch or 1
         component = head.record.origin.component if head is not None and head.record is not None else ""
         file.advance(
@@ -506,7 +505,7 @@ class Journal:
             head=text,
             component=component,
             calls=calls,
-            outcomes=outcomes,
+            outcomes=[(seq, self._masked(dump_outcome(state, outcome))) for seq, state, outcome in outcomes],
         )
         if answer is not None:
             file.finish(self.run_id, answer.status, self._masked(answer.dump()), epoch)
@@ -615,7 +614,7 @@ def dump_outcome(state: CallState, outcome: Outcome) -> bytes:
         fields = {"code": error.code, "message": error.message, "hint": error.hint}
         return encode({"state": state, "error": fields})
     value = encode(outcome.value) if outcome.text is None else outcome.text
-    return b'{"state":%b,"value":%b}' % (encode(state), value)
+    return b'{"state":"%b","value":%b}' % (state.encode(), value)
 
 
 def load_outcome(text: bytes) -> tuple[CallState, Outcome]:

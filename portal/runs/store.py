@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,8 +71,14 @@ CREATE INDEX deliveries_of_run ON deliveries (run, hook, id);
 """
 _RUN_FIELDS: Final = [field.name for field in fields(RunRow)]
 _CALL_FIELDS: Final = [field.name for field in fields(CallRow)]
+_OF_CALL: Final = attrgetter(*_CALL_FIELDS)
 _RUN_COLUMNS: Final = ", ".join(_RUN_FIELDS)
 _CALL_COLUMNS: Final = ", ".join(_CALL_FIELDS)
+_ADD_CALL: Final = (
+    f"INSERT INTO calls ({_CALL_COLUMNS}) VALUES ({', '.join('?' * len(_CALL_FIELDS))}) "
+    # An approved call is about to be sent: its row exists.
+    "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
+)
 _OPEN: Final = "state IN ('running', 'waiting')"
 _OPEN_RUN: Final = f"runs.{_OPEN}"
 """The same beside another table's `state`. Ask it of one run: `run IN (SELECT ...)` would read all open ones."""
@@ -196,30 +203,24 @@ class RunFile:
                 (self._seal.close(head), component, run),
             )
         if chunk:
-            n = self._value("SELECT coalesce(max(n), 0) + 1 FROM events WHERE run = ?", run)
-            self._sql.execute("INSERT INTO events VALUES (?, ?, ?)", (run, n, self._seal.close(chunk)))
+            self._sql.execute(
+                "INSERT INTO events SELECT ?, coalesce(max(n), 0) + 1, ? FROM events WHERE run = ?",
+                (run, self._seal.close(chunk), run),
+            )
+        self._sql.executemany(_ADD_CALL, map(self._call_values, calls))
         for call in calls:
-            named = {name: getattr(call, name) for name in _CALL_FIELDS}
-            sealed = {
-                key: text if text is None else self._seal.close(text)
-                for key in ("shown", "decision", "outcome")
-                for text in (named[key],)
-            }
-            # An approved call is about to be sent: its row exists.
-            self._insert("calls", {**named, **sealed}, "(run, seq) DO UPDATE SET state = excluded.state")
-            self.note(run, call.state, call.seq, call.function)
             if call.name:
                 self._sql.execute(
                     "UPDATE calls SET state = 'delivered' WHERE run = ? AND seq = ? AND state = 'waiting' AND EXISTS "
                     "(SELECT 1 FROM hooks WHERE run = ? AND name = ? AND payload IS NOT NULL)",
                     (run, call.seq, run, call.name),
                 )
-        for seq, outcome in outcomes:
-            self._sql.execute(
-                "UPDATE calls SET outcome = ?, state = 'done' WHERE run = ? AND seq = ?",
-                (self._seal.close(outcome), run, seq),
-            )
-            self.note(run, "done", seq)
+        self._sql.executemany(
+            "UPDATE calls SET outcome = ?, state = 'done' WHERE run = ? AND seq = ?",
+            [(self._seal.close(outcome), run, seq) for seq, outcome in outcomes],
+        )
+        begun = [(call.state, call.seq, call.function) for call in calls]
+        self._log(run, [*begun, *(("done", seq, "") for seq, _ in outcomes)])
 
     def park(self, run: str, epoch: int, waiting: Collection[int]) -> None:
         """Let the run wait until the first of its `waiting` calls is decided or due: at once, if one is.
@@ -320,6 +321,10 @@ class RunFile:
         """The epochs of those of these runs that are open and exist."""
         marks = ", ".join("?" * len(runs))
         return dict(self._rows(f"SELECT id, epoch FROM runs WHERE id IN ({marks}) AND {_OPEN}", *runs))
+
+    def version(self) -> int:
+        """A number that changes whenever another connection has written the file."""
+        return int(self._value("PRAGMA data_version"))
 
     def due(self, now: float, profiles: Sequence[str | None], limit: int) -> list[str]:
         """The waiting runs of these profiles whose time has come, longest due first."""
@@ -447,10 +452,9 @@ class RunFile:
 
     # The log of what happened, and webhooks
 
-    def note(self, run: str, kind: str, seq: int = 0, function: str = "") -> None:
+    def note(self, run: str, kind: str, seq: int = 0) -> None:
         """Log one thing that happened to a run."""
-        data = self._seal.close(f"{seq} {function}".encode()) if seq else b""
-        self._insert("log", {"run": run, "at": time.time(), "kind": kind, "data": data})
+        self._log(run, [(kind, seq, "")])
         if not seq and self.on_note is not None:
             self.on_note(self, run, kind)
 
@@ -537,6 +541,17 @@ class RunFile:
                 "file in runs.store"
             ) from None
 
+    def _log(self, run: str, noted: Sequence[tuple[str, int, str]]) -> None:
+        """Log what happened, each with its call's number and function."""
+        now = time.time()
+        self._sql.executemany(
+            "INSERT INTO log (run, at, kind, data) VALUES (?, ?, ?, ?)",
+            [
+                (run, now, kind, self._seal.close(f"{seq} {function}".encode()) if seq else b"")
+                for kind, seq, function in noted
+            ],
+        )
+
     def _hold(self, run: str, epoch: int) -> None:
         changed = self._sql.execute(
             f"UPDATE runs SET updated = ? WHERE id = ? AND epoch = ? AND {_OPEN}", (time.time(), run, epoch)
@@ -550,6 +565,11 @@ class RunFile:
     def _run(self, values: tuple[Any, ...]) -> RunRow:
         row = RunRow(*values)
         return replace(row, title=self._seal.open(values[_RUN_FIELDS.index("title")]).decode())
+
+    def _call_values(self, call: CallRow) -> list[Any]:
+        *plain, shown, decision, outcome = _OF_CALL(call)
+        decision = decision and self._seal.close(decision)
+        return [*plain, self._seal.close(shown), decision, outcome and self._seal.close(outcome)]
 
     def _call(self, values: tuple[Any, ...]) -> CallRow:
         row = CallRow(*values)

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -38,7 +39,7 @@ MAX_SLOTS: Final = 1_000
 class _Job:
     work: Callable[[RunFile], object]
     is_lasting: bool
-    done: "asyncio.Future[object]"
+    done: Callable[[Any, Exception | None], None]
     loop: asyncio.AbstractEventLoop
 
 
@@ -62,10 +63,20 @@ class RunStore:
 
         A cancelled wait does not undo it. Raises what `work` raises, and StoreError: it cannot be written.
         """
-        loop = asyncio.get_running_loop()
-        job = _Job(work, is_lasting, loop.create_future(), loop)
-        self._jobs.put(job)
-        return await job.done  # type: ignore[return-value]  # the result of this work
+        future = asyncio.get_running_loop().create_future()
+        self.submit(work, partial(resolve, future), is_lasting=is_lasting)
+        result: Result = await future
+        return result
+
+    def submit(
+        self,
+        work: Callable[[RunFile], object],
+        done: Callable[[Any, Exception | None], None],
+        *,
+        is_lasting: bool = False,
+    ) -> None:
+        """Do the same without waiting: `done` is called in the event loop with the result, or with the error."""
+        self._jobs.put(_Job(work, is_lasting, done, asyncio.get_running_loop()))
 
     async def read(self, work: Callable[[RunFile], Result]) -> Result:
         """Read in a thread. Raises StoreError: it cannot be read."""
@@ -104,7 +115,7 @@ class RunStore:
         for job, result, failure in outcomes:
             # The loop may have ended; then nobody waits.
             with suppress(RuntimeError):
-                job.loop.call_soon_threadsafe(_resolve, job.done, result, failure)
+                job.loop.call_soon_threadsafe(job.done, result, failure)
 
     def _do(self, job: _Job) -> tuple[_Job, object, Exception | None]:
         """One job of several. Raises sqlite3.Error: then nothing of any is written."""
@@ -117,13 +128,14 @@ class RunStore:
             return job, None, error
 
 
-def _resolve(done: "asyncio.Future[object]", result: object, error: Exception | None) -> None:
-    if done.done():
+def resolve(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+    """Let a future have its result, or its error, if somebody still waits for it."""
+    if future.done():
         return
     if error is None:
-        done.set_result(result)
+        future.set_result(result)
     else:
-        done.set_exception(error)
+        future.set_exception(error)
 
 
 def run_files(manifest: Manifest) -> list[Path]:

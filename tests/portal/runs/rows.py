@@ -1,11 +1,17 @@
 """Runs in a store, for tests."""
 
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from portal.definitions import ExecuteCode
 from portal.runs.journal import HEAD, RunHead, new_row, new_run_id
 from portal.runs.records import CallRow, RunRow
 from portal.runs.store import RunFile
+from portal.runs.writer import RunStore
 from portal.sessions import LOCAL
 
 
@@ -31,3 +37,30 @@ def asked(file: RunFile, run: RunRow, seq: int = 1, function: str = "git.merge")
 
 def opened(folder: Path, key: str | None = None) -> RunFile:
     return RunFile(folder / "runs.sqlite", key)
+
+
+@dataclass(frozen=True)
+class Write:
+    """What a journal, or something else, wants to write."""
+
+    calls: Sequence[CallRow]
+    is_lasting: bool
+
+
+@contextmanager
+def intercepted(store: RunStore, look: Callable[[Write], Exception | None]) -> Iterator[None]:
+    """Meanwhile `look` sees each write before it is done. If it returns an error, the write fails with it."""
+    submit = store.submit
+
+    def intercept(work: Any, done: Any, *, is_lasting: bool = False) -> None:
+        error = look(Write(getattr(work, "keywords", {}).get("calls", ()), is_lasting))
+        if error is None:
+            submit(work, done, is_lasting=is_lasting)
+        else:
+            asyncio.get_running_loop().call_soon(done, None, error)
+
+    store.submit = intercept  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        store.submit = submit  # type: ignore[method-assign]

@@ -2,7 +2,7 @@
 """What happens at once, or while the store fails: nothing is done twice, lost or told falsely."""
 
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from tests.portal.peers import (
     tool,
     write_manifest,
 )
-from tests.portal.runs.rows import asked, begun
+from tests.portal.runs.rows import Write, asked, begun, intercepted
 from tests.portal.runs.rows import opened as store_of
 from tests.portal.runs.test_waiting import answer_of, git, waiting
 
@@ -111,28 +111,18 @@ async def test_the_portal_does_not_spin_while_a_due_run_waits_for_its_turn(tmp_p
         store = portal.portal.runs.store
         assert store is not None
         await portal.portal.runs.decide(parked["run_id"], 1, is_approved=True, by="ann")
-        written = 0
-        real = store.write
-
-        async def counted(*each: Any, **named: Any) -> Any:
-            nonlocal written
-            written += 1
-            return await real(*each, **named)
-
-        store.write = counted  # type: ignore[method-assign]
-        await anyio.sleep(2)
-        store.write = real  # type: ignore[method-assign]
-        assert written < 20, written
+        written: list[Any] = []
+        with intercepted(store, written.append):
+            await anyio.sleep(2)
+        assert len(written) < 20, len(written)
 
 
 async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(tmp_path: Path) -> None:
     portal_runs: list[Any] = []
+    stack = ExitStack()
 
     async def person(context: Any, params: Any) -> ElicitResult:
-        async def fails(*each: Any, **named: Any) -> Any:
-            raise StoreError("full")
-
-        portal_runs[0].store.write = fails
+        stack.enter_context(intercepted(portal_runs[0].store, lambda write: StoreError("full")))
         return ElicitResult(action="accept", content={"decision": "approve"})
 
     manifest = load_manifest(write_manifest(tmp_path, {}), {})
@@ -178,7 +168,6 @@ async def test_a_run_that_no_worker_can_take_up_ends(tmp_path: Path, monkeypatch
 
 
 async def test_an_outcome_that_comes_during_a_commit_is_written_soon(tmp_path: Path) -> None:
-    release = anyio.Event()
     first, second = anyio.Event(), anyio.Event()
 
     async def one(arguments: dict[str, Json]) -> Any:
@@ -204,20 +193,21 @@ async def test_an_outcome_that_comes_during_a_commit_is_written_soon(tmp_path: P
         result = await portal.call("execute_code", code=code, background=True)
         run = result.structured_content["run_id"]
         await peer.until(lambda: len(peer.calls) == 2)
-        real, held = store.write, anyio.Event()
+        submit, held, writes = store.submit, anyio.Event(), []
 
-        async def slow(work: Any, **named: Any) -> Any:
-            held.set()
-            await release.wait()
-            return await real(work, **named)
+        def hold(*write: Any, **named: Any) -> None:
+            writes.append(partial(submit, *write, **named))
+            if getattr(write[0], "keywords", {}).get("outcomes"):
+                held.set()
 
-        store.write = slow  # type: ignore[method-assign]
+        store.submit = hold  # type: ignore[method-assign]
         first.set()
         await held.wait()
         second.set()
         await peer.until(lambda: ("read", {}) in peer.calls)
-        store.write = real  # type: ignore[method-assign]
-        release.set()
+        store.submit = submit  # type: ignore[method-assign]
+        for write in writes:
+            write()
         await anyio.sleep(1)
         calls = await store.read(partial(RunFile.calls, run=run))
         assert [call.state for call in calls] == ["done", "done"]
@@ -283,16 +273,10 @@ async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tm
     async with open_portal(manifest, lambda line: None, runs="own") as portal:
         store = portal.runs.store
         assert store is not None
-        written, real = 0, store.write
-
-        async def counted(*each: Any, **named: Any) -> Any:
-            nonlocal written
-            written += 1
-            return await real(*each, **named)
-
-        store.write = counted  # type: ignore[method-assign]
-        await anyio.sleep(2)
-        assert written < 20, written
+        written: list[Any] = []
+        with intercepted(store, written.append):
+            await anyio.sleep(2)
+        assert len(written) < 20, len(written)
 
 
 async def test_an_event_that_nobody_waits_for_any_more_does_not_wake_the_run_for_ever(tmp_path: Path) -> None:
@@ -347,17 +331,12 @@ async def test_every_intent_survives_a_loss_of_power(tmp_path: Path) -> None:
     async with opened(tmp_path, {"git": git()}) as portal:
         store = portal.portal.runs.store
         assert store is not None
-        real, lax = store.write, []
-
-        async def spy(work: Any, **named: Any) -> Any:
-            calls = getattr(work, "keywords", {}).get("calls")
-            if calls and not named.get("is_lasting"):
-                lax.append([(each.seq, each.state) for each in calls])
-            return await real(work, **named)
-
-        store.write = spy  # type: ignore[method-assign]
-        await portal.run("for n in range(20):\n    await git.push(n=n)")
-        assert lax == []
+        written: list[Write] = []
+        with intercepted(store, written.append):
+            await portal.run("for n in range(20):\n    await git.push(n=n)")
+        intents = [write for write in written if write.calls]
+        assert sum(len(write.calls) for write in intents) == 20
+        assert all(write.is_lasting for write in intents)
 
 
 async def test_a_run_whose_answer_was_given_but_not_written_does_nothing_after_a_restart(
@@ -374,17 +353,9 @@ for n in (1, 2):
     async with opened(tmp_path, {"git": peer}, runs={"store": "r.sqlite"}) as portal:
         store = portal.portal.runs.store
         assert store is not None
-        real = store.write
-
-        async def fails(work: Any, **named: Any) -> Any:
-            if peer.calls:
-                raise StoreError("full")
-            return await real(work, **named)
-
-        store.write = fails  # type: ignore[method-assign]
-        answer = await portal.run(code)
+        with intercepted(store, lambda write: StoreError("full") if peer.calls else None):
+            answer = await portal.run(code)
         assert answer["stdout"] == "2 journal_failed\n", "nothing was sent, says the answer"
-        store.write = real  # type: ignore[method-assign]
     async with opened(tmp_path, {"git": after}, runs={"store": "r.sqlite"}):
         await anyio.sleep(4)
         assert after.calls == []
@@ -471,20 +442,15 @@ async def test_each_call_that_is_sent_has_its_intent_though_one_could_not_be_wri
     code = """
 import asyncio
 found = await asyncio.gather(*(git.push(n=n) for n in range(1, 7)), return_exceptions=True)
+found.append(await git.push(n=7))
 [each["n"] if isinstance(each, dict) else each.code for each in found]"""
     async with opened(tmp_path, {"git": peer}) as portal:
         store = portal.portal.runs.store
         assert store is not None
-        real, failures = store.write, [StoreError("locked")]
-
-        async def fails_once(work: Any, **named: Any) -> Any:
-            if getattr(work, "keywords", {}).get("calls") and failures:
-                raise failures.pop()
-            return await real(work, **named)
-
-        store.write = fails_once  # type: ignore[method-assign]
-        answer = await portal.run(code)
-        assert "journal_failed" in answer["result"]
+        failures = [StoreError("locked")]
+        with intercepted(store, lambda write: failures.pop() if write.calls and failures else None):
+            answer = await portal.run(code)
+        assert answer["result"] == [*["journal_failed"] * 6, 7], "the six were one transaction"
         sent = {arguments["n"] for _, arguments in peer.calls}
         assert sent == {each for each in answer["result"] if each != "journal_failed"}
         rows = await store.read(partial(RunFile.calls, run=answer["run_id"]))
