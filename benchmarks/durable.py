@@ -237,7 +237,7 @@ def one_run(number: int, upstream: CountingUpstream, folder: Path, plan: Plan, t
                 kill_at(kind, times)
             _in_child(functools.partial(live, manifest, run_file, writing))
         os.close(writing)
-        latest = percentile(tally.lives_ms, 90) / 1000
+        latest = percentile(tally.lives_ms, 0.9) / 1000
         was_hung = _wait_or_kill(child, reading, plan.chance.random() * latest if kind == RANDOM else None)
         os.close(reading)
         status = os.waitpid(child, 0)[1]
@@ -360,7 +360,7 @@ def main() -> None:
         "lost": tally.lost,
         "unknown": tally.unknown,
         "kills by edge": dict(tally.by_edge),
-        "ms of the last life, p50": round(percentile(tally.lives_ms, 50), 1),
+        "ms of the last life, p50": round(percentile(tally.lives_ms, 0.5), 1),
         "wrong": tally.wrong,
     }
     text = json.dumps({**found, "machine": machine()}, indent=2)

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from manifests.json_value import Json
 from portal.runs.components import Components, components_folder
+from sandbox_runtime.aot import component_sha256, guest_component
 from sandbox_runtime.errors import RecordError
+from tests.portal.peers import opened
+from tests.portal.runs.test_waiting import ASKS, answer_of, git, waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -33,3 +37,29 @@ async def test_run_whose_component_is_gone_cannot_go_on(tmp_path: Path) -> None:
         components = Components(tmp_path / "runs.sqlite", stack, print)
         with pytest.raises(RecordError, match="not kept here"):
             await components.sandbox("0" * 64)
+
+
+async def test_run_goes_on_in_the_component_in_which_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = guest_component()
+    earlier = tmp_path / "earlier.wasm"
+    # A custom section, which changes nothing but the hash.
+    earlier.write_bytes(present.read_bytes() + b"\x00\x08\x07earlier")
+    kept = components_folder(tmp_path / "runs.sqlite") / f"{component_sha256(earlier)}.wasm"
+    settings: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
+    peer = git()
+    with monkeypatch.context() as before_the_upgrade:
+        for module in ("portal.composition", "sandbox_runtime.sandbox"):
+            before_the_upgrade.setattr(f"{module}.guest_component", lambda: earlier)
+        async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=settings) as portal:
+            code = "import random\na = await git.push(n=random.random())\nawait git.merge(id=7)\na"
+            run = (await waiting(portal, code))["run_id"]
+    earlier.unlink()
+    assert kept.exists()
+    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=settings) as portal:
+        await portal.portal.runs.decide(run, None, is_approved=True, by="ann")
+        (pushed,) = (arguments for name, arguments in peer.calls if name == "push")
+        assert (await answer_of(portal, run))["result"] == pushed
+        assert [name for name, _ in peer.calls] == ["push", "merge"]
+        assert await portal.result_of("1") == 1
