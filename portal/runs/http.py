@@ -101,7 +101,6 @@ def run_routes(
     routes: list[tuple[str, str, Handler]] = [
         ("POST", "/runs", own.start),
         ("GET", "/runs", own.listed),
-        ("GET", "/runs/events", own.events),
         ("GET", "/runs/{run}", own.show),
         ("GET", "/runs/{run}/events", own.events),
         ("POST", "/runs/{run}/cancel", own.cancel),
@@ -185,29 +184,25 @@ class RunRoutes:
         return await _json(lambda: {"is_first": is_first, **note}, 202 if is_first else 200)
 
     async def events(self, request: Request) -> Response:
-        """What happens to a run, until it ends; or to all runs of the owner, from now on.
+        """What happens to a run, until it ends.
 
         Source: HTML, 9.2 Server-sent events.
         """
         run, owner = _named(request)
-        if run:
-            await self._read(partial(find_run, run=run, owner=owner))
+        await self._read(partial(find_run, run=run, owner=owner))
         given = request.headers.get("last-event-id", "")
         if given and not re.fullmatch(r"[0-9]{1,18}", given):
             raise RunsError("invalid_arguments", f"Last-Event-ID is a number, not {given[:60]!r}")
-        after = int(given) if given else 0 if run else await self._read(RunFile.last_log)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(run, owner, after), 200, headers, "text/event-stream")
+        return StreamingResponse(self._stream(run, int(given or 0)), 200, headers, "text/event-stream")
 
-    async def _stream(self, run: str, owner: str, after: int) -> AsyncIterator[str]:
-        # An id alone is no event, but a client that reconnects before the first event sends it.
-        yield f"id: {after}\n\n"
+    async def _stream(self, run: str, after: int) -> AsyncIterator[str]:
         while True:
             news = self.runs.news
             # The next page is read when the client has taken the last one: a slow client costs no memory.
-            page = partial(_log_page, run=run, owner=owner, after=after)
-            rows, after, has_ended = await self._read(page)
+            rows, has_ended = await self._read(partial(_log_page, run=run, after=after))
             for row in rows:
+                after = row.n
                 yield _event(row)
             if has_ended and not rows:
                 return
@@ -221,12 +216,10 @@ class RunRoutes:
         return await self.runs.store_or_error().read(work)
 
 
-def _log_page(file: RunFile, run: str, owner: str, after: int) -> tuple[list[LogRow], int, bool]:
-    """What happened after entry `after`, the entry until which that is, and whether the run had ended before."""
-    row, last = file.row(run) if run else None, file.last_log()
-    has_ended = bool(run) and (row is None or row.state not in OPEN)
-    rows = file.log_after(after, run or None, _PAGE, owner)
-    return rows, rows[-1].n if rows else last, has_ended
+def _log_page(file: RunFile, run: str, after: int) -> tuple[list[LogRow], bool]:
+    """What happened after entry `after`, and whether the run had ended before that was read."""
+    row = file.row(run)
+    return file.log_after(after, run, _PAGE), row is None or row.state not in OPEN
 
 
 def _event(row: LogRow) -> str:

@@ -458,16 +458,9 @@ class RunFile:
         if not seq and self.on_note is not None:
             self.on_note(self, run, kind)
 
-    def log_after(
-        self, n: int, run: str | None = None, limit: int = 500, owner: str | None = None
-    ) -> list[LogRow]:
-        """What happened after entry `n`, to one run or to all, perhaps only to those of an owner; oldest first."""
+    def log_after(self, n: int, run: str | None = None, limit: int = 500) -> list[LogRow]:
+        """What happened after entry `n`, to one run or to all; oldest first."""
         clause, values = ("AND run = ?", [run]) if run is not None else ("", [])
-        if owner is not None:
-            clause, values = (
-                f"{clause} AND EXISTS (SELECT 1 FROM runs WHERE id = log.run AND owner = ?)",
-                [*values, owner],
-            )
         query = f"SELECT n, run, at, kind, data FROM log WHERE n > ? {clause} ORDER BY n LIMIT ?"
         rows = []
         for number, of, at, kind, data in self._rows(query, n, *values, limit):
