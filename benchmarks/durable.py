@@ -70,6 +70,9 @@ ONE_BY_ONE = (0, 1, 2, 13, 14, 15)
 MOST_TIMES = {"an intent": 4, "a call": 20, "an outcome": 4, "the answer": 1}
 """How often a run that is not killed gets to each edge, at least."""
 
+RECENT, LATEST = 50, 1.5
+"""A random moment is one until so many times the usual life of recent runs: the machine may be busy for a while."""
+
 MOST_KILLS = 8
 """Kills of one run. Then it is left to end."""
 
@@ -136,7 +139,7 @@ def kill_at(edge: str, number: int) -> None:
     commit = RunStore._commit
 
     def watched(store: RunStore, jobs: list[Any]) -> None:
-        kinds = {_kind(job.work) for job in jobs} - {""}
+        kinds = {kind for job in jobs for kind in _kinds(job.work)}
         for kind in kinds:
             reached(f"before {kind}")
         commit(store, jobs)
@@ -160,12 +163,11 @@ def kill_at(edge: str, number: int) -> None:
     Upstream.call = sent  # type: ignore[assignment, method-assign]
 
 
-def _kind(work: Any) -> str:
+def _kinds(work: Any) -> list[str]:
+    """What a transaction writes: intents may come with outcomes of earlier calls, and outcomes with the answer."""
     named = getattr(work, "keywords", {})
-    for key, kind in (("answer", "the answer"), ("calls", "an intent"), ("outcomes", "an outcome")):
-        if named.get(key):
-            return kind
-    return ""
+    kinds = ("answer", "the answer"), ("calls", "an intent"), ("outcomes", "an outcome")
+    return [kind for key, kind in kinds if named.get(key)]
 
 
 async def live(manifest: Path, run_file: Path, started: int) -> None:
@@ -237,7 +239,7 @@ def one_run(number: int, upstream: CountingUpstream, folder: Path, plan: Plan, t
                 kill_at(kind, times)
             _in_child(functools.partial(live, manifest, run_file, writing))
         os.close(writing)
-        latest = percentile(tally.lives_ms, 0.9) / 1000
+        latest = LATEST * percentile(tally.lives_ms[-RECENT:], 0.5) / 1000
         was_hung = _wait_or_kill(child, reading, plan.chance.random() * latest if kind == RANDOM else None)
         os.close(reading)
         status = os.waitpid(child, 0)[1]
