@@ -270,6 +270,18 @@ def parked_rows() -> Iterator[str]:
     )
 
 
+def kill_rows() -> Iterator[str]:
+    measured = read("durable")
+    edges = {kind: count for kind, count in measured["kills by edge"].items() if kind != "a random moment"}
+    yield (
+        f"Portals were killed {measured['kills']:,} times during {measured['runs']:,} runs, "
+        f"{measured['kills by edge']['a random moment']:,} times at a random moment, else before and after each kind of "
+        f"transaction and call ({len(edges)} edges). Of {measured['effects']:,} effects of calls that may not be repeated "
+        f"{measured['doubled']} were doubled and {measured['lost']} lost; {measured['unknown']:,} calls were told as "
+        f"`outcome_unknown` ({_machine(measured['machine'])}; `python -m benchmarks.durable`)."
+    )
+
+
 def replay_rows() -> Iterator[str]:
     runs = read("replays")["runs"]
     same = sum(not row["differs"] for row in runs)
@@ -347,6 +359,7 @@ def main() -> None:
         soak_rows,
         language_rows,
         task_rows,
+        kill_rows,
         replay_rows,
         journal_rows,
         parked_rows,
