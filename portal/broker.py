@@ -131,13 +131,13 @@ class Broker:
         entry = self.ledger[call.seq]
         if self.journal is None:
             return await self._steps(call, entry)
-        self.journal.began(entry)
+        self.journal.call_began(entry)
         try:
             outcome = await self._steps(call, entry)
-            self.journal.answered(entry, outcome)
+            self.journal.call_answered(entry, outcome)
             return outcome
         finally:
-            self.journal.ended(entry)
+            self.journal.call_ended(entry)
 
     async def _steps(self, call: ToolCall, entry: Entry) -> Outcome:
         if call.function in WAITED and self.waits is not None:

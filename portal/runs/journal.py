@@ -221,17 +221,17 @@ class Journal:
         if notices:
             self.head = replace(self.head, notices=tuple(notices))
 
-    def began(self, entry: Entry) -> None:
-        """A call is decided, waits or is made, until `ended`."""
+    def call_began(self, entry: Entry) -> None:
+        """A call is decided, waits or is made, until `call_ended`."""
         self._in_flight.add(entry.seq)
         self._changed_at = time.monotonic()
 
-    def answered(self, entry: Entry, outcome: Outcome) -> None:
+    def call_answered(self, entry: Entry, outcome: Outcome) -> None:
         """The call has an outcome. It is written soon, if the call may not be repeated."""
         if entry.seq in self._with_row:
             self._note_outcome(entry, outcome)
 
-    def ended(self, entry: Entry) -> None:
+    def call_ended(self, entry: Entry) -> None:
         self._touched.add(entry.seq)
         self._in_flight.discard(entry.seq)
         self._changed_at = time.monotonic()
@@ -375,6 +375,7 @@ class Journal:
         try:
             await self._flush(is_lasting=True)
         except StoreError as error:
+            log.error("run_not_journaled", run=self.run_id, error=str(error))
             failure = unwritten(error, f"{row.function} was not called")
             return CallError(failure.code, failure.message, failure.hint)
         self._with_row.add(row.seq)
@@ -449,19 +450,16 @@ class Journal:
                 del self._outcomes[: len(outcomes)]
             else:
                 self._touched |= touched
-                self._note_failure(error)
+                if isinstance(error, FencedError):
+                    self.fence()
+                elif not waiters:
+                    log.error("run_not_journaled", run=self.run_id, error=str(error))
             for waiter in waiters:
                 resolve(waiter, None, error)
             if self._is_next_due:
                 self._write_next()
 
         self.store.submit(write, done, is_lasting=is_lasting)
-
-    def _note_failure(self, error: Exception) -> None:
-        if isinstance(error, FencedError):
-            self.fence()
-        else:
-            log.error("run_not_journaled", run=self.run_id, error=str(error))
 
     def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
         """The events that are not written. The run's ending is written only with its answer."""

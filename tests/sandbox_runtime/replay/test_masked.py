@@ -138,4 +138,4 @@ async def test_record_without_environment_stays_as_it_is(recorded: Recorder) -> 
     for record in (ran, parsed):
         assert record.without_environment() is record.with_environment({"A": "1"}) is record
     with pytest.raises(RecordError):
-        changed(ran, settings="{").without_environment()
+        changed(ran, settings='{"environment":').without_environment()
