@@ -52,6 +52,9 @@ log = structlog.get_logger()
 OUTCOME_SECONDS: Final = 0.01
 """Outcomes are written together after this time. A portal that is killed before knows of none of them."""
 
+RETRY_SECONDS: Final = 1.0
+"""Outcomes that could not be written are tried again after this time."""
+
 IDLE_SHARE: Final = 0.5
 """A worker that used less than this share of the time did not compute, so its run may be parked."""
 
@@ -177,6 +180,7 @@ class Journal:
     _is_writing: bool = False
     _is_next_due: bool = False
     _timer: asyncio.TimerHandle | None = None
+    _parking: "asyncio.Task[bool] | None" = None
 
     def __post_init__(self) -> None:
         self._with_row |= self.past.calls.keys()
@@ -291,7 +295,7 @@ class Journal:
                 if row.state == "waiting" and self._may_park(cpu_ms):
                     await self.park()
         except asyncio.CancelledError:
-            if not self.scope.cancel_called:  # the script gave it up
+            if not (self.is_parked or self.scope.cancel_called):  # the script gave it up
                 given_up = CallError("cancelled", "the script does not wait for it any more")
                 self._note_outcome(self.ledger[seq], Outcome(error=given_up))
             raise
@@ -329,8 +333,16 @@ class Journal:
             await self._flush()
 
     async def park(self) -> None:
-        """Write everything, let the worker go, and let the run wait in the store."""
-        self.is_parked, waiting = True, [*self._waiting]
+        """Write everything, let the worker go, and let the run wait in the store; returns only if that fails.
+
+        It goes on if the script gives up what it waits for.
+        """
+        self.is_parked = True
+        self._parking = asyncio.get_running_loop().create_task(self._park([*self._waiting]))
+        if await asyncio.shield(self._parking):
+            await anyio.sleep_forever()
+
+    async def _park(self, waiting: Sequence[int]) -> bool:
         try:
             await self._flush(is_lasting=True)
             park = partial(RunFile.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
@@ -340,22 +352,29 @@ class Journal:
             self._unparked.set()
             self._unparked = anyio.Event()
             log.error("run_not_parked", run=self.run_id, error=str(error))
-            return
+            return False
         except FencedError:
             self.fence()
         else:
             self.runs.note_change()
         self.scope.cancel()
-        await anyio.sleep_forever()
+        return True
 
     async def finish(self, answer: Answer) -> None:
         """Write the answer of a run that has a row. Raises FencedError, StoreError."""
+        if not self.epoch:
+            await self._quiet()  # its row may be under way
         if not self.epoch or (answer.error is not None and answer.error.code == "sandbox_busy"):
             return  # nothing to survive, or it is tried again
         await self._flush(answer=answer)
 
     async def flushed(self) -> None:
-        """Wait for the transactions under way, whose callers may be gone."""
+        """Write the outcomes that came, and wait for the transactions under way, whose callers may be gone."""
+        if self._outcomes:
+            self._write_soon()
+        await self._quiet()
+
+    async def _quiet(self) -> None:
         while self._is_writing or self._is_next_due:
             with suppress(StoreError):
                 await self.store.write(lambda file: None)
@@ -383,10 +402,12 @@ class Journal:
 
     def _note_outcome(self, entry: Entry, outcome: Outcome) -> None:
         self._outcomes.append((entry.seq, entry.state, outcome))
+        # Others come meanwhile, and perhaps the run's answer, which shares its transaction with them.
+        self._write_outcomes_in(OUTCOME_SECONDS)
+
+    def _write_outcomes_in(self, seconds: float) -> None:
         if self._timer is None:
-            # Others come meanwhile, and perhaps the run's answer, which shares its transaction with them.
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(OUTCOME_SECONDS, self._write_outcomes)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._write_outcomes)
 
     def _write_outcomes(self) -> None:
         self._timer = None
@@ -430,16 +451,6 @@ class Journal:
         outcomes = [*self._outcomes]
         events = self._new_events(is_ended=answer is not None)
         head = self._head_now()
-        write = partial(
-            self._write,
-            row=None if self.epoch else self._new_row(head),
-            head=None if head is self._head_written else head,
-            events=events,
-            entries=tuple(self._entry_row(seq) for seq in sorted(touched)),
-            calls=calls,
-            outcomes=outcomes,
-            answer=answer,
-        )
 
         def done(_: object, error: Exception | None) -> None:
             self._is_writing = False
@@ -452,14 +463,30 @@ class Journal:
                 self._touched |= touched
                 if isinstance(error, FencedError):
                     self.fence()
-                elif not waiters:
-                    log.error("run_not_journaled", run=self.run_id, error=str(error))
+                else:
+                    self._write_outcomes_in(RETRY_SECONDS)
+                    if not waiters:
+                        log.error("run_not_journaled", run=self.run_id, error=str(error))
             for waiter in waiters:
                 resolve(waiter, None, error)
             if self._is_next_due:
                 self._write_next()
 
-        self.store.submit(write, done, is_lasting=is_lasting)
+        try:
+            write = partial(
+                self._write,
+                row=None if self.epoch else self._new_row(head),
+                head=None if head is self._head_written else head,
+                events=events,
+                entries=tuple(self._entry_row(seq) for seq in sorted(touched)),
+                calls=calls,
+                outcomes=outcomes,
+                answer=answer,
+            )
+        except Exception as error:  # noqa: BLE001  # those who wait raise it
+            done(None, error)
+        else:
+            self.store.submit(write, done, is_lasting=is_lasting)
 
     def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
         """The events that are not written. The run's ending is written only with its answer."""

@@ -108,7 +108,6 @@ class Runs:
         # Half of the workers: a thousand runs that wake at once leave the others to new callers.
         self._turns = anyio.CapacityLimiter(max(1, workers // 2))
         self._seen: tuple[int, int] = (0, 0)
-        self._version = 0
 
     # For executions
 
@@ -352,14 +351,9 @@ class Runs:
                 await news.wait()
             if self._is_file_changed():
                 try:
-                    is_ours = await self._look_again()
+                    await self._look_again()
                 except StoreError as error:
                     log.error("runs_not_read", error=str(error))
-                    continue
-                is_told = news.is_set()
-                self.note_change()
-                if is_ours and not is_told:  # for those who watch runs; no other run is due by that
-                    news = self.news
 
     def _is_file_changed(self) -> bool:
         """Whether anybody has written the store since the last time, as its files tell."""
@@ -374,12 +368,9 @@ class Runs:
         is_changed, self._seen = now != self._seen or is_recent, now
         return is_changed
 
-    async def _look_again(self) -> bool:
-        """Tell what another process may have decided about live runs. Returns whether only this portal has written."""
+    async def _look_again(self) -> None:
+        """Tell what may have been decided about live runs: by another process, or for a client that left meanwhile."""
         assert self.store is not None
-        seen, self._version = self._version, await self.store.write(RunFile.version)
-        if self._version == seen:
-            return True
         held = {run: journal.epoch for run, journal in self._live.items() if journal.epoch}
         if held:
             epochs = await self.store.read(partial(RunFile.epochs, runs=[*held]))
@@ -389,7 +380,7 @@ class Runs:
                     self._fence(run)
         for run in [*self._waits]:
             self.wake(run)
-        return False
+        self.note_change()
 
     def _fence(self, run: str) -> None:
         journal = self._live.get(run)

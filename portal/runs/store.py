@@ -322,10 +322,6 @@ class RunFile:
         marks = ", ".join("?" * len(runs))
         return dict(self._rows(f"SELECT id, epoch FROM runs WHERE id IN ({marks}) AND {_OPEN}", *runs))
 
-    def version(self) -> int:
-        """A number that changes whenever another connection has written the file."""
-        return int(self._value("PRAGMA data_version"))
-
     def due(self, now: float, profiles: Sequence[str | None], limit: int) -> list[str]:
         """The waiting runs of these profiles whose time has come, longest due first."""
         query = f"WHERE state = 'waiting' AND wake_at <= ? AND {_of(profiles)} ORDER BY wake_at LIMIT ?"

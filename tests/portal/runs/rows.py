@@ -44,6 +44,7 @@ class Write:
     """What a journal, or something else, wants to write."""
 
     calls: Sequence[CallRow]
+    outcomes: Sequence[object]
     is_lasting: bool
 
 
@@ -53,7 +54,8 @@ def intercepted(store: RunStore, look: Callable[[Write], Exception | None]) -> I
     submit = store.submit
 
     def intercept(work: Any, done: Any, *, is_lasting: bool = False) -> None:
-        error = look(Write(getattr(work, "keywords", {}).get("calls", ()), is_lasting))
+        named = getattr(work, "keywords", {})
+        error = look(Write(named.get("calls", ()), named.get("outcomes", ()), is_lasting))
         if error is None:
             submit(work, done, is_lasting=is_lasting)
         else:
