@@ -318,19 +318,18 @@ class Runs:
             news, now, next_at = self.news, time.time(), math.inf
             try:
                 await self._write_ends()
-                if now - swept_at > SWEEP_SECONDS or await store.read(RunFile.next_expiry) <= now:
+                limit = MAX_DUE if self._takes_all else MAX_OPEN_RUNS  # most may be others'
+                look = partial(_look, now=now, profiles=profiles, limit=limit, is_first=is_first)
+                due, left, next_at = await store.read(look)
+                if now - swept_at > SWEEP_SECONDS or next_at <= now:  # a run has expired
                     swept_at = now
                     await self._sweep(store, now)
-                limit = MAX_DUE if self._takes_all else MAX_OPEN_RUNS  # most may be others'
-                due = await store.read(partial(RunFile.due, now=now, profiles=profiles, limit=limit))
-                left = await store.read(partial(RunFile.running, profiles=profiles)) if is_first else ()
-                is_first = False
                 again = [run for run, at in self._retries.items() if at <= now]
                 for run in (*(each for each in left if each not in self._live), *due, *again):
                     if self._retries.get(run, 0) <= now:
                         self._retries.pop(run, None)
                         self._spawn(run)
-                next_at = await store.read(partial(RunFile.next_due, now=now))
+                is_first = False
             except StoreError as error:
                 log.error("runs_not_read", error=str(error))
                 next_at = now + RETRY_SECONDS
@@ -448,3 +447,11 @@ class Runs:
             self._own.add(own)
         self.news.set()
         self.news = anyio.Event()
+
+
+def _look(
+    file: RunFile, now: float, profiles: Sequence[str | None], limit: int, is_first: bool
+) -> tuple[Sequence[str], Sequence[str], float]:
+    """The due runs, those that the last portal left, and when the next run is due or expires."""
+    left = file.running(profiles) if is_first else ()
+    return file.due(now, profiles, limit), left, file.next_due(now)

@@ -330,11 +330,8 @@ class RunFile:
     def next_due(self, now: float) -> float:
         """When the next waiting run is due that is not due now, or an open run expires."""
         query = "SELECT min(wake_at) FROM runs WHERE state = 'waiting' AND wake_at > ?"
-        return min(self._value(query, now) or math.inf, self.next_expiry())
-
-    def next_expiry(self) -> float:
-        """When the next open run expires."""
-        return self._value(f"SELECT min(expires) FROM runs WHERE {_OPEN}") or math.inf
+        expires = self._value(f"SELECT min(expires) FROM runs WHERE {_OPEN}")
+        return min(self._value(query, now) or math.inf, expires or math.inf)
 
     def components(self) -> set[str]:
         """The guest components in which open runs began."""
