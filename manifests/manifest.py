@@ -83,7 +83,13 @@ def validation_problems(portal: PortalManifest, places: Mapping[KeyPath, Place])
     found = [_profile_problems(portal, name) for name in portal.profiles]
     found += [_flow_problems(portal, keys) for keys in sections]
     for keys, message, hint in dict.fromkeys(
-        chain(_namespace_collisions(portal), *found, _token_problems(portal), _fallback_problems(portal))
+        chain(
+            _namespace_collisions(portal),
+            *found,
+            _token_problems(portal),
+            _tenant_problems(portal),
+            _fallback_problems(portal),
+        )
     ):
         yield problem_at(places, keys, message, hint)
 
@@ -153,6 +159,23 @@ def _token_problems(portal: PortalManifest) -> Iterator[_Finding]:
         if token.tenant is None and is_shared and not (profile and profile.files == "none"):
             message = "the token has no tenant, but capabilities.files shares files by tenant"
             yield keys, message, "Set `tenant: NAME`."
+
+
+def _tenant_problems(portal: PortalManifest) -> Iterator[_Finding]:
+    tenants, files = portal.tenants, portal.capabilities.files
+    for fitting, profile in tenants.profiles.items() if tenants else ():
+        if profile not in portal.profiles:
+            path = ("tenants", "profiles", fitting)
+            yield path, f"there is no profile {profile!r}", _near(profile, portal.profiles)
+        if fitting != "*" and ":" not in fitting:
+            hint = 'Write "claim:value", like "groups:admins", or "*" for everybody.'
+            yield ("tenants", "profiles", fitting), f"{fitting!r} names no claim and value", hint
+    if tenants is not None and portal.server.auth is None:
+        yield ("tenants",), "nobody signs in: there is no server.auth", "Set server.auth, or remove tenants."
+    is_shared = files is not None and files.share == "tenant"
+    if portal.server.auth is not None and is_shared and not (tenants and tenants.claim):
+        message = "who signs in has no tenant, but capabilities.files shares files by tenant"
+        yield ("server", "auth"), message, "Set tenants.claim."
 
 
 def _fallback_problems(portal: PortalManifest) -> Iterator[_Finding]:

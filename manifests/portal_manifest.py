@@ -247,6 +247,75 @@ class BoundToken(Section):
     """The tenant of its callers. Callers of one tenant share files (files.share: tenant). Default: none."""
 
 
+Algorithm: TypeAlias = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+Scope: TypeAlias = Annotated[str, Field(pattern=r"^[!#-\[\]-~]{1,200}$")]
+
+
+class Introspection(Section):
+    """Asks the identity provider about each token, as RFC 7662 defines it: for tokens that are no JWTs."""
+
+    client_id: ClientText
+    """The client that the portal is at the provider."""
+    client_secret: ClientText = Field(repr=False)
+    """Its secret, as ${NAME}."""
+    url: Url | None = None
+    """The introspection endpoint. Default: the one in the issuer's metadata."""
+
+
+class AuthSettings(Section):
+    """Sign-in of HTTP clients: the portal accepts access tokens of an identity provider."""
+
+    issuer: Url
+    """The identity provider, exactly as the `iss` of its tokens. Its metadata has the keys that sign them."""
+    audience: Annotated[str, Field(min_length=1, max_length=2000)]
+    """What the `aud` of a token has to contain: the URL of the portal, like https://portal.example/mcp, or a name that
+    the provider gives it."""
+    url: Url | None = None
+    """The URL of the portal as clients know it. Default: the audience, which then has to be a URL."""
+    scopes: Annotated[tuple[Scope, ...], Strict(False), Field(max_length=50)] = ()
+    """Scopes that each token must have. Default: none."""
+    algorithms: Annotated[tuple[Algorithm, ...], Strict(False), Field(min_length=1)] = ("RS256", "ES256")
+    """Algorithms with which tokens may be signed (default RS256 and ES256)."""
+    leeway_seconds: Annotated[float, Field(ge=0, le=300)] = 30.0
+    """Seconds by which the provider's clock may differ from this one (default 30)."""
+    introspection: Introspection | None = None
+    """How to check tokens that are no JWTs. Default: they are refused."""
+
+    @model_validator(mode="after")
+    def _is_reachable_safely(self) -> Self:
+        for name in ("issuer", "url"):
+            url = getattr(self, name)
+            if url is not None and not is_safe_for_tokens(url):
+                raise refusal(
+                    f"has an {name} that is not https://", "http:// is allowed only on this machine."
+                )
+        if not self.resource.startswith(("https://", "http://")):
+            raise refusal(
+                "has an audience that is no URL", "Set url to the URL of the portal, as clients know it."
+            )
+        return self
+
+    @property
+    def resource(self) -> str:
+        """The URL of the portal, as its protected resource metadata names it."""
+        return self.url or self.audience
+
+
+class Tenants(Section):
+    """Which tenant and profile somebody has who signed in, by the claims of the token.
+
+    A claim is named as it stands in the token, or by a path into it, like realm_access.roles.
+    """
+
+    claim: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """The claim with the tenant's name. A token without it is refused. Default: nobody has a tenant."""
+    profiles: Annotated[dict[str, ProfileName], Field(max_length=1000)] = Field(default_factory=dict)
+    """The profile by "claim:value", like {"groups:admins": admin, "*": reader}. The first that fits counts; "*" fits
+    everybody. A token that nothing fits is refused. Default: nobody has a profile."""
+
+
 class ServerSettings(Section):
     """How the portal itself serves."""
 
@@ -272,6 +341,8 @@ class ServerSettings(Section):
         default=(), repr=False
     )
     """Further tokens that HTTP clients may send, each optionally with a profile. Default: none."""
+    auth: AuthSettings | None = None
+    """Sign-in of HTTP clients at an identity provider, besides or instead of token and tokens. Default: none."""
     allowed_hosts: Annotated[tuple[Host, ...], Strict(False)] = ()
     """Host headers to accept over HTTP besides those of loopback, like portal.example:8080."""
     allowed_origins: Annotated[tuple[Origin, ...], Strict(False)] = ()
@@ -295,6 +366,11 @@ class ServerSettings(Section):
     """Sessions at once (default 8). A further one ends the session that was idle longest."""
     session_idle_seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
     """Seconds a session is kept without a run (default 900). Then its variables are lost."""
+
+    @property
+    def knows_callers(self) -> bool:
+        """Whether HTTP clients have to say who they are."""
+        return bool(self.token or self.tokens or self.auth)
 
 
 class AuditSettings(Section):
@@ -400,6 +476,8 @@ class PortalManifest(Section):
     """Where to log runs and calls. Default: nowhere."""
     server: Annotated[ServerSettings, EMPTY_IS_DEFAULT] = ServerSettings()
     """How the portal itself serves."""
+    tenants: Tenants | None = None
+    """Tenants and profiles of people who sign in (server.auth). Default: everybody has the same capabilities."""
     runs: Annotated[RunsSettings, EMPTY_IS_DEFAULT] = RunsSettings()
     """How runs are kept, so that they survive a restart and can wait for days."""
     middleware: Annotated[tuple[MiddlewareName, ...], Strict(False), Field(max_length=20)] = ()

@@ -22,12 +22,12 @@ class PortalError(Exception):
 
 
 class OpenBindError(PortalError):
-    """The address is not loopback, and no `server.token` is set."""
+    """The address is not loopback, and callers need no token."""
 
     def __init__(self, host: str) -> None:
         super().__init__(
             f"refusing to listen on {host!r} without a token: anyone who can reach it could run scripts. "
-            'Set server.token in portal.yaml, server: {token: "${MCP_CODE_PORTAL_TOKEN}"}, '
+            'Set server.token in portal.yaml, server: {token: "${MCP_CODE_PORTAL_TOKEN}"}, or server.auth, '
             "or listen on 127.0.0.1."
         )
 

@@ -1,144 +1,36 @@
 """Serves a portal over stdio or HTTP until the client disconnects or the process is stopped."""
 
-import hashlib
-import hmac
 import io
-import ipaddress
 import os
 import select
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
 import anyio.to_thread
 import uvicorn
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.portal_manifest import ServerSettings
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
-from portal.errors import BindError, OpenBindError
+from portal.errors import BindError
+from portal.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
 from portal.runs.http import run_routes
 from portal.server import build_server
-from portal.sessions import BEARER, Bearer
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Served without a token, because container health checks have none. Names are shown only with a token. So is
-`/hooks/`: the secret is in the path.
-"""
-
-
-class HttpAccess:
-    """Decides who may call a portal that listens on `host`. Hosts and origins match with and without a port.
-
-    Raises OpenBindError: other machines can reach `host`, and no token is set.
-    """
-
-    def __init__(self, host: str, settings: ServerSettings) -> None:
-        if not (settings.token or settings.tokens) and not is_loopback(host):
-            raise OpenBindError(host)
-        bracketed = f"[{host}]" if ":" in host else host
-        self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *settings.allowed_hosts)}
-        local = (f"http://{name}" for name in LOOPBACK_NAMES)
-        self._origins = {each.lower() for each in (*local, *settings.allowed_origins)}
-        self._bearers: dict[bytes, Bearer | None] = {}
-        if settings.token:
-            self._bearers[settings.token.get_secret_value().encode()] = None
-        for index, each in enumerate(settings.tokens, 1):
-            token = each.token.get_secret_value().encode()
-            owner = [each.tenant or "", each.profile or "", hashlib.sha256(token).hexdigest()]
-            self._bearers[token] = Bearer(f"token {index}", each.profile, each.tenant, "/".join(owner))
-
-    def is_authorised(self, headers: Headers) -> bool:
-        """Whether the request has a valid token, or no token is required."""
-        return not self._bearers or bool(self._given(headers))
-
-    def bearer(self, headers: Headers) -> Bearer | None:
-        """The bearer of the request's token, if it is one of `server.tokens`."""
-        return next(iter(self._given(headers)), None)
-
-    def _given(self, headers: Headers) -> Sequence[Bearer | None]:
-        """At most one bearer: the owner of the request's token; None stands for `server.token`. Constant time."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return ()
-        token = given.strip().encode()
-        return [bearer for own, bearer in self._bearers.items() if hmac.compare_digest(token, own)]
-
-    def refusal(self, path: str, headers: Headers) -> Response | None:
-        """421 for an unknown Host, 403 for an unknown Origin, 401 without a valid token; None if allowed."""
-        host, origin = headers.get("host", ""), headers.get("origin")
-        if not _matches(host, self._hosts):
-            text = f"Host {host[:100]!r} is not allowed. Add it to server.allowed_hosts in portal.yaml.\n"
-            return PlainTextResponse(text, 421)
-        if origin is not None and not _matches(origin, self._origins):
-            text = (
-                f"Origin {origin[:100]!r} is not allowed. Add it to server.allowed_origins in portal.yaml.\n"
-            )
-            return PlainTextResponse(text, 403)
-        if path in OPEN_PATHS or path.startswith("/hooks/") or self.is_authorised(headers):
-            return None
-        text = "A bearer token is required. Send `Authorization: Bearer <server.token>`.\n"
-        return PlainTextResponse(text, 401, {"WWW-Authenticate": 'Bearer realm="mcp-code-portal"'})
-
-
-@dataclass(frozen=True)
-class HttpAccessMiddleware:
-    """ASGI middleware that applies HttpAccess to each request."""
-
-    app: ASGIApp
-    access: HttpAccess
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            headers = Headers(scope=scope)
-            if refusal := self.access.refusal(scope["path"], headers):
-                await refusal(scope, receive, send)
-                return
-            if bearer := self.access.bearer(headers):
-                # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
-                user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
-                scope = {**scope, BEARER: bearer, "user": user}
-        if scope["type"] != "websocket":
-            await self.app(scope, receive, send)
-
-
-def _matches(value: str, allowed: Set[str]) -> bool:
-    value = value.lower()
-    bare, _, port = value.rpartition(":")
-    return value in allowed or (port.isdigit() and bare in allowed)
-
+from portal.sign_in import SignInError
 
 MAX_REQUEST_BYTES = 4 << 20
 """Limit of one request body; a longer one gets 413. A script has at most 1 MiB."""
@@ -156,7 +48,12 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
         return PlainTextResponse("ok\n")
 
     async def readyz(request: Request) -> Response:
-        body = compact(_readiness(portal, access.is_authorised(request.headers)))
+        try:
+            await access.caller(request.headers)
+            shows_names = True
+        except SignInError:
+            shows_names = False
+        body = compact(_readiness(portal, shows_names))
         return Response(f"{body}\n", media_type="application/json")
 
     app = server.streamable_http_app(
@@ -169,8 +66,9 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
             *run_routes(
                 portal.runs,
                 lambda profile: portal.views[profile].execution,
-                may_decide=bool(settings.token or settings.tokens),
+                may_decide=settings.knows_callers,
             ),
+            *sign_in_routes(settings.auth),
         ],
     )
     app.user_middleware.append(Middleware(HttpAccessMiddleware, access=access))
@@ -282,11 +180,12 @@ async def serve_http(
         BindError: The port is taken, or the host is not an address of this machine.
     """
     settings = manifest.portal.server
-    access = HttpAccess(host, settings)
+    access = HttpAccess(host, settings, manifest.portal.tenants)
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
-    bound = {token.profile for token in settings.tokens if token.profile is not None}
+    tenants = manifest.portal.tenants.profiles.values() if manifest.portal.tenants else ()
+    bound = {*tenants, *(token.profile for token in settings.tokens if token.profile is not None)}
     async with anyio.create_task_group() as tasks:
         # Shielded: responses end before the upstreams and workers that they need.
         with anyio.CancelScope(shield=True):

@@ -23,7 +23,7 @@ from portal.runs.decisions import RunsError, details, find_run, fork_run, iso, r
 from portal.runs.records import OPEN, LogRow, StoreError
 from portal.runs.service import Runs
 from portal.runs.store import RunFile
-from portal.sessions import http_caller
+from portal.sessions import BEARER, http_caller
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 
 if TYPE_CHECKING:
@@ -157,14 +157,15 @@ class RunRoutes:
 
     async def decide(self, request: Request) -> Response:
         if not self.may_decide:
-            hint = "Set server.token, or decide with `mcp-code-portal runs approve`."
+            hint = "Set server.token or server.auth, or decide with `mcp-code-portal runs approve`."
             raise RunsError("token_required", "without a token nobody decides over HTTP", hint)
         given, (run, owner) = await _body(request, Decision), _named(request)
+        bearer = request.scope.get(BEARER)
         await self.runs.decide(
             run,
             request.path_params["seq"],
             is_approved=given.decision == "approve",
-            by="http",
+            by="http" if bearer is None else f"http {bearer.name}",
             owner=owner,
             reason=given.reason,
             arguments=given.arguments,

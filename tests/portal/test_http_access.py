@@ -12,7 +12,8 @@ from starlette.routing import Route
 
 from manifests.portal_manifest import BoundToken, ServerSettings
 from portal.errors import OpenBindError
-from portal.serving import HttpAccess, HttpAccessMiddleware, is_loopback
+from portal.http_access import HttpAccess, HttpAccessMiddleware, is_loopback
+from portal.sign_in import SignInError
 
 pytestmark = pytest.mark.anyio
 
@@ -82,10 +83,11 @@ async def test_the_right_token_passes() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.test"])
-def test_listening_beyond_loopback_needs_a_token(host: str) -> None:
+async def test_listening_beyond_loopback_needs_a_token(host: str) -> None:
     with pytest.raises(OpenBindError):
         rules(host)
-    assert not rules(host, token="secret").is_authorised(Headers({}))
+    with pytest.raises(SignInError):
+        await rules(host, token="secret").caller(Headers({}))
 
 
 def test_loopback_is_recognised() -> None:
@@ -97,13 +99,12 @@ def test_loopback_is_recognised() -> None:
     assert not is_loopback("localhost.evil.test")
 
 
-def test_bound_tokens_are_enough_to_listen_beyond_loopback_and_are_asked_for_everywhere() -> None:
+async def test_bound_tokens_are_enough_to_listen_beyond_loopback_and_are_asked_for_everywhere() -> None:
     tokens = [BoundToken(token=SecretStr("secret"), profile="reader")]
     rules = HttpAccess("0.0.0.0", ServerSettings(tokens=(*tokens,)))
-    assert not rules.is_authorised(Headers({}))
-    assert not rules.is_authorised(Headers({"authorization": "Bearer other"}))
-    assert not rules.is_authorised(Headers({"authorization": "Basic secret"}))
-    assert rules.is_authorised(Headers({"authorization": "Bearer secret"}))
-    bearer = rules.bearer(Headers({"authorization": "bearer secret"}))
+    for headers in ({}, {"authorization": "Bearer other"}, {"authorization": "Basic secret"}):
+        with pytest.raises(SignInError):
+            await rules.caller(Headers(headers))
+    bearer = await rules.caller(Headers({"authorization": "bearer secret"}))
     assert bearer is not None and bearer.profile == "reader"
     assert "secret" not in repr(rules)

@@ -13,8 +13,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
+from portal.http_access import HttpAccess
 from portal.server import build_server
-from portal.serving import MAX_REQUEST_BYTES, HttpAccess, build_http_app
+from portal.serving import MAX_REQUEST_BYTES, build_http_app
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 from tests.upstreams.peers import http_peer
 

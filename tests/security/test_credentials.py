@@ -18,8 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
+from portal.http_access import HttpAccess
 from portal.server import build_server
-from portal.serving import HttpAccess, build_http_app
+from portal.serving import build_http_app
 from tests.portal.commands import PortalCommand, portal_command
 from tests.portal.peers import (
     DEADLINE_SECONDS,

@@ -16,8 +16,9 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.portal_manifest import ServerSettings
 from portal.composition import open_portal
+from portal.http_access import HttpAccess
 from portal.server import build_server
-from portal.serving import HttpAccess, build_http_app
+from portal.serving import build_http_app
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.upstreams.peers import http_peer

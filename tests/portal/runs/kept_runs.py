@@ -22,6 +22,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.answer import Answer
 from portal.definitions import ExecuteCode
+from portal.http_access import HttpAccess, HttpAccessMiddleware
 from portal.passthrough.notifications import ClientChannel
 from portal.runs.components import Components
 from portal.runs.http import run_routes
@@ -31,7 +32,6 @@ from portal.runs.service import Runs
 from portal.runs.store import RunFile
 from portal.runs.webhooks import Webhooks, note_states
 from portal.runs.writer import RunStore, open_store
-from portal.serving import HttpAccess, HttpAccessMiddleware
 from portal.sessions import LOCAL
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 

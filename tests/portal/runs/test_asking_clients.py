@@ -12,9 +12,10 @@ from mcp_types import ElicitResult
 
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
+from portal.http_access import HttpAccess
 from portal.runs.store import RunFile
 from portal.server import build_server
-from portal.serving import HttpAccess, build_http_app
+from portal.serving import build_http_app
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
 from tests.portal.runs.test_waiting import answer_of
 from tests.upstreams.peers import http_peer

@@ -11,9 +11,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from manifests.json_value import Json
+from portal.http_access import HttpAccess
 from portal.runs.store import DAY_SECONDS, RunFile
 from portal.server import build_server
-from portal.serving import HttpAccess, build_http_app
+from portal.serving import build_http_app
 from tests.portal.peers import DEADLINE_SECONDS, Opened, opened
 from tests.portal.runs.kept_runs import ALICE, BOB, BOUND
 from tests.upstreams.peers import http_peer

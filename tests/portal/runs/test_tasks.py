@@ -23,12 +23,13 @@ from manifests.portal_manifest import ServerSettings
 from portal.answer import Answer
 from portal.composition import open_portal
 from portal.definitions import ExecuteCode
+from portal.http_access import HttpAccess
 from portal.runs.journal import HEAD, RunHead, new_row, new_run_id
 from portal.runs.records import CallRow, RunState
 from portal.runs.store import RunFile
 from portal.runs.tasks import TASKS
 from portal.server import build_server
-from portal.serving import HttpAccess, build_http_app
+from portal.serving import build_http_app
 from portal.sessions import LOCAL
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool, write_manifest
 from tests.upstreams.peers import http_peer

@@ -1,0 +1,172 @@
+"""Who may use the portal over HTTP: hosts, origins, tokens and people who signed in."""
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from mcp.server.auth.handlers.metadata import ProtectedResourceMetadataHandler
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.routes import build_resource_metadata_url, cors_middleware
+from mcp.shared.auth import ProtectedResourceMetadata
+from pydantic import AnyHttpUrl
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from manifests.portal_manifest import AuthSettings, ServerSettings, Tenants
+from portal.errors import OpenBindError
+from portal.sessions import BEARER, Bearer
+from portal.sign_in import SignIn, SignInError
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+OPEN_PATHS: Final = ("/healthz", "/readyz", "/hooks/", "/.well-known/oauth-protected-resource")
+"""Paths, and beginnings of paths that end with a slash or are a well-known URI, that need no token: container health
+checks have none, a hook has its secret in the path, and a client reads there where to sign in."""
+
+
+class HttpAccess:
+    """Decides who may call a portal that listens on `host`. Hosts and origins match with and without a port.
+
+    Raises OpenBindError: other machines can reach `host`, and callers need no token.
+    """
+
+    def __init__(self, host: str, settings: ServerSettings, tenants: Tenants | None = None) -> None:
+        if not settings.knows_callers and not is_loopback(host):
+            raise OpenBindError(host)
+        self._auth = settings.auth
+        self._sign_in = SignIn(settings.auth, tenants) if settings.auth else None
+        self._needs_token = settings.knows_callers
+        bracketed = f"[{host}]" if ":" in host else host
+        own = [urlsplit(settings.auth.resource).netloc] if settings.auth else []
+        self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *own, *settings.allowed_hosts)}
+        local = (f"http://{name}" for name in LOOPBACK_NAMES)
+        self._origins = {each.lower() for each in (*local, *settings.allowed_origins)}
+        self._bearers: dict[bytes, Bearer | None] = {}
+        if settings.token:
+            self._bearers[settings.token.get_secret_value().encode()] = None
+        for index, each in enumerate(settings.tokens, 1):
+            token = each.token.get_secret_value().encode()
+            owner = [each.tenant or "", each.profile or "", hashlib.sha256(token).hexdigest()]
+            self._bearers[token] = Bearer(f"token {index}", each.profile, each.tenant, "/".join(owner))
+
+    async def caller(self, headers: Headers) -> Bearer | None:
+        """Whose token the request has. None: `server.token`, or nobody needs one. Raises SignInError: it is refused."""
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        token = given.strip() if scheme.lower() == "bearer" else ""
+        # Each is compared, so that the time says nothing.
+        found = [own for known, own in self._bearers.items() if hmac.compare_digest(token.encode(), known)]
+        if found:
+            return found[0]
+        if self._sign_in is not None and token:
+            return await self._sign_in.bearer(token)
+        if self._needs_token:
+            how = "sign in" if self._sign_in else "send `Authorization: Bearer <server.token>`"
+            code = "invalid_token" if token else ""
+            raise SignInError(401, code, f"a bearer token is required: {how}")
+        return None
+
+    def refusal(self, headers: Headers) -> Response | None:
+        """421 for an unknown Host, 403 for an unknown Origin; None if both are allowed."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not _matches(host, self._hosts):
+            text = f"Host {host[:100]!r} is not allowed. Add it to server.allowed_hosts in portal.yaml.\n"
+            return PlainTextResponse(text, 421)
+        if origin is not None and not _matches(origin, self._origins):
+            text = (
+                f"Origin {origin[:100]!r} is not allowed. Add it to server.allowed_origins in portal.yaml.\n"
+            )
+            return PlainTextResponse(text, 403)
+        return None
+
+    def challenge(self, error: SignInError) -> Response:
+        """The response to a request whose token is missing or refused.
+
+        Source: RFC 6750, 3; RFC 9728, 5.1; MCP 2026-07-28, basic/authorization.
+        """
+        values = {"realm": "mcp-code-portal"}
+        if error.code:
+            values |= {"error": error.code, "error_description": str(error).replace('"', "'")}
+        if self._auth is not None:
+            values["resource_metadata"] = metadata_url(self._auth)
+            if self._auth.scopes:
+                values["scope"] = " ".join(self._auth.scopes)
+        challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in values.items())
+        headers = {"Retry-After": "5"} if error.status == 503 else {"WWW-Authenticate": challenge}
+        return PlainTextResponse(f"{error}.\n", error.status, headers)
+
+
+def sign_in_routes(auth: AuthSettings | None) -> list[Route]:
+    """The protected resource metadata, which names the identity provider. Source: RFC 9728."""
+    if auth is None:
+        return []
+    # From texts: a URL object would add a slash to an issuer without a path, and clients compare it exactly.
+    told = {
+        "resource": auth.resource,
+        "authorization_servers": [auth.issuer],
+        "resource_name": "mcp-code-portal",
+    }
+    if auth.scopes:
+        told["scopes_supported"] = [*auth.scopes]
+    handler = ProtectedResourceMetadataHandler(ProtectedResourceMetadata.model_validate(told))
+    path, methods = urlsplit(metadata_url(auth)).path, ["GET", "OPTIONS"]
+    return [Route(path, cors_middleware(handler.handle, methods), methods=methods)]
+
+
+def metadata_url(auth: AuthSettings) -> str:
+    """Where the protected resource metadata is."""
+    return str(build_resource_metadata_url(AnyHttpUrl(auth.resource)))
+
+
+@dataclass(frozen=True)
+class HttpAccessMiddleware:
+    """ASGI middleware that applies HttpAccess to each request."""
+
+    app: ASGIApp
+    access: HttpAccess
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers, bearer = Headers(scope=scope), None
+            refusal = self.access.refusal(headers)
+            if refusal is None and not _is_open(scope["path"]):
+                try:
+                    bearer = await self.access.caller(headers)
+                except SignInError as error:
+                    refusal = self.access.challenge(error)
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+            if bearer is not None:
+                # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
+                user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
+                scope = {**scope, BEARER: bearer, "user": user}
+        if scope["type"] != "websocket":
+            await self.app(scope, receive, send)
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS[:2] or path.startswith(OPEN_PATHS[2:])
+
+
+def _matches(value: str, allowed: Set[str]) -> bool:
+    value = value.lower()
+    bare, _, port = value.rpartition(":")
+    return value in allowed or (port.isdigit() and bare in allowed)

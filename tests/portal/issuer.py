@@ -1,0 +1,92 @@
+"""An identity provider in this process: metadata, keys, tokens, introspection. Its tests say where it misbehaves."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.upstreams.peers import http_peer
+
+AUDIENCE = "https://portal.example/mcp"
+
+
+@dataclass(eq=False)
+class Issuer:
+    """`active` has the claims of tokens that are no JWTs. `asked` counts requests by path; `is_down` answers 500."""
+
+    url: str = ""
+    named: str = ""
+    """The issuer in the metadata, if it lies."""
+    keys: dict[str, Any] = field(default_factory=dict)
+    active: dict[str, dict[str, Any]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    is_down: bool = False
+
+    def __post_init__(self) -> None:
+        self.rotate("first")
+
+    def rotate(self, key_id: str) -> None:
+        """Sign with another key from now on; the earlier ones are gone."""
+        self.keys = {
+            f"{key_id}-rsa": rsa.generate_private_key(public_exponent=65537, key_size=2048),
+            f"{key_id}-ec": ec.generate_private_key(ec.SECP256R1()),
+        }
+
+    def token(self, *, alg: str = "RS256", kid: str | None = None, key: Any = None, **claims: Any) -> str:
+        """A token for ann. A claim that is None is left out."""
+        now = time.time()
+        usual = {"iss": self.url, "aud": AUDIENCE, "sub": "ann", "iat": now, "exp": now + 300, "scope": "mcp"}
+        told = {name: value for name, value in {**usual, **claims}.items() if value is not None}
+        name = kid or next(
+            each for each in self.keys if each.endswith("ec" if alg.startswith("ES") else "rsa")
+        )
+        return jwt.encode(told, key or self.keys[name], algorithm=alg, headers={"kid": name})
+
+    def app(self) -> Starlette:
+        async def metadata(request: Request) -> Response:
+            here = {"jwks_uri": f"{self.url}/jwks", "introspection_endpoint": f"{self.url}/introspect"}
+            return self._answer(request, {"issuer": self.named or self.url, **here})
+
+        async def jwks(request: Request) -> Response:
+            listed = []
+            for kid, key in self.keys.items():
+                kind = jwt.algorithms.ECAlgorithm if kid.endswith("ec") else jwt.algorithms.RSAAlgorithm
+                listed.append({**json.loads(kind.to_jwk(key.public_key())), "kid": kid, "use": "sig"})
+            return self._answer(request, {"keys": listed})
+
+        async def introspect(request: Request) -> Response:
+            form = await request.form()
+            if request.headers.get("authorization") != "Basic cG9ydGFsOnMzY3JldA==":
+                return JSONResponse({"error": "invalid_client"}, 401)
+            claims = self.active.get(str(form["token"]))
+            return self._answer(request, {"active": claims is not None, **(claims or {})})
+
+        return Starlette(
+            routes=[
+                Route("/.well-known/openid-configuration", metadata),
+                Route("/jwks", jwks),
+                Route("/introspect", introspect, methods=["POST"]),
+            ]
+        )
+
+    def _answer(self, request: Request, content: dict[str, Any]) -> Response:
+        self.asked.append(request.url.path)
+        return Response(status_code=500) if self.is_down else JSONResponse(content)
+
+
+@asynccontextmanager
+async def issuing() -> AsyncIterator[Issuer]:
+    """An issuer on a port of this machine."""
+    issuer = Issuer()
+    async with http_peer(issuer.app()) as peer:
+        issuer.url = f"http://127.0.0.1:{peer.port}"
+        yield issuer

@@ -1,0 +1,339 @@
+"""People sign in with tokens of an identity provider, which say what they may do and what is theirs."""
+
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from manifests.errors import ManifestError
+from manifests.loader import load_manifest
+from manifests.portal_manifest import AuthSettings, Tenants
+from portal import sign_in
+from portal.http_access import HttpAccess
+from portal.server import build_server
+from portal.serving import build_http_app
+from portal.sign_in import SignIn, SignInError, claim
+from tests.portal.issuer import AUDIENCE, Issuer, issuing
+from tests.portal.peers import Peer, opened, tool, write_manifest
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def issuer() -> AsyncIterator[Issuer]:
+    async with issuing() as issuer:
+        yield issuer
+
+
+def signing_in(issuer: Issuer, tenants: dict[str, Any] | None = None, **settings: Any) -> SignIn:
+    auth = AuthSettings.model_validate({"issuer": issuer.url, "audience": AUDIENCE, **settings})
+    return SignIn(auth, None if tenants is None else Tenants.model_validate(tenants))
+
+
+async def refused(signing: SignIn, token: str) -> tuple[int, str]:
+    with pytest.raises(SignInError) as caught:
+        await signing.bearer(token)
+    return caught.value.status, caught.value.code
+
+
+@pytest.mark.parametrize("alg", ["RS256", "ES256"])
+async def test_a_token_says_whose_it_is(issuer: Issuer, alg: str) -> None:
+    bearer = await signing_in(issuer, scopes=["mcp"]).bearer(issuer.token(alg=alg))
+    assert (bearer.name, bearer.tenant, bearer.profile) == ("person ann", None, None)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": 1}, {"exp": None}, {"exp": "x"}, {"exp": -1e300}, {"nbf": 1e12}, {"iss": None},
+        {"iss": "https://other.example"}, {"aud": None}, {"aud": "https://other.example"}, {"aud": []},
+        {"aud": f"{AUDIENCE}/"}, {"aud": {"x": AUDIENCE}}, {"sub": None}, {"sub": 7}, {"sub": ""},
+        {"alg": "RS512"}, {"alg": "PS256"}, {"kid": "unknown"},
+    ],
+    ids=repr,
+)  # fmt: skip
+async def test_a_token_that_is_not_for_the_portal_now_is_refused(
+    issuer: Issuer, claims: dict[str, Any]
+) -> None:
+    if claims.get("kid"):
+        claims = {**claims, "key": rsa.generate_private_key(public_exponent=65537, key_size=2048)}
+    assert await refused(signing_in(issuer), issuer.token(**claims)) == (401, "invalid_token")
+    assert (await signing_in(issuer).bearer(issuer.token())).name == "person ann"
+
+
+async def test_a_signature_that_is_not_the_issuers_is_refused(issuer: Issuer) -> None:
+    signing, good = signing_in(issuer), issuer.token()
+    head, body, signature = good.split(".")
+    key = issuer.keys["first-rsa"].public_key()
+    public = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+    def part(value: dict[str, Any]) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+    def with_head(**fields: Any) -> str:
+        return f"{part(fields)}.{body}.{signature}"
+
+    claims = jwt.decode(good, options={"verify_signature": False})
+    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    for token in (
+        f"{head}.{body}.",
+        f"{head}.{body}.{signature[:-4]}AAAA",
+        f"{head}.{part({**claims, 'sub': 'bob'})}.{signature}",
+        f"{head}.{body}.{base64.urlsafe_b64encode(public).decode()}",
+        f"{part({'alg': 'none', 'kid': 'first-rsa'})}.{body}.",
+        with_head(alg="HS256", kid="first-rsa"),
+        with_head(alg="ES256", kid="first-rsa"),
+        with_head(alg=["RS256"], kid="first-rsa"),
+        with_head(alg="RS256", kid=["first-rsa"]),
+        with_head(alg="RS256", jwk={"kty": "oct", "k": "eA"}),
+        jwt.encode(claims, b"x" * 64, algorithm="HS256", headers={"kid": "first-rsa"}),
+        issuer.token(key=other),
+        *("..", "a.b.c", "é.b.c", "opaque", good * 40),
+    ):
+        assert await refused(signing, token) == (401, "invalid_token"), token[:100]
+    assert await signing.bearer(good)
+
+
+async def test_clocks_may_differ_a_little(issuer: Issuer) -> None:
+    late, early = issuer.token(exp=time.time() - 20), issuer.token(nbf=time.time() + 20)
+    assert await signing_in(issuer).bearer(late)
+    assert await signing_in(issuer).bearer(early)
+    for token in (late, early):
+        assert await refused(signing_in(issuer, leeway_seconds=1), token) == (401, "invalid_token")
+
+
+async def test_keys_are_rotated_without_a_restart(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    signing = signing_in(issuer)
+    await signing.bearer(issuer.token())
+    before = issuer.token(sub="bob")
+    issuer.rotate("second")
+    monkeypatch.setattr(
+        jwt.PyJWKClient, "get_signing_key", _without_cooldown(jwt.PyJWKClient.get_signing_key)
+    )
+    assert (await signing.bearer(issuer.token())).name == "person ann"
+    assert await refused(signing, before) == (401, "invalid_token")
+
+
+def _without_cooldown(get: Any) -> Any:
+    def wrapped(client: jwt.PyJWKClient, kid: str) -> Any:
+        client.cooldown_duration = 0
+        return get(client, kid)
+
+    return wrapped
+
+
+async def test_unknown_keys_do_not_let_strangers_flood_the_issuer(issuer: Issuer) -> None:
+    signing = signing_in(issuer)
+    await signing.bearer(issuer.token())
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    for number in range(50):
+        await refused(signing, issuer.token(kid=f"k{number}", key=key))
+    assert len(issuer.asked) <= 3
+
+
+async def test_a_token_is_checked_once_a_minute(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"client_id": "portal", "client_secret": "s3cret"}
+    signing, now = signing_in(issuer, introspection=settings), time.time()
+    issuer.active["opaque"] = {"sub": "ann", "aud": [AUDIENCE, "x"], "exp": now + 3_000}
+    for _ in range(5):
+        assert (await signing.bearer("opaque")).name == "person ann"
+    assert issuer.asked.count("/introspect") == 1
+    del issuer.active["opaque"]
+    monkeypatch.setattr(sign_in.time, "time", lambda: now + 61)
+    assert await refused(signing, "opaque") == (401, "invalid_token")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": None}, {"aud": "other"}, {"exp": None}, {"exp": 1}, {"exp": True}, {"exp": "1"},
+        {"nbf": 1e12}, {"nbf": "x"}, {"iss": "https://other.example"}, {"sub": None},
+        {"active": False}, {"active": "true"},
+    ],
+    ids=repr,
+)  # fmt: skip
+async def test_what_the_issuer_says_about_a_token_has_to_be_enough(
+    issuer: Issuer, claims: dict[str, Any]
+) -> None:
+    signing = signing_in(issuer, introspection={"client_id": "portal", "client_secret": "s3cret"})
+    issuer.active["opaque"] = {"sub": "ann", "aud": AUDIENCE, "exp": time.time() + 300, **claims}
+    assert await refused(signing, "opaque") == (401, "invalid_token")
+    issuer.active["other"] = {"sub": "ann", "aud": AUDIENCE, "exp": time.time() + 300}
+    assert (await signing.bearer("other")).name == "person ann"
+
+
+@pytest.mark.parametrize(
+    "given", [{"scope": "mcp:read other"}, {"scope": None, "scp": ["other", "mcp:read"]}, {"scp": "mcp:read"}]
+)
+async def test_scopes_are_read_as_providers_write_them(issuer: Issuer, given: dict[str, Any]) -> None:
+    assert await signing_in(issuer, scopes=["mcp:read"]).bearer(issuer.token(**given))
+    signing = signing_in(issuer, scopes=["mcp:read", "mcp:write"])
+    assert await refused(signing, issuer.token(**given)) == (403, "insufficient_scope")
+
+
+TENANTS = {
+    "claim": "org",
+    "profiles": {"realm_access.roles:urn:x:admin": "admin", "https://a.example/r:ops": "ops"},
+}
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        ({"org": "blue", "realm_access": {"roles": ["x", "urn:x:admin"]}}, ("blue", "admin")),
+        ({"org": "red", "https://a.example/r": "ops"}, ("red", "ops")),
+        ({"org": "red", "https://a.example/r": "opsy"}, None),
+        ({"org": "red"}, None),
+        ({"https://a.example/r": "ops"}, None),
+        ({"org": ["red"], "https://a.example/r": "ops"}, None),
+        ({"org": "../red", "https://a.example/r": "ops"}, None),
+        ({"org": "", "https://a.example/r": "ops"}, None),
+    ],
+)  # fmt: skip
+async def test_claims_choose_tenant_and_profile_or_nothing_is_allowed(
+    issuer: Issuer, claims: dict[str, Any], expected: tuple[str, str] | None
+) -> None:
+    signing, token = signing_in(issuer, TENANTS), issuer.token(**claims)
+    if expected is None:
+        assert await refused(signing, token) == (403, "access_denied")
+    else:
+        bearer = await signing.bearer(token)
+        assert (bearer.tenant, bearer.profile) == expected
+
+
+async def test_the_first_fitting_profile_counts_and_a_star_fits_everybody(issuer: Issuer) -> None:
+    signing = signing_in(issuer, {"profiles": {"groups:a": "one", "groups:b": "two", "*": "rest"}})
+    for groups, profile in ((["b", "a"], "one"), (["b"], "two"), ([], "rest"), (None, "rest")):
+        assert (await signing.bearer(issuer.token(groups=groups))).profile == profile
+
+
+async def test_people_tenants_and_profiles_own_different_runs(issuer: Issuer) -> None:
+    signing = signing_in(issuer, {"claim": "org", "profiles": {"groups:a": "one", "*": "rest"}})
+    given = [{"org": "x"}, {"org": "y"}, {"org": "x", "sub": "bob"}, {"org": "x", "groups": ["a"]}]
+    owners = [(await signing.bearer(issuer.token(**claims))).run_owner for claims in given]
+    assert len(set(owners)) == 4
+    again = await signing.bearer(issuer.token(org="x", iat=time.time() - 5))
+    assert again.run_owner == owners[0]
+
+
+async def test_an_issuer_that_is_down_is_told_and_not_asked_by_everybody(issuer: Issuer) -> None:
+    signing = signing_in(issuer)
+    issuer.is_down = True
+    for number in range(5):
+        assert await refused(signing, issuer.token(sub=f"s{number}")) == (503, "temporarily_unavailable")
+    assert len(issuer.asked) == 1
+
+
+async def test_known_keys_serve_while_the_issuer_is_down(issuer: Issuer) -> None:
+    signing = signing_in(issuer)
+    await signing.bearer(issuer.token())
+    issuer.is_down = True
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    await refused(signing, issuer.token(kid="unknown", key=key))
+    assert (await signing.bearer(issuer.token(sub="bob"))).name == "person bob"
+
+
+async def test_metadata_of_another_issuer_is_no_word_of_this_one(issuer: Issuer) -> None:
+    issuer.named = "https://other.example"
+    assert await refused(signing_in(issuer), issuer.token()) == (503, "temporarily_unavailable")
+
+
+def test_a_claim_is_named_or_reached_by_a_path() -> None:
+    assert claim({"a.b": 1, "a": {"b": 2}}, "a.b") == 1
+    assert claim({"a": {"b": [2]}}, "a.b") == [2]
+    assert claim({"a": "x"}, "a.b") is None
+
+
+def with_auth(**sections: Any) -> dict[str, Any]:
+    own = {"issuer": "https://id.example", "audience": AUDIENCE, **sections.pop("auth", {})}
+    return {"server": {"auth": own}, **sections}
+
+
+@pytest.mark.parametrize(
+    ("sections", "word"),
+    [
+        (with_auth(auth={"issuer": "http://id.example"}), "issuer"),
+        (with_auth(auth={"audience": "portal"}), "audience"),
+        (with_auth(auth={"algorithms": ["HS256"]}), "HS256"),
+        (with_auth(auth={"algorithms": ["none"]}), "none"),
+        ({"tenants": {"claim": "org"}}, "server.auth"),
+        (with_auth(tenants={"profiles": {"g:a": "nobody"}}), "nobody"),
+        (with_auth(profiles={"p": {}}, tenants={"profiles": {"g": "p"}}), "claim"),
+        (with_auth(capabilities={"files": {"workspace": ".", "share": "tenant"}}), "tenant"),
+    ],
+)
+def test_settings_that_let_in_too_much_are_refused(
+    tmp_path: Path, sections: dict[str, Any], word: str
+) -> None:
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(write_manifest(tmp_path, {}, **sections), {})
+    assert word in str(caught.value)
+
+
+async def test_two_people_of_two_tenants_use_one_portal_and_see_only_their_own(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    peer = Peer(tool("look", annotations={"readOnlyHint": True}), tool("push"))
+    sections: dict[str, Any] = {
+        "server": {"auth": {"issuer": issuer.url, "audience": AUDIENCE, "scopes": ["mcp"]}},
+        "profiles": {"admin": {}, "reader": {"tools": {"deny": ["push"]}}},
+        "tenants": {"claim": "org", "profiles": {"groups:admins": "admin", "*": "reader"}},
+        "runs": {"store": "runs.sqlite"},
+    }
+    async with opened(tmp_path, {"git": peer}, bound=["admin", "reader"], **sections) as portal:
+        own = portal.portal
+        access = HttpAccess("127.0.0.1", own.manifest.portal.server, own.manifest.portal.tenants)
+        app = build_http_app(own, build_server(own), access)
+        async with http_peer(app) as served:
+            url = f"http://127.0.0.1:{served.port}"
+
+            def as_person(**claims: Any) -> httpx2.AsyncClient:
+                headers = {"Authorization": f"Bearer {issuer.token(**claims)}"}
+                return httpx2.AsyncClient(headers=headers, base_url=url, timeout=20)
+
+            async with httpx2.AsyncClient(base_url=url) as nobody:
+                asked = await nobody.post("/mcp", json={})
+                told = asked.headers["www-authenticate"]
+                assert asked.status_code == 401 and 'scope="mcp"' in told and "error=" not in told
+                where = told.partition('resource_metadata="')[2].partition('"')[0]
+                assert where == "https://portal.example/.well-known/oauth-protected-resource/mcp"
+                metadata = (await nobody.get("/.well-known/oauth-protected-resource/mcp")).json()
+                assert metadata["resource"] == AUDIENCE
+                assert metadata["authorization_servers"] == [issuer.url]
+                assert metadata["scopes_supported"] == ["mcp"]
+                assert (await nobody.get("/healthz")).status_code == 200
+                assert (await nobody.get("/runs")).status_code == 401
+            async with as_person(org="x", scope="other") as ann:
+                refusal = await ann.get("/runs")
+                assert refusal.status_code == 403
+                assert 'error="insufficient_scope"' in refusal.headers["www-authenticate"]
+            ann = as_person(org="x", groups=["admins"])
+            bob = as_person(org="y", sub="bob")
+            for mode in ("legacy", "auto"):
+                for person, status in ((ann, "ok"), (bob, "refused")):
+                    async with Client(
+                        streamable_http_client(f"{url}/mcp", http_client=person), mode=mode
+                    ) as client:
+                        answer = await client.call_tool("execute_code", {"code": "await git.push(n=1)"})
+                        assert answer.structured_content["status"] == status
+            runs = (await ann.get("/runs")).json()["runs"]
+            assert len(runs) == 2
+            assert (await bob.get("/runs")).json()["runs"] == []
+            assert (await bob.get(f"/runs/{runs[0]['run_id']}")).status_code == 404
+            # bob with ann's name in his own tenant is not ann
+            async with as_person(org="y", groups=["admins"]) as other:
+                assert (await other.get("/runs")).json()["runs"] == []
+            for person in (ann, bob):
+                await person.aclose()
+    assert not any("Bearer" in str(call) for call in peer.calls)
