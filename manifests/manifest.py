@@ -168,7 +168,7 @@ def _tenant_problems(portal: PortalManifest) -> Iterator[_Finding]:
             path = ("tenants", "profiles", fitting)
             yield path, f"there is no profile {profile!r}", _near(profile, portal.profiles)
         if fitting != "*" and ":" not in fitting:
-            hint = 'Write "claim:value", like "groups:admins", or "*" for everybody.'
+            hint = 'Write "claim:value", like "groups:admins", or "*" for all others.'
             yield ("tenants", "profiles", fitting), f"{fitting!r} names no claim and value", hint
     if tenants is not None and portal.server.auth is None:
         yield ("tenants",), "nobody signs in: there is no server.auth", "Set server.auth, or remove tenants."

@@ -312,8 +312,8 @@ class Tenants(Section):
     claim: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """The claim with the tenant's name. A token without it is refused. Default: nobody has a tenant."""
     profiles: Annotated[dict[str, ProfileName], Field(max_length=1000)] = Field(default_factory=dict)
-    """The profile by "claim:value", like {"groups:admins": admin, "*": reader}. The first that fits counts; "*" fits
-    everybody. A token that nothing fits is refused. Default: nobody has a profile."""
+    """The profile by "claim:value", like {"groups:admins": admin, "*": reader}. The first that fits counts; "*" is for
+    all others. A token that nothing fits is refused. Default: nobody has a profile."""
 
 
 class ServerSettings(Section):

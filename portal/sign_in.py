@@ -152,11 +152,11 @@ class SignIn:
     def _profile(self, claims: Mapping[str, Json]) -> str | None:
         profiles = self._tenants.profiles
         for fitting, profile in profiles.items():
-            if fitting == "*" or any(value in _texts(claim(claims, name)) for name, value in _pairs(fitting)):
+            if any(value in _texts(claim(claims, name)) for name, value in _pairs(fitting)):
                 return profile
-        if profiles:
+        if profiles and "*" not in profiles:
             raise SignInError(403, "access_denied", "no profile in tenants.profiles fits the token")
-        return None
+        return profiles.get("*")
 
 
 class Provider:

@@ -56,6 +56,12 @@ def inspector_command() -> list[str]:
     return [_node(), _installed(NPM / ".bin/mcp-inspector")]
 
 
+def identity_provider(port: int, audience: str, token_format: str) -> list[str]:
+    """How to start the identity provider of npm's oidc-provider, whose access tokens are for this audience."""
+    script = Path(__file__).with_name("servers") / "identity_provider.mjs"
+    return [_node(), str(script), _installed(NPM), str(port), audience, token_format]
+
+
 def sdk1_python() -> str:
     """A Python whose `mcp` is the last release of the SDK's first major version."""
     return _python_program("sdk1", "python")

@@ -212,8 +212,8 @@ async def test_claims_choose_tenant_and_profile_or_nothing_is_allowed(
         assert (bearer.tenant, bearer.profile) == expected
 
 
-async def test_the_first_fitting_profile_counts_and_a_star_fits_everybody(issuer: Issuer) -> None:
-    signing = signing_in(issuer, {"profiles": {"groups:a": "one", "groups:b": "two", "*": "rest"}})
+async def test_the_first_fitting_profile_counts_and_a_star_is_for_all_others(issuer: Issuer) -> None:
+    signing = signing_in(issuer, {"profiles": {"*": "rest", "groups:a": "one", "groups:b": "two"}})
     for groups, profile in ((["b", "a"], "one"), (["b"], "two"), ([], "rest"), (None, "rest")):
         assert (await signing.bearer(issuer.token(groups=groups))).profile == profile
 
