@@ -109,7 +109,8 @@ class HttpAccess:
             if self._auth.scopes:
                 values["scope"] = " ".join(self._auth.scopes)
         challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in values.items())
-        headers = {"Retry-After": "5"} if error.status == 503 else {"WWW-Authenticate": challenge}
+        ascii_only = challenge.encode("ascii", "replace").decode()
+        headers = {"Retry-After": "5"} if error.status == 503 else {"WWW-Authenticate": ascii_only}
         return PlainTextResponse(f"{error}.\n", error.status, headers)
 
 

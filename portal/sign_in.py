@@ -36,6 +36,9 @@ KEPT_SECONDS: Final = 60.0
 """A token that was checked is not checked again for so long, nor after its end. So long may a revoked one work."""
 
 MAX_KEPT: Final = 10_000
+MAX_SUBJECT_CHARACTERS: Final = 255
+"""Source: OpenID Connect Core 1.0, 2."""
+
 MAX_TOKEN_BYTES: Final = 16_384
 REQUEST_SECONDS: Final = 5.0
 MAX_ANSWER_BYTES: Final = 1 << 20
@@ -44,6 +47,9 @@ PAUSE_SECONDS: Final = 5.0
 
 _AT_ONCE: Final = 4
 """Tokens that are checked at the same time. Others wait, so a slow provider does not take all threads."""
+
+_NO_CLAIMS: Final = (TypeError, ValueError, ArithmeticError, RecursionError)
+"""What PyJWT raises besides its own errors: for a key of another kind, or a time that is infinite."""
 
 _TENANT: Final = TypeAdapter(TenantName)
 
@@ -130,12 +136,16 @@ class SignIn:
 
     def _bearer_of(self, claims: Mapping[str, Json]) -> Bearer:
         subject = next((value for name in ("sub", "client_id", "azp") if (value := claims.get(name))), None)
-        if not isinstance(subject, str):
-            raise _invalid("the token names no subject")
+        if not isinstance(subject, str) or len(subject) > MAX_SUBJECT_CHARACTERS:
+            raise _invalid(f"the token names no subject of at most {MAX_SUBJECT_CHARACTERS} characters")
         tenant, profile = self._tenant(claims), self._profile(claims)
         identity = hashlib.sha256(f"{self._settings.issuer}\n{subject}".encode()).hexdigest()
         owner = "/".join((tenant or "", profile or "", identity))
-        return Bearer(f"person {subject[:200]}", profile, tenant, owner)
+        # Sessions go by this name: a person has others in each tenant and with each profile.
+        name = " ".join(
+            ("person", subject, *(["of", tenant] if tenant else ()), *(["as", profile] if profile else ()))
+        )
+        return Bearer(name, profile, tenant, owner)
 
     def _tenant(self, claims: Mapping[str, Json]) -> str | None:
         name = self._tenants.claim
@@ -190,12 +200,7 @@ class Provider:
             )
         except PyJWKClientConnectionError:
             raise self._silent() from None
-        except (
-            jwt.PyJWTError,
-            TypeError,
-            ValueError,
-            RecursionError,
-        ) as error:  # TypeError: a key of another kind
+        except (jwt.PyJWTError, *_NO_CLAIMS) as error:
             raise _invalid(f"the token is refused: {type(error).__name__.removesuffix('Error')}") from None
 
     def introspected(self, token: str, how: Introspection) -> Mapping[str, Any]:
@@ -253,7 +258,11 @@ class Provider:
             keys = self._keys
         # Known keys need no lock: the client holds its own while the provider is asked for unknown ones.
         kept = keys.jwk_set_cache.get() if keys.jwk_set_cache else None
-        known = [] if kept is None else [key for key in kept.keys if key.key_id == key_id]
+        known = (
+            []
+            if kept is None
+            else [key for key in kept.keys if key.key_id == key_id and key.public_key_use != "enc"]
+        )
         if known:
             return known[0]
         self._check_is_asked()

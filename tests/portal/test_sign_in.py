@@ -58,6 +58,7 @@ async def test_a_token_says_whose_it_is(issuer: Issuer, alg: str) -> None:
     [
         {"exp": 1}, {"exp": None}, {"exp": "x"}, {"exp": -1e300}, {"nbf": 1e12}, {"iss": None},
         {"iss": "https://other.example"}, {"aud": None}, {"aud": "https://other.example"}, {"aud": []},
+        {"exp": float("inf")}, {"exp": float("nan")}, {"sub": "x" * 256},
         {"aud": f"{AUDIENCE}/"}, {"aud": {"x": AUDIENCE}}, {"sub": None}, {"sub": 7}, {"sub": ""},
         {"alg": "RS512"}, {"alg": "PS256"}, {"kid": "unknown"},
     ],
@@ -210,6 +211,7 @@ async def test_claims_choose_tenant_and_profile_or_nothing_is_allowed(
     else:
         bearer = await signing.bearer(token)
         assert (bearer.tenant, bearer.profile) == expected
+        assert bearer.name == "person ann of {} as {}".format(*expected)
 
 
 async def test_the_first_fitting_profile_counts_and_a_star_is_for_all_others(issuer: Issuer) -> None:
@@ -288,7 +290,7 @@ async def test_two_people_of_two_tenants_use_one_portal_and_see_only_their_own(
     sections: dict[str, Any] = {
         "server": {"auth": {"issuer": issuer.url, "audience": AUDIENCE, "scopes": ["mcp"]}},
         "profiles": {"admin": {}, "reader": {"tools": {"deny": ["push"]}}},
-        "tenants": {"claim": "org", "profiles": {"groups:admins": "admin", "*": "reader"}},
+        "tenants": {"claim": "ŏrg", "profiles": {"groups:admins": "admin", "*": "reader"}},
         "runs": {"store": "runs.sqlite"},
     }
     async with opened(tmp_path, {"git": peer}, bound=["admin", "reader"], **sections) as portal:
@@ -314,12 +316,16 @@ async def test_two_people_of_two_tenants_use_one_portal_and_see_only_their_own(
                 assert metadata["scopes_supported"] == ["mcp"]
                 assert (await nobody.get("/healthz")).status_code == 200
                 assert (await nobody.get("/runs")).status_code == 401
-            async with as_person(org="x", scope="other") as ann:
+            async with as_person() as stranger:
+                refusal = await stranger.get("/runs")
+                assert refusal.status_code == 403
+                assert "the claim '?rg' of the token" in refusal.headers["www-authenticate"]
+            async with as_person(ŏrg="x", scope="other") as ann:
                 refusal = await ann.get("/runs")
                 assert refusal.status_code == 403
                 assert 'error="insufficient_scope"' in refusal.headers["www-authenticate"]
-            ann = as_person(org="x", groups=["admins"])
-            bob = as_person(org="y", sub="bob")
+            ann = as_person(ŏrg="x", groups=["admins"])
+            bob = as_person(ŏrg="y", sub="bob")
             for mode in ("legacy", "auto"):
                 for person, status in ((ann, "ok"), (bob, "refused")):
                     async with Client(
@@ -332,7 +338,7 @@ async def test_two_people_of_two_tenants_use_one_portal_and_see_only_their_own(
             assert (await bob.get("/runs")).json()["runs"] == []
             assert (await bob.get(f"/runs/{runs[0]['run_id']}")).status_code == 404
             # bob with ann's name in his own tenant is not ann
-            async with as_person(org="y", groups=["admins"]) as other:
+            async with as_person(ŏrg="y", groups=["admins"]) as other:
                 assert (await other.get("/runs")).json()["runs"] == []
             for person in (ann, bob):
                 await person.aclose()
