@@ -88,10 +88,6 @@ class SignIn:
         self._kept: OrderedDict[bytes, _Checked] = OrderedDict()
         self._turns: anyio.CapacityLimiter | None = None
 
-    @property
-    def settings(self) -> AuthSettings:
-        return self._settings
-
     async def bearer(self, token: str) -> Bearer:
         """Whose token it is. Raises SignInError: it is refused, or cannot be checked now."""
         key = hashlib.sha256(token.encode()).digest()
@@ -258,13 +254,9 @@ class Provider:
             keys = self._keys
         # Known keys need no lock: the client holds its own while the provider is asked for unknown ones.
         kept = keys.jwk_set_cache.get() if keys.jwk_set_cache else None
-        known = (
-            []
-            if kept is None
-            else [key for key in kept.keys if key.key_id == key_id and key.public_key_use != "enc"]
-        )
-        if known:
-            return known[0]
+        for key in kept.keys if kept else ():
+            if key.key_id == key_id and key.public_key_use != "enc":
+                return key
         self._check_is_asked()
         return keys.get_signing_key(key_id)
 
