@@ -9,6 +9,8 @@ RFC 7662 (introspection).
 """
 
 import hashlib
+import math
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -44,6 +46,12 @@ REQUEST_SECONDS: Final = 5.0
 MAX_ANSWER_BYTES: Final = 1 << 20
 PAUSE_SECONDS: Final = 5.0
 """If the provider does not answer, it is not asked again for so long."""
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+"""Source: RFC 6750, 2.1."""
+
+_ACCESS_TOKEN_TYPES: Final = ("", "jwt", "at+jwt", "application/at+jwt")
+_LATEST: Final = 1e12
 
 _AT_ONCE: Final = 4
 """Tokens that are checked at the same time. Others wait, so a slow provider does not take all threads."""
@@ -108,8 +116,8 @@ class SignIn:
         return checked.bearer
 
     def _check(self, token: str) -> _Checked:
-        if len(token) > MAX_TOKEN_BYTES:
-            raise _invalid("the token is too long")
+        if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):
+            raise _invalid("the token is too long, or has characters that no token has")
         if token.count(".") == 2:
             claims = self._provider.claims_of_jwt(token)
         elif self._settings.introspection is not None:
@@ -117,7 +125,7 @@ class SignIn:
         else:
             raise _invalid("the token is no JWT")
         self._check_scopes(claims)
-        until = min(time.time() + KEPT_SECONDS, float(claims["exp"]) + self._settings.leeway_seconds)
+        until = min(time.time() + KEPT_SECONDS, _seconds(claims["exp"]) + self._settings.leeway_seconds)
         return _Checked(self._bearer_of(claims), until)
 
     def _check_scopes(self, claims: Mapping[str, Json]) -> None:
@@ -131,9 +139,12 @@ class SignIn:
             raise SignInError(403, "insufficient_scope", f"the token lacks the scope {' '.join(missing)}")
 
     def _bearer_of(self, claims: Mapping[str, Json]) -> Bearer:
-        subject = next((value for name in ("sub", "client_id", "azp") if (value := claims.get(name))), None)
-        if not isinstance(subject, str) or len(subject) > MAX_SUBJECT_CHARACTERS:
-            raise _invalid(f"the token names no subject of at most {MAX_SUBJECT_CHARACTERS} characters")
+        # Nothing else stands for it: a client's id, for example, is that of all its users.
+        subject = claims.get("sub")
+        if not (
+            isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT_CHARACTERS and subject.isprintable()
+        ):
+            raise _invalid(f"the token names no subject (`sub`) of 1 to {MAX_SUBJECT_CHARACTERS} characters")
         tenant, profile = self._tenant(claims), self._profile(claims)
         identity = hashlib.sha256(f"{self._settings.issuer}\n{subject}".encode()).hexdigest()
         owner = "/".join((tenant or "", profile or "", identity))
@@ -182,10 +193,12 @@ class Provider:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in settings.algorithms:
                 raise _invalid("the algorithm of the token is not one of server.auth.algorithms")
+            if str(header.get("typ", "")).lower() not in _ACCESS_TOKEN_TYPES:
+                raise _invalid("the token is no access token")
             key_id = header.get("kid")
             if not isinstance(key_id, str):
                 raise _invalid("the token names no key")
-            return jwt.decode(
+            claims: Mapping[str, Any] = jwt.decode(
                 token,
                 self._key(key_id).key,
                 algorithms=list(settings.algorithms),
@@ -194,10 +207,17 @@ class Provider:
                 leeway=settings.leeway_seconds,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except PyJWKClientConnectionError:
+        except (PyJWKClientConnectionError, OSError):
             raise self._silent() from None
         except (jwt.PyJWTError, *_NO_CLAIMS) as error:
             raise _invalid(f"the token is refused: {type(error).__name__.removesuffix('Error')}") from None
+        # Tokens of other kinds, and those that are bound to a key, which is not checked here.
+        if (
+            claims.get("typ") in ("ID", "Refresh", "Logout")
+            or {"at_hash", "c_hash", "events", "cnf"} & claims.keys()
+        ):
+            raise _invalid("the token is no access token")
+        return claims
 
     def introspected(self, token: str, how: Introspection) -> Mapping[str, Any]:
         """What the provider says about a token. Raises SignInError: it is not active, or for somebody else."""
@@ -208,18 +228,18 @@ class Provider:
         try:
             told = self._ask("POST", url, data=form, auth=(how.client_id, how.client_secret))
         except _NothingThereError:
-            raise self._silent("it refuses to introspect tokens for introspection.client_id") from None
+            raise _invalid("the provider does not introspect the token") from None
         now, leeway = time.time(), self._settings.leeway_seconds
-        expires, begins = told.get("exp"), told.get("nbf", 0)
+        expires, begins = _seconds(told.get("exp")), _seconds(told.get("nbf") or 0)
         if told.get("active") is not True:
             raise _invalid("the provider says that the token is not active")
         if told.get("iss", self._settings.issuer) != self._settings.issuer:
             raise _invalid("the token is of another issuer")
         if self._settings.audience not in _texts(told.get("aud")):
             raise _invalid("the token is for another audience")
-        if not isinstance(expires, int | float) or expires + leeway < now:
-            raise _invalid("the token has expired, or does not say when it will")
-        if not isinstance(begins, int | float) or begins - leeway > now:
+        if expires + leeway < now:
+            raise _invalid("the token has expired")
+        if begins - leeway > now:
             raise _invalid("the token is not valid yet")
         return told
 
@@ -231,11 +251,15 @@ class Provider:
             return self._metadata
 
     def _discovered(self) -> _Metadata:
+        self._check_is_asked()
         issuer = self._settings.issuer
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, issuer):
             try:
                 found = _Metadata.model_validate(self._ask("GET", url))
             except (ValidationError, _NothingThereError):
+                continue
+            except SignInError:
+                self._silent_until = 0.0  # the next URL may answer
                 continue
             # Otherwise one issuer could speak for another one (mix-up attack).
             if found.issuer == issuer:
@@ -273,13 +297,13 @@ class Provider:
                     body += chunk
                     if len(body) > MAX_ANSWER_BYTES:
                         raise self._silent("the provider answers too much")
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             raise self._silent(type(error).__name__) from None
         if answer.is_server_error:
             raise self._silent(f"the provider answers {answer.status_code}")
         try:
             told = httpx2.Response(200, content=body).json()
-        except ValueError:
+        except (ValueError, RecursionError):
             told = None
         if not answer.is_success or not isinstance(told, dict):
             raise _NothingThereError
@@ -297,6 +321,14 @@ class Provider:
     def _unavailable(self) -> SignInError:
         message = "the identity provider does not answer, so the token cannot be checked. Try again later"
         return SignInError(503, "temporarily_unavailable", message)
+
+
+def _seconds(value: Json) -> float:
+    """A time of a token, in seconds since 1970. Raises SignInError: it is none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(value) < _LATEST or not math.isfinite(value):
+        raise _invalid("a time of the token is no number of seconds")
+    return float(value)
 
 
 class _NothingThereError(Exception):
