@@ -25,6 +25,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
       getResourceServerInfo: () => resource,
     },
   },
-  extraTokenClaims: () => ({ org: "blue", groups: ["admins"] }),
+  // The provider names no subject of tokens that programs get.
+  extraTokenClaims: () => ({ sub: "ann", org: "blue", groups: ["admins"] }),
 });
 provider.listen(Number(port), "127.0.0.1", () => console.log("listening"));
