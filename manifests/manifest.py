@@ -144,7 +144,6 @@ def _flow_problems(portal: PortalManifest, keys: KeyPath) -> Iterator[_Finding]:
 
 def _token_problems(portal: PortalManifest) -> Iterator[_Finding]:
     known = {portal.server.token.get_secret_value()} if portal.server.token else set()
-    files = portal.capabilities.files
     for index, token in enumerate(portal.server.tokens):
         keys = ("server", "tokens", index)
         if token.token.get_secret_value() in known:
@@ -155,14 +154,18 @@ def _token_problems(portal: PortalManifest) -> Iterator[_Finding]:
         if token.profile is not None and profile is None:
             hint = _near(token.profile, portal.profiles)
             yield (*keys, "profile"), f"there is no profile {token.profile!r}", hint
-        is_shared = files is not None and files.share == "tenant"
-        if token.tenant is None and is_shared and not (profile and profile.files == "none"):
+        if token.tenant is None and _shares_by_tenant(portal) and not (profile and profile.files == "none"):
             message = "the token has no tenant, but capabilities.files shares files by tenant"
             yield keys, message, "Set `tenant: NAME`."
 
 
+def _shares_by_tenant(portal: PortalManifest) -> bool:
+    files = portal.capabilities.files
+    return files is not None and files.share == "tenant"
+
+
 def _tenant_problems(portal: PortalManifest) -> Iterator[_Finding]:
-    tenants, files = portal.tenants, portal.capabilities.files
+    tenants = portal.tenants
     for fitting, profile in tenants.profiles.items() if tenants else ():
         if profile not in portal.profiles:
             path = ("tenants", "profiles", fitting)
@@ -172,8 +175,7 @@ def _tenant_problems(portal: PortalManifest) -> Iterator[_Finding]:
             yield ("tenants", "profiles", fitting), f"{fitting!r} names no claim and value", hint
     if tenants is not None and portal.server.auth is None:
         yield ("tenants",), "nobody signs in: there is no server.auth", "Set server.auth, or remove tenants."
-    is_shared = files is not None and files.share == "tenant"
-    if portal.server.auth is not None and is_shared and not (tenants and tenants.claim):
+    if portal.server.auth is not None and _shares_by_tenant(portal) and not (tenants and tenants.claim):
         message = "who signs in has no tenant, but capabilities.files shares files by tenant"
         yield ("server", "auth"), message, "Set tenants.claim."
 

@@ -1,6 +1,5 @@
 """Who may use the portal over HTTP: hosts, origins, tokens and people who signed in."""
 
-import hashlib
 import hmac
 import ipaddress
 from collections.abc import Set
@@ -37,9 +36,11 @@ def is_loopback(host: str) -> bool:
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
-OPEN_PATHS: Final = ("/healthz", "/readyz", "/hooks/", "/.well-known/oauth-protected-resource")
-"""Paths, and beginnings of paths that end with a slash or are a well-known URI, that need no token: container health
-checks have none, a hook has its secret in the path, and a client reads there where to sign in."""
+OPEN_PATHS: Final = ("/healthz", "/readyz")
+"""Served without a token, because container health checks have none. Names are shown only with a token."""
+
+OPEN_BEGINNINGS: Final = ("/hooks/", "/.well-known/oauth-protected-resource")
+"""Paths that begin so need no token: a hook has its secret in the path, and a client reads there where to sign in."""
 
 
 class HttpAccess:
@@ -64,8 +65,7 @@ class HttpAccess:
             self._bearers[settings.token.get_secret_value().encode()] = None
         for index, each in enumerate(settings.tokens, 1):
             token = each.token.get_secret_value().encode()
-            owner = [each.tenant or "", each.profile or "", hashlib.sha256(token).hexdigest()]
-            self._bearers[token] = Bearer(f"token {index}", each.profile, each.tenant, "/".join(owner))
+            self._bearers[token] = Bearer.of(f"token {index}", token, each.profile, each.tenant)
 
     async def caller(self, headers: Headers) -> Bearer | None:
         """Whose token the request has. None: `server.token`, or nobody needs one. Raises SignInError: it is refused."""
@@ -145,9 +145,9 @@ class HttpAccessMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            headers, bearer = Headers(scope=scope), None
+            headers, path, bearer = Headers(scope=scope), scope["path"], None
             refusal = self.access.refusal(headers)
-            if refusal is None and not _is_open(scope["path"]):
+            if refusal is None and path not in OPEN_PATHS and not path.startswith(OPEN_BEGINNINGS):
                 try:
                     bearer = await self.access.caller(headers)
                 except SignInError as error:
@@ -161,10 +161,6 @@ class HttpAccessMiddleware:
                 scope = {**scope, BEARER: bearer, "user": user}
         if scope["type"] != "websocket":
             await self.app(scope, receive, send)
-
-
-def _is_open(path: str) -> bool:
-    return path in OPEN_PATHS[:2] or path.startswith(OPEN_PATHS[2:])
 
 
 def _matches(value: str, allowed: Set[str]) -> bool:

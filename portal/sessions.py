@@ -1,10 +1,11 @@
 """Callers, their sessions, and the tool that each name means in a session."""
 
+import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import anyio
 from mcp.server.context import ServerRequestContext
@@ -48,12 +49,18 @@ BEARER = "mcp_code_portal.bearer"
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """The owner of one of `server.tokens`; `name` identifies the token."""
+    """The owner of one of `server.tokens`, or a person who signed in; `name` identifies it."""
 
     name: str
     profile: str | None
     tenant: str | None = None
     run_owner: str = "local"
+
+    @classmethod
+    def of(cls, name: str, identity: bytes, profile: str | None, tenant: str | None) -> Self:
+        """The bearer that `identity` tells from all others, and who owns runs in this tenant with this profile."""
+        owner = (tenant or "", profile or "", hashlib.sha256(identity).hexdigest())
+        return cls(name, profile, tenant, "/".join(owner))
 
 
 LOCAL = Caller("local", "local")

@@ -9,7 +9,6 @@ RFC 7662 (introspection).
 """
 
 import hashlib
-import math
 import re
 import threading
 import time
@@ -52,6 +51,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 
 _ACCESS_TOKEN_TYPES: Final = ("", "jwt", "at+jwt", "application/at+jwt")
 _LATEST: Final = 1e12
+"""No time of a token is later, in seconds since 1970."""
 
 _AT_ONCE: Final = 4
 """Tokens that are checked at the same time. Others wait, so a slow provider does not take all threads."""
@@ -146,13 +146,11 @@ class SignIn:
         ):
             raise _invalid(f"the token names no subject (`sub`) of 1 to {MAX_SUBJECT_CHARACTERS} characters")
         tenant, profile = self._tenant(claims), self._profile(claims)
-        identity = hashlib.sha256(f"{self._settings.issuer}\n{subject}".encode()).hexdigest()
-        owner = "/".join((tenant or "", profile or "", identity))
         # Sessions go by this name: a person has others in each tenant and with each profile.
         name = " ".join(
             ("person", subject, *(["of", tenant] if tenant else ()), *(["as", profile] if profile else ()))
         )
-        return Bearer(name, profile, tenant, owner)
+        return Bearer.of(name, f"{self._settings.issuer}\n{subject}".encode(), profile, tenant)
 
     def _tenant(self, claims: Mapping[str, Json]) -> str | None:
         name = self._tenants.claim
@@ -225,10 +223,13 @@ class Provider:
         if url is None or not is_safe_for_tokens(url):
             raise self._silent("the provider has no introspection endpoint at https://")
         form = {"token": token, "token_type_hint": "access_token"}
+        self._check_is_asked()
         try:
             told = self._ask("POST", url, data=form, auth=(how.client_id, how.client_secret))
         except _NothingThereError:
             raise _invalid("the provider does not introspect the token") from None
+        except _SilentError as error:
+            raise self._silent(str(error)) from None
         now, leeway = time.time(), self._settings.leeway_seconds
         expires, begins = _seconds(told.get("exp")), _seconds(told.get("nbf") or 0)
         if told.get("active") is not True:
@@ -256,10 +257,7 @@ class Provider:
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, issuer):
             try:
                 found = _Metadata.model_validate(self._ask("GET", url))
-            except (ValidationError, _NothingThereError):
-                continue
-            except SignInError:
-                self._silent_until = 0.0  # the next URL may answer
+            except (ValidationError, _NothingThereError, _SilentError):
                 continue
             # Otherwise one issuer could speak for another one (mix-up attack).
             if found.issuer == issuer:
@@ -285,8 +283,7 @@ class Provider:
         return keys.get_signing_key(key_id)
 
     def _ask(self, method: str, url: str, **request: Any) -> dict[str, Any]:
-        """The JSON object that the provider answers. Raises _NothingThereError, SignInError: it does not answer."""
-        self._check_is_asked()
+        """The JSON object that the provider answers. Raises _NothingThereError, _SilentError."""
         try:
             with (
                 httpx2.Client(timeout=REQUEST_SECONDS, follow_redirects=False) as http,
@@ -296,11 +293,11 @@ class Provider:
                 for chunk in answer.iter_bytes():
                     body += chunk
                     if len(body) > MAX_ANSWER_BYTES:
-                        raise self._silent("the provider answers too much")
+                        raise _SilentError("the provider answers too much")
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-            raise self._silent(type(error).__name__) from None
+            raise _SilentError(type(error).__name__) from None
         if answer.is_server_error:
-            raise self._silent(f"the provider answers {answer.status_code}")
+            raise _SilentError(f"the provider answers {answer.status_code}")
         try:
             told = httpx2.Response(200, content=body).json()
         except (ValueError, RecursionError):
@@ -326,13 +323,17 @@ class Provider:
 def _seconds(value: Json) -> float:
     """A time of a token, in seconds since 1970. Raises SignInError: it is none."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not abs(value) < _LATEST or not math.isfinite(value):
+    if not is_number or not abs(value) < _LATEST:  # so is not a number
         raise _invalid("a time of the token is no number of seconds")
     return float(value)
 
 
 class _NothingThereError(Exception):
     """The provider answered, but not with what was asked for."""
+
+
+class _SilentError(Exception):
+    """The provider does not answer now. The message says why."""
 
 
 def claim(claims: Mapping[str, Json], name: str) -> Json:

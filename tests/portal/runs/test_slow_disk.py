@@ -11,7 +11,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.runs.journal import Journal
-from portal.runs.records import StoreError
+from portal.runs.records import OPEN, StoreError
 from portal.runs.store import RunFile
 from portal.runs.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
@@ -48,8 +48,12 @@ async def found(portal: Opened, work: Callable[[RunFile], Any], is_it: Callable[
             await anyio.sleep(0.02)
 
 
-async def until_state(portal: Opened, run: str, wanted: str) -> None:
-    await found(portal, partial(RunFile.row, run=run), lambda row: row is not None and row.state == wanted)
+async def end_of(portal: Opened, run: str) -> str:
+    """The state in which a run has ended."""
+    row = await found(
+        portal, partial(RunFile.row, run=run), lambda row: row is not None and row.state not in OPEN
+    )
+    return str(row.state)
 
 
 async def test_a_run_starts_though_its_client_left_while_it_was_written(
@@ -60,7 +64,7 @@ async def test_a_run_starts_though_its_client_left_while_it_was_written(
         with anyio.move_on_after(SLOW_SECONDS / 3):
             await portal.client.call_tool("execute_code", {"code": "1", "background": True})
         rows = await found(portal, RunFile.listed, bool)
-        await until_state(portal, rows[0].id, "ok")
+        assert await end_of(portal, rows[0].id) == "ok"
 
 
 async def test_a_decision_counts_though_nobody_waited_for_it(
@@ -71,7 +75,7 @@ async def test_a_decision_counts_though_nobody_waited_for_it(
         slow(monkeypatch, lambda write: write["name"] == "decide_call")
         with anyio.move_on_after(SLOW_SECONDS / 3):
             await portal.portal.runs.decide(run, None, is_approved=True, by="ann")
-        await until_state(portal, run, "ok")
+        assert await end_of(portal, run) == "ok"
 
 
 async def test_a_run_whose_first_intent_is_written_at_its_end_has_ended(
@@ -82,7 +86,7 @@ async def test_a_run_whose_first_intent_is_written_at_its_end_has_ended(
         slow(monkeypatch, lambda write: bool(write.get("calls")))
         answer = await portal.run(code)
         assert (answer["status"], answer["result"]) == ("ok", 5)
-        await until_state(portal, answer["run_id"], "ok")
+        assert await end_of(portal, answer["run_id"]) == "ok"
 
 
 async def test_a_wait_that_is_given_up_while_its_run_is_parked_holds_up_nothing(
@@ -101,7 +105,7 @@ await git.push(n=1)
         with anyio.fail_after(DEADLINE_SECONDS):
             run = (await waiting(portal, code))["run_id"]
             await portal.portal.runs.decide(run, None, is_approved=True, by="ann")
-            await answer_of(portal, run)
+            assert (await answer_of(portal, run))["status"] == "ok"
 
 
 async def test_an_outcome_is_written_when_the_portal_closes(tmp_path: Path) -> None:
@@ -139,7 +143,7 @@ async def test_the_end_of_a_run_that_could_not_be_written_is_written_later(tmp_p
         store = portal.portal.runs.store_or_error()
         with intercepted(store, lambda write: StoreError("full") if peer.calls else None):
             answer = await portal.run("await git.push(n=1)")
-        await until_state(portal, answer["run_id"], "ok")
+        assert await end_of(portal, answer["run_id"]) == "ok"
 
 
 async def test_a_fault_of_the_portal_while_it_journals_leaves_nobody_waiting(
