@@ -35,7 +35,7 @@ from portal.answer import Answer
 from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
 from portal.logs import configure_logs
-from portal.runs.journal import HEAD, Past
+from portal.runs.past import HEAD, Past
 from portal.sessions import LOCAL
 from sandbox_runtime.errors import DivergenceError
 from sandbox_runtime.guest_json import encode

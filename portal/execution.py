@@ -26,7 +26,8 @@ from portal.library.snapshot import Snapshot
 from portal.middleware import Middleware
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.decisions import RunsError
-from portal.runs.journal import NO_PAST, Journal, Past, RunHead, new_run_id, unwritten
+from portal.runs.journal import Journal, unwritten
+from portal.runs.past import NO_PAST, Past, RunHead, new_run_id
 from portal.runs.records import FencedError, StoreError
 from portal.runs.service import Runs
 from portal.runs.waits import Waits

@@ -36,7 +36,7 @@ from portal.runs.decisions import (
     unknown_run,
     waiting_view,
 )
-from portal.runs.journal import HEAD, Past, RunHead
+from portal.runs.past import HEAD, Past, RunHead
 from portal.runs.records import OPEN, CallRow, RunRow, StoredRun, StoreError
 from portal.runs.store import RunFile
 from portal.runs.webhooks import note_states

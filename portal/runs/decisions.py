@@ -13,7 +13,7 @@ from manifests.json_value import Json
 from portal.answer import Answer, load_answer
 from portal.errors import PortalError
 from portal.ledger import Ledger
-from portal.runs.journal import HEAD, Past, RunHead, dump_chunk, new_row, new_run_id
+from portal.runs.past import HEAD, Past, RunHead, dump_chunk, new_row, new_run_id
 from portal.runs.records import OPEN, CallRow, CallRowState, RunRow, StoredRun
 from portal.runs.store import DAY_SECONDS, RunFile
 from sandbox_runtime.result import RunError

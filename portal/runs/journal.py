@@ -6,39 +6,43 @@ Rule 2: an outcome is written before the run's answer is. It delays nobody until
 """
 
 import asyncio
-import json
 import os
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import structlog
-from pydantic import TypeAdapter
 
-from manifests.errors import KeyPath
 from manifests.json_value import Json
 from portal.answer import Answer
 from portal.authority import Authorization
-from portal.definitions import ExecuteCode
 from portal.ledger import CallState, Entry, Ledger
+from portal.runs.past import (
+    HEAD,
+    NO_PAST,
+    EntryRow,
+    Past,
+    RunHead,
+    dump_chunk,
+    dump_outcome,
+    load_outcome,
+    new_row,
+)
 from portal.runs.records import (
     CallKind,
     CallRow,
     FencedError,
     RunRow,
-    StoredRun,
     StoreError,
     TooManyRunsError,
 )
-from portal.runs.store import DAY_SECONDS, RunFile
+from portal.runs.store import RunFile
 from portal.runs.writer import RunStore, resolve
-from portal.sessions import Caller
 from sandbox_runtime.calls import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record, Recording
@@ -57,86 +61,6 @@ RETRY_SECONDS: Final = 1.0
 
 IDLE_SHARE: Final = 0.5
 """A worker that used less than this share of the time did not compute, so its run may be parked."""
-
-
-@dataclass(frozen=True)
-class RunHead:
-    """What a run was started with. `record` has no events; it is None until the script was parsed."""
-
-    request: ExecuteCode
-    caller: Caller
-    profile: str | None
-    record: Record | None = None
-    notices: tuple[str, ...] = ()
-    is_background: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class EntryRow:
-    """A ledger entry in the journal, with what the call counted. `at` is in seconds since 1970."""
-
-    seq: int
-    function: str
-    state: CallState
-    request: str
-    ms: float
-    at: float
-    error: CallError | None
-    budgets: tuple[KeyPath, ...]
-    source: str
-    answered_by: str = ""
-
-    def restore(self, entry: Entry) -> None:
-        """Give an entry of another process what the journal says about it."""
-        entry.ended = time.monotonic()
-        entry.began = entry.ended - self.ms / 1000
-        entry.state, entry.error, entry.request = self.state, self.error, self.request
-        entry.source, entry.answered_by = self.source, self.answered_by
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """What one transaction appends to the journal."""
-
-    events: tuple[Event, ...]
-    entries: tuple[EntryRow, ...]
-
-
-HEAD: Final = TypeAdapter(RunHead)
-_CHUNK: Final = TypeAdapter(Chunk)
-
-
-@dataclass(frozen=True)
-class Past:
-    """What the journal of a run says about its earlier pieces."""
-
-    record: Record | None = None
-    entries: Mapping[int, EntryRow] = field(default_factory=dict)
-    calls: Mapping[int, CallRow] = field(default_factory=dict)
-
-    @cached_property
-    def settled(self) -> frozenset[int]:
-        """The calls that will not be made again: they have an answer or an outcome, or it is unknown."""
-        answered: set[int] = set()
-        if self.record is not None:
-            seqs = {identity: seq for seq, identity in enumerate(self.record.call_ids(), 1)}
-            answered = {seqs[answer[0]] for answer in self.record.answers() if answer[0] in seqs}
-        known = {
-            seq for seq, call in self.calls.items() if call.state == "intended" or call.outcome is not None
-        }
-        return frozenset(answered | known)
-
-    @classmethod
-    def of(cls, stored: StoredRun, head: RunHead) -> "Past":
-        """Raises ValueError: the journal is damaged."""
-        chunks = [_CHUNK.validate_json(chunk) for chunk in stored.chunks]
-        events = tuple(event for chunk in chunks for event in chunk.events)
-        record = None if head.record is None else replace(head.record, events=events)
-        entries = {entry.seq: entry for chunk in chunks for entry in chunk.entries}
-        return cls(record, entries, {call.seq: call for call in stored.calls})
-
-
-NO_PAST: Final = Past()
 
 
 @dataclass(eq=False)
@@ -591,62 +515,9 @@ class Journal:
         return (int(numbers[11]) + int(numbers[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
-def new_run_id() -> str:
-    """An id that cannot be guessed."""
-    return f"run_{secrets.token_hex(16)}"
-
-
-def dump_chunk(events: tuple[Event, ...], entries: tuple[EntryRow, ...]) -> bytes:
-    """What a transaction appends to a journal, as JSON."""
-    return _CHUNK.dump_json(Chunk(events, entries))
-
-
-def title_of(code: str) -> str:
-    """The first line of a script, for people."""
-    return next((line.strip() for line in code.splitlines() if line.strip()), "")[:200]
-
-
-def new_row(run: str, owner: str, head: RunHead, parent: str | None, max_age_days: float) -> RunRow:
-    """The row of a run that begins now."""
-    now = time.time()
-    return RunRow(
-        id=run,
-        owner=owner,
-        state="running",
-        epoch=1,
-        began=now,
-        updated=now,
-        expires=now + max_age_days * DAY_SECONDS,
-        parent=parent,
-        title=title_of(head.request.code),
-        component=head.record.origin.component if head.record else "",
-        profile=head.profile,
-    )
-
-
 def unwritten(error: StoreError, what: str) -> RunError:
     """The error of something that is not done because it cannot be written before."""
     if isinstance(error, TooManyRunsError):
         return RunError("too_many_runs", f"{what}: {error}")
     hint = "Nothing was done. Until the store can be written, only calls that may be repeated are made."
     return RunError("journal_failed", f"{what}: it cannot be written to the store of runs", hint=hint)
-
-
-def dump_outcome(state: CallState, outcome: Outcome) -> bytes:
-    """The outcome of a call as JSON: `{state, value}` or `{state, error}`."""
-    error = outcome.error
-    if error is not None:
-        fields = {"code": error.code, "message": error.message, "hint": error.hint}
-        return encode({"state": state, "error": fields})
-    value = encode(outcome.value) if outcome.text is None else outcome.text
-    return b'{"state":"%b","value":%b}' % (state.encode(), value)
-
-
-def load_outcome(text: bytes) -> tuple[CallState, Outcome]:
-    """Raises ValueError: it is damaged."""
-    data = json.loads(text)
-    if not isinstance(data, dict) or not isinstance(data.get("state"), str):
-        raise ValueError("no outcome")
-    error = data.get("error")
-    outcome = Outcome(data.get("value")) if error is None else Outcome(error=CallError(**error))
-    return data["state"], outcome

@@ -22,7 +22,8 @@ from portal.ledger import Ledger
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
 from portal.runs.decisions import RunsError, answer_of, ask_later, cancel_run, decide_call, find_run
-from portal.runs.journal import HEAD, Journal, Past, RunHead, new_row, new_run_id, unwritten
+from portal.runs.journal import Journal, unwritten
+from portal.runs.past import HEAD, Past, RunHead, new_row, new_run_id
 from portal.runs.records import (
     MAX_OPEN_RUNS,
     OPEN,

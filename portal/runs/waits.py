@@ -20,7 +20,8 @@ from portal.authority import ApprovalNeeded
 from portal.budget.tokens import compact
 from portal.ledger import Entry
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
-from portal.runs.journal import Journal, title_of
+from portal.runs.journal import Journal
+from portal.runs.past import title_of
 from portal.runs.records import CallRow
 from portal.runs.service import Runs
 from portal.runs.store import RunFile

@@ -26,7 +26,7 @@ from portal.http_access import HttpAccess, HttpAccessMiddleware
 from portal.passthrough.notifications import ClientChannel
 from portal.runs.components import Components
 from portal.runs.http import run_routes
-from portal.runs.journal import Past, RunHead
+from portal.runs.past import Past, RunHead
 from portal.runs.records import CallRow
 from portal.runs.service import Runs
 from portal.runs.store import RunFile

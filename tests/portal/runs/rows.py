@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from portal.definitions import ExecuteCode
-from portal.runs.journal import HEAD, RunHead, new_row, new_run_id
+from portal.runs.past import HEAD, RunHead, new_row, new_run_id
 from portal.runs.records import CallRow, RunRow
 from portal.runs.store import RunFile
 from portal.runs.writer import RunStore

@@ -18,7 +18,7 @@ from manifests.loader import load_manifest
 from portal.answer import Answer
 from portal.definitions import ExecuteCode
 from portal.runs.decisions import decide_call
-from portal.runs.journal import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
+from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
 from portal.runs.records import CallRow
 from portal.runs.store import RunFile
 from portal.runs.writer import held_file

@@ -24,7 +24,7 @@ from portal.answer import Answer
 from portal.composition import open_portal
 from portal.definitions import ExecuteCode
 from portal.http_access import HttpAccess
-from portal.runs.journal import HEAD, RunHead, new_row, new_run_id
+from portal.runs.past import HEAD, RunHead, new_row, new_run_id
 from portal.runs.records import CallRow, RunState
 from portal.runs.store import RunFile
 from portal.runs.tasks import TASKS

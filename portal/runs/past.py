@@ -1,0 +1,154 @@
+"""What the journal of a run says about its earlier pieces: its head, events, ledger and calls."""
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from manifests.errors import KeyPath
+from portal.definitions import ExecuteCode
+from portal.ledger import CallState, Entry
+from portal.runs.records import CallRow, RunRow, StoredRun
+from portal.runs.store import DAY_SECONDS
+from portal.sessions import Caller
+from sandbox_runtime.calls import CallError, Outcome
+from sandbox_runtime.guest_json import encode
+from sandbox_runtime.recording import Event, Record
+
+
+@dataclass(frozen=True)
+class RunHead:
+    """What a run was started with. `record` has no events; it is None until the script was parsed."""
+
+    request: ExecuteCode
+    caller: Caller
+    profile: str | None
+    record: Record | None = None
+    notices: tuple[str, ...] = ()
+    is_background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """A ledger entry in the journal, with what the call counted. `at` is in seconds since 1970."""
+
+    seq: int
+    function: str
+    state: CallState
+    request: str
+    ms: float
+    at: float
+    error: CallError | None
+    budgets: tuple[KeyPath, ...]
+    source: str
+    answered_by: str = ""
+
+    def restore(self, entry: Entry) -> None:
+        """Give an entry of another process what the journal says about it."""
+        entry.ended = time.monotonic()
+        entry.began = entry.ended - self.ms / 1000
+        entry.state, entry.error, entry.request = self.state, self.error, self.request
+        entry.source, entry.answered_by = self.source, self.answered_by
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What one transaction appends to the journal."""
+
+    events: tuple[Event, ...]
+    entries: tuple[EntryRow, ...]
+
+
+HEAD: Final = TypeAdapter(RunHead)
+_CHUNK: Final = TypeAdapter(Chunk)
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the journal of a run says about its earlier pieces."""
+
+    record: Record | None = None
+    entries: Mapping[int, EntryRow] = field(default_factory=dict)
+    calls: Mapping[int, CallRow] = field(default_factory=dict)
+
+    @cached_property
+    def settled(self) -> frozenset[int]:
+        """The calls that will not be made again: they have an answer or an outcome, or it is unknown."""
+        answered: set[int] = set()
+        if self.record is not None:
+            seqs = {identity: seq for seq, identity in enumerate(self.record.call_ids(), 1)}
+            answered = {seqs[answer[0]] for answer in self.record.answers() if answer[0] in seqs}
+        known = {
+            seq for seq, call in self.calls.items() if call.state == "intended" or call.outcome is not None
+        }
+        return frozenset(answered | known)
+
+    @classmethod
+    def of(cls, stored: StoredRun, head: RunHead) -> "Past":
+        """Raises ValueError: the journal is damaged."""
+        chunks = [_CHUNK.validate_json(chunk) for chunk in stored.chunks]
+        events = tuple(event for chunk in chunks for event in chunk.events)
+        record = None if head.record is None else replace(head.record, events=events)
+        entries = {entry.seq: entry for chunk in chunks for entry in chunk.entries}
+        return cls(record, entries, {call.seq: call for call in stored.calls})
+
+
+NO_PAST: Final = Past()
+
+
+def new_run_id() -> str:
+    """An id that cannot be guessed."""
+    return f"run_{secrets.token_hex(16)}"
+
+
+def new_row(run: str, owner: str, head: RunHead, parent: str | None, max_age_days: float) -> RunRow:
+    """The row of a run that begins now."""
+    now = time.time()
+    return RunRow(
+        id=run,
+        owner=owner,
+        state="running",
+        epoch=1,
+        began=now,
+        updated=now,
+        expires=now + max_age_days * DAY_SECONDS,
+        parent=parent,
+        title=title_of(head.request.code),
+        component=head.record.origin.component if head.record else "",
+        profile=head.profile,
+    )
+
+
+def title_of(code: str) -> str:
+    """The first line of a script, for people."""
+    return next((line.strip() for line in code.splitlines() if line.strip()), "")[:200]
+
+
+def dump_chunk(events: tuple[Event, ...], entries: tuple[EntryRow, ...]) -> bytes:
+    """What a transaction appends to a journal, as JSON."""
+    return _CHUNK.dump_json(Chunk(events, entries))
+
+
+def dump_outcome(state: CallState, outcome: Outcome) -> bytes:
+    """The outcome of a call as JSON: `{state, value}` or `{state, error}`."""
+    error = outcome.error
+    if error is not None:
+        fields = {"code": error.code, "message": error.message, "hint": error.hint}
+        return encode({"state": state, "error": fields})
+    value = encode(outcome.value) if outcome.text is None else outcome.text
+    return b'{"state":"%b","value":%b}' % (state.encode(), value)
+
+
+def load_outcome(text: bytes) -> tuple[CallState, Outcome]:
+    """Raises ValueError: it is damaged."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or not isinstance(data.get("state"), str):
+        raise ValueError("no outcome")
+    error = data.get("error")
+    outcome = Outcome(data.get("value")) if error is None else Outcome(error=CallError(**error))
+    return data["state"], outcome
