@@ -69,6 +69,12 @@ CREATE TABLE deliveries (
 CREATE INDEX due_deliveries ON deliveries (hook, next_at);
 CREATE INDEX deliveries_of_run ON deliveries (run, hook, id);
 """
+_ADDED: Final = (
+    "CREATE TABLE IF NOT EXISTS kept (kind TEXT NOT NULL, owner TEXT NOT NULL, name TEXT NOT NULL, "
+    "value BLOB NOT NULL, changed REAL NOT NULL, PRIMARY KEY (kind, owner, name))"
+)
+"""What files of this format may lack that an earlier version wrote."""
+
 _RUN_FIELDS: Final = [field.name for field in fields(RunRow)]
 _CALL_FIELDS: Final = [field.name for field in fields(CallRow)]
 _OF_CALL: Final = attrgetter(*_CALL_FIELDS)
@@ -434,14 +440,29 @@ class RunFile:
 
     # Kept results
 
-    def keep(self, handle: str, owner: str, value: bytes) -> None:
+    def keep_result(self, handle: str, owner: str, value: bytes) -> None:
         values = {"handle": handle, "owner": owner, "value": self._seal.close(value), "kept": time.time()}
         self._insert("results", values, "DO NOTHING")
 
-    def kept(self, handle: str, owner: str) -> bytes | None:
+    def kept_result(self, handle: str, owner: str) -> bytes | None:
         """The value behind a handle, if it is the owner's."""
         found = self._rows("SELECT value FROM results WHERE handle = ? AND owner = ?", handle, owner)
         return self._seal.open(found[0][0]) if found else None
+
+    # What else is kept for an owner: one value for each kind and name
+
+    def keep(self, kind: str, owner: str, name: str, value: bytes) -> None:
+        values = {"kind": kind, "owner": owner, "name": name, "value": self._seal.close(value)}
+        update = "(kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed"
+        self._insert("kept", {**values, "changed": time.time()}, update)
+
+    def kept(self, kind: str, owner: str, name: str) -> bytes | None:
+        query = "SELECT value FROM kept WHERE kind = ? AND owner = ? AND name = ?"
+        found = self._rows(query, kind, owner, name)
+        return self._seal.open(found[0][0]) if found else None
+
+    def drop_kept(self, kind: str, owner: str, name: str) -> None:
+        self._sql.execute("DELETE FROM kept WHERE kind = ? AND owner = ? AND name = ?", (kind, owner, name))
 
     # The log of what happened, and webhooks
 
@@ -495,7 +516,7 @@ class RunFile:
             self._sql.execute("ATTACH DATABASE ? AS other", (str(path),))
             try:
                 with self.transaction(is_lasting=True):
-                    for table in ("runs", "events", "calls", "hooks", "results", "deliveries"):
+                    for table in ("runs", "events", "calls", "hooks", "results", "deliveries", "kept"):
                         self._sql.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}")
                     self._sql.execute(
                         "INSERT INTO log (run, at, kind, data) SELECT run, at, kind, data FROM other.log ORDER BY n"
@@ -519,6 +540,7 @@ class RunFile:
                 f"the store of runs {self.path} is of format {found}, and this portal writes format {FORMAT}. "
                 "Use the version that wrote it, or name another file in runs.store"
             )
+        self._sql.execute(_ADDED)
         try:
             self._seal.open(self._value("SELECT value FROM meta WHERE key = 'key check'"))
         except StoreError:
