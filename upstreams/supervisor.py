@@ -68,6 +68,8 @@ class Supervisor:
     """Bounds how many upstreams connect at once."""
     on_offering_change: Callable[[], None] = lambda: None
     """Called when its resources or prompts may have changed."""
+    idle_stop_seconds: float | None = None
+    """Seconds without a call after which it is disconnected; None for never."""
     _down_since: datetime | None = None
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _session: Session | None = None
@@ -86,6 +88,8 @@ class Supervisor:
     _probe_requested: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
+        if isinstance(self.spec, StdioUpstream):
+            self.idle_stop_seconds = self.spec.idle_stop_seconds
         self._apply(UpstreamListing((), "", None))
         self._store = self.listings if self.spec.start == "lazy" else None
         self._circuit = CircuitBreaker(anyio.current_time)
@@ -311,14 +315,13 @@ class Supervisor:
             reason = await session.wire.explain_end()
             tasks.cancel_scope.cancel()
 
-        idle_seconds = self.spec.idle_stop_seconds if isinstance(self.spec, StdioUpstream) else None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.listen)
             tasks.start_soon(self._follow_changes, session)
             tasks.start_soon(self._follow_offerings, session)
             tasks.start_soon(self._probe_on_request, session)
-            if idle_seconds is not None:
-                tasks.start_soon(stop_when_idle, idle_seconds)
+            if self.idle_stop_seconds is not None:
+                tasks.start_soon(stop_when_idle, self.idle_stop_seconds)
             tasks.start_soon(stop_when_ended)
         return reason
 

@@ -49,7 +49,7 @@ from manifests.constraints import (
     is_address,
     is_safe_for_tokens,
 )
-from manifests.portal_manifest import HttpUpstream, OAuthSettings
+from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
 from upstreams.transports.http import trusted_authorities
 
 
@@ -301,7 +301,7 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
             raise OAuthRefusedError(
                 "the upstream does not list the manifest's `issuer` as its authorization server"
             )
-    server = await _server(issuer, url, http)
+    server = await server_metadata(issuer, url, http)
     scope = settings.scope
     if not scope and (wanted is not None or (metadata is not None and metadata.scopes_supported is not None)):
         # The scopes of the upstream, never all scopes of the authorization server.
@@ -323,7 +323,7 @@ async def _resource_metadata(
     return None
 
 
-async def _server(issuer: str | None, url: str, http: GuardedHttp) -> OAuthMetadata:
+async def server_metadata(issuer: str | None, url: str, http: GuardedHttp) -> OAuthMetadata:
     """The server's metadata. Without an issuer the upstream is its own server, as in 2025-03-26."""
     parts = urlsplit(url)
     expected = issuer or f"{parts.scheme}://{parts.netloc}"
@@ -341,7 +341,7 @@ async def _server(issuer: str | None, url: str, http: GuardedHttp) -> OAuthMetad
     raise OAuthRefusedError("the upstream names no authorization server, or one without metadata")
 
 
-def configured_client(settings: OAuthSettings, server: OAuthMetadata) -> Client:
+def configured_client(settings: OAuthSettings | AuthSettings, server: OAuthMetadata) -> Client:
     """The manifest's client, with an authentication method that its server supports."""
     assert settings.client_id is not None
     offered = server.token_endpoint_auth_methods_supported or ["client_secret_basic"]

@@ -5,19 +5,22 @@ MCP 2026-07-28, basic/authorization.
 """
 
 import asyncio
+import base64
+import hashlib
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, Self, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from mcp.client.auth import OAuthFlowError, PKCEParameters
+from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.utils import (
     create_client_registration_request,
     handle_registration_response,
     validate_authorization_response_iss,
 )
-from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
+from mcp.shared.auth import OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
@@ -58,38 +61,70 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
         open_guarded_http(spec.url, settings.issuer) as http,
     ):
         found = await discover(spec, http)
-        server = found.server
-        if "S256" not in (server.code_challenge_methods_supported or ()):
+        started = await CodeRequest.of(spec, found, redirection.uri, http)
+        show(str(found.server.issuer), started.url(redirection.state, http))
+        token = await started.token(await redirection.answer(), http)
+        return Login.first(spec.url, found, started.client, token)
+
+
+@dataclass(frozen=True)
+class CodeRequest:
+    """An authorization code that a person is sent for, with PKCE."""
+
+    found: Discovered
+    client: Client
+    redirect_uri: str
+    verifier: str = field(default_factory=lambda: secrets.token_urlsafe(64), repr=False)
+
+    @classmethod
+    async def of(cls, spec: HttpUpstream, found: Discovered, redirect_uri: str, http: GuardedHttp) -> Self:
+        """A request for a login at an upstream. Raises OAuthError: it would not be safe, or there is no client."""
+        if "S256" not in (found.server.code_challenge_methods_supported or ()):
             raise OAuthRefusedError(
                 "the authorization server does not support PKCE with S256, which a safe login requires"
             )
-        client = await _client(settings, found, redirection.uri, http)
-        proof = PKCEParameters.generate()
-        endpoint = str(server.authorization_endpoint)
+        return cls(
+            found, await _client(spec.oauth or OAuthSettings(), found, redirect_uri, http), redirect_uri
+        )
+
+    def url(self, state: str, http: GuardedHttp) -> str:
+        """Where to send the person. Raises OAuthRefusedError: the server's URL is not allowed."""
+        endpoint = str(self.found.server.authorization_endpoint)
         http.checked(endpoint)
+        digest = hashlib.sha256(self.verifier.encode()).digest()
         asked = {
             "response_type": "code",
-            "client_id": client.client_id,
-            "redirect_uri": redirection.uri,
-            "state": redirection.state,
-            "code_challenge": proof.code_challenge,
+            "client_id": self.client.client_id,
+            "redirect_uri": self.redirect_uri,
+            "state": state,
+            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
             "code_challenge_method": "S256",
-            "resource": found.resource,
+            "resource": self.found.resource,
         }
-        if found.scope:
-            asked["scope"] = found.scope
-            if "offline_access" in found.scope.split():
+        if self.found.scope:
+            asked["scope"] = self.found.scope
+            if "offline_access" in self.found.scope.split():
                 asked["prompt"] = "consent"  # OpenID Connect Core, 11
-        show(str(server.issuer), f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}")
+        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
+
+    async def token(self, query: Mapping[str, str], http: GuardedHttp) -> OAuthToken:
+        """The token for what the redirect brought. Raises OAuthError: refused, or from another server."""
+        error = query.get("error", "")
+        if error or "code" not in query:
+            reason = error if CODE.fullmatch(error) else "no"
+            raise OAuthRefusedError(f"the authorization server says {reason}", code=reason)
+        try:
+            validate_authorization_response_iss(query.get("iss"), self.found.server)
+        except OAuthFlowError:
+            raise OAuthRefusedError("the answer came from a different authorization server") from None
         form = {
             "grant_type": "authorization_code",
-            "code": await redirection.code(server),
-            "redirect_uri": redirection.uri,
-            "code_verifier": proof.code_verifier,
-            "resource": found.resource,
+            "code": query["code"],
+            "redirect_uri": self.redirect_uri,
+            "code_verifier": self.verifier,
+            "resource": self.found.resource,
         }
-        token = await request_token(http, str(server.token_endpoint), client, form)
-        return Login.first(spec.url, found, client, token)
+        return await request_token(http, str(self.found.server.token_endpoint), self.client, form)
 
 
 async def revoke(login: Login, http: GuardedHttp) -> bool:
@@ -152,22 +187,13 @@ class Redirection:
     def uri(self) -> str:
         return f"http://127.0.0.1:{self.port}{_PATH}"
 
-    async def code(self, server: OAuthMetadata) -> str:
-        """Wait for the authorization code. Raises OAuthError: refused, from another server, or timed out."""
+    async def answer(self) -> dict[str, str]:
+        """Wait for the authorization server's answer. Raises OAuthUnreachableError: it does not come."""
         try:
             async with asyncio.timeout(LOGIN_SECONDS):
-                query = await self._came
+                return await self._came
         except TimeoutError:
             raise OAuthUnreachableError(f"no sign-in within {LOGIN_SECONDS / 60:g} minutes") from None
-        error = query.get("error", "")
-        if error or "code" not in query:
-            reason = error if CODE.fullmatch(error) else "no"
-            raise OAuthRefusedError(f"the authorization server says {reason}", code=reason)
-        try:
-            validate_authorization_response_iss(query.get("iss"), server)
-        except OAuthFlowError:
-            raise OAuthRefusedError("the answer came from a different authorization server") from None
-        return query["code"]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one HTTP request, from the browser or from anyone else."""

@@ -8,9 +8,9 @@ import os
 import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import anyio
 import anyio.to_thread
@@ -134,6 +134,22 @@ class Login(BaseModel):
         return tuple(secret for secret in values if secret)
 
 
+class Logins(Protocol):
+    """Keeps one login, for all portals that use it."""
+
+    async def load(self) -> Login | None:
+        """The login; None if there is no usable one. Raises OAuthError: it cannot be read."""
+
+    async def replace(self, before: Login, after: Login) -> Login:
+        """Keep a renewed login, unless another one was kept meanwhile. Returns the one that is kept.
+
+        Raises OAuthError: it cannot be kept.
+        """
+
+    def locked(self) -> AbstractAsyncContextManager[None]:
+        """A lock, so that no two portals use one refresh token. Raises OAuthUnreachableError: it is held too long."""
+
+
 class LoginStore:
     """Stores one login: in a file of mode 0600, or in the system keyring.
 
@@ -160,6 +176,11 @@ class LoginStore:
     async def save(self, login: Login) -> None:
         """Replace the login atomically. Raises OAuthError: it cannot be stored."""
         await anyio.to_thread.run_sync(self._save, login.model_dump_json())
+
+    async def replace(self, before: Login, after: Login) -> Login:
+        """Replace the login under the lock. Raises OAuthError: it cannot be stored."""
+        await self.save(after)
+        return after
 
     async def delete(self) -> None:
         """Delete the login. Raises OAuthError: it cannot be deleted."""
@@ -244,12 +265,14 @@ class OAuthTokens(HttpCredentials):
         name: str,
         spec: HttpUpstream,
         credentials: Collection[str],
-        store: LoginStore,
+        store: Logins,
         redaction: Redaction,
         start: Callable[..., object],
+        how_to_sign_in: str = "",
     ) -> None:
         super().__init__(spec, credentials, redaction)
         self._name = name
+        self._how_to_sign_in = how_to_sign_in or f"run: mcp-code-portal login {shlex.quote(name)}"
         self._start = start
         self._spec = spec
         self._settings = spec.oauth or OAuthSettings()
@@ -309,8 +332,7 @@ class OAuthTokens(HttpCredentials):
             if self._is_own:
                 outcome = UpstreamDownError(f"got no token: {error}; check `oauth` in the manifest")
             else:
-                to_run = f"mcp-code-portal login {shlex.quote(self._name)}"
-                outcome = UpstreamNeedsLoginError(f"{error}; run: {to_run}")
+                outcome = UpstreamNeedsLoginError(f"{error}; {self._how_to_sign_in}")
         # Untrusted answers may raise anything. It is this upstream's failure, and must not end the others.
         except Exception as error:
             log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)
@@ -335,7 +357,7 @@ class OAuthTokens(HttpCredentials):
             with anyio.fail_after(REFRESH_SECONDS, shield=True):
                 login = await self._refreshed(kept)
                 try:
-                    await self._store.save(login)
+                    login = await self._store.replace(found, login)
                 except OAuthError as error:
                     log.warning("login_not_kept", upstream=self._name, reason=str(error))
             return login
