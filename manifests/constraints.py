@@ -179,10 +179,12 @@ Header: TypeAlias = Annotated[
 ]
 
 
+MAKE_SECRET: Final = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+
+
 def _check_token(token: SecretStr) -> SecretStr:
     if not re.fullmatch(r"[\x21-\x7e]+", token.get_secret_value()):
-        hint = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-        raise refusal("must be printable ASCII without spaces, at least one character", hint)
+        raise refusal("must be printable ASCII without spaces, at least one character", MAKE_SECRET)
     return token
 
 
@@ -191,8 +193,7 @@ Token: TypeAlias = Annotated[SecretStr, AfterValidator(_check_token)]
 
 def _check_key(key: SecretStr) -> SecretStr:
     if len(key.get_secret_value()) < SHORTEST_KEY:
-        hint = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-        raise refusal(f"must have at least {SHORTEST_KEY} characters", hint)
+        raise refusal(f"must have at least {SHORTEST_KEY} characters", MAKE_SECRET)
     return key
 
 

@@ -27,8 +27,8 @@ from manifests.own_files import (
     unreadable,
     utf8,
 )
-from manifests.portal_manifest import PortalManifest
-from manifests.references import FetchSecrets, Interpolation, env_path, fetch_nothing, read_env
+from manifests.portal_manifest import HttpUpstream, PortalManifest
+from manifests.references import CallerHeader, FetchSecrets, Interpolation, env_path, fetch_nothing, read_env
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
 DEFAULT_FILE = Path("portal.yaml")
@@ -74,7 +74,7 @@ def _load(
     problems = [*source.problems, *interpolation.problems]
     try:
         portal = PortalManifest.model_validate(data)
-        problems += validation_problems(portal, source.places)
+        problems += validation_problems(portal, source.places, interpolation.caller_headers)
         problems += exposures(portal, path, own_folders, source.places)
     except ValidationError as error:
         errors = error.errors(include_url=False)
@@ -85,11 +85,15 @@ def _load(
     # Outside the handler: the validation error shows values and must not become the context.
     if problems:
         raise ManifestError(problems)
+    caller_headers: dict[str, dict[str, CallerHeader]] = {}
+    for (_, upstream, _, header), parts in interpolation.caller_headers.items():
+        caller_headers.setdefault(str(upstream), {})[str(header)] = parts
     return Manifest(
-        portal,
+        _without(portal, caller_headers),
         folder,
         path,
         source.places,
+        caller_headers=caller_headers,
         templates=interpolation.templates,
         hidden=frozenset().union(*interpolation.taken.values()),
         credentials={
@@ -100,6 +104,19 @@ def _load(
         },
         written=_upstreams(source.data),
     )
+
+
+def _without(
+    portal: PortalManifest, caller_headers: Mapping[str, Mapping[str, CallerHeader]]
+) -> PortalManifest:
+    """The same without these headers, whose values are known only at a call."""
+    upstreams = dict(portal.upstreams)
+    for name, own in caller_headers.items():
+        spec = upstreams[name]
+        assert isinstance(spec, HttpUpstream), "nothing else has headers"
+        left = {header: value for header, value in spec.headers.items() if header not in own}
+        upstreams[name] = spec.model_copy(update={"headers": left})
+    return portal.model_copy(update={"upstreams": upstreams})
 
 
 def _upstreams(data: Json) -> dict[str, Json]:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from manifests.conditions import ArgumentCondition
-from manifests.constraints import HostPattern
+from manifests.constraints import MAKE_SECRET, HostPattern
 from manifests.errors import KeyPath, Place, Problem, problem_at
 from manifests.grants import ANY, NETWORK, AllowRule, Annotation, DenyRule, FlowRule, Hints, ToolRules
 from manifests.json_value import Json
 from manifests.names import Glob, ToolNames, namespace_of
 from manifests.own_files import Lock
-from manifests.portal_manifest import Capabilities, PortalManifest, Profile
-from manifests.references import Template
+from manifests.portal_manifest import Capabilities, HttpUpstream, PortalManifest, Profile
+from manifests.references import CallerHeader, ClaimReference, Template
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,8 @@ class Manifest:
     """The resolved secrets of each upstream."""
     written: Mapping[str, Json] = field(default_factory=dict, repr=False)
     """The sections of `upstreams` as written, with unresolved references."""
+    caller_headers: Mapping[str, Mapping[str, CallerHeader]] = field(default_factory=dict, repr=False)
+    """The headers of each upstream that name claims of the caller. The upstreams' own `headers` lack them."""
 
     def where(self, *keys: str | int) -> str:
         """The place of a key: `portal.yaml:14:5`, or `capabilities.limits.tool_calls (default)`."""
@@ -56,6 +58,14 @@ class Manifest:
     def namespaces(self) -> Mapping[str, str]:
         """Namespaces by the upstream's name in the manifest."""
         return {upstream: namespace_of(upstream) for upstream in self.portal.upstreams}
+
+    @property
+    def caller_claims(self) -> frozenset[str]:
+        """The claims of callers that headers name."""
+        parts = chain.from_iterable(
+            chain.from_iterable(each.values()) for each in self.caller_headers.values()
+        )
+        return frozenset(part.claim for part in parts if isinstance(part, ClaimReference))
 
     @cached_property
     def rules(self) -> "Rules":
@@ -77,8 +87,13 @@ def narrowed(manifest: Manifest, profile: str) -> Manifest:
     return replace(manifest, portal=portal, places=places, profile=profile)
 
 
-def validation_problems(portal: PortalManifest, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    """Problems between sections: profiles that would widen capabilities, unknown and colliding names."""
+def validation_problems(
+    portal: PortalManifest, places: Mapping[KeyPath, Place], caller_headers: Collection[KeyPath] = ()
+) -> Iterator[Problem]:
+    """Problems between sections: profiles that would widen capabilities, unknown and colliding names.
+
+    `caller_headers` are the paths of headers that name claims of the caller.
+    """
     sections = [("capabilities",), *(("profiles", name) for name in portal.profiles)]
     found = [_profile_problems(portal, name) for name in portal.profiles]
     found += [_flow_problems(portal, keys) for keys in sections]
@@ -89,6 +104,7 @@ def validation_problems(portal: PortalManifest, places: Mapping[KeyPath, Place])
             _token_problems(portal),
             _tenant_problems(portal),
             _fallback_problems(portal),
+            _caller_problems(portal, caller_headers),
         )
     ):
         yield problem_at(places, keys, message, hint)
@@ -190,6 +206,33 @@ def _fallback_problems(portal: PortalManifest) -> Iterator[_Finding]:
                 yield path, f"{name}: no upstream has the namespace {namespace}", _near(namespace, known)
         if function in others:
             yield (*keys, others.index(function)), f"{function} falls back to itself", "Remove it."
+
+
+def _caller_problems(portal: PortalManifest, caller_headers: Collection[KeyPath]) -> Iterator[_Finding]:
+    """What is missing to know who calls, and to keep that person's tokens.
+
+    Without server.auth the only person is the one who runs the portal, whose logins are not in the store of runs.
+    """
+    server, auth = portal.server, portal.server.auth
+    signing_in = [
+        ("upstreams", name, "oauth", "per")
+        for name, spec in portal.upstreams.items()
+        if isinstance(spec, HttpUpstream) and spec.is_per_caller
+    ]
+    if auth is None:
+        named = signing_in if server.token or server.tokens else []
+        for path in (*caller_headers, *named):
+            message = "needs to know which person calls, but nobody signs in: there is no server.auth"
+            yield path, message, "Set server.auth."
+        return
+    for path in signing_in:
+        if portal.runs.key is None:
+            message = "keeps tokens of people, but there is no runs.key to encrypt them"
+            yield path, message, f"Set runs.key: ${{PORTAL_KEY}}. {MAKE_SECRET}"
+        if auth.client_id is None:
+            message = "lets people sign in by a browser, but there is no server.auth.client_id"
+            redirect = f"{auth.base_url}/oauth/sign-in/identity"
+            yield path, message, f"Register the portal at the issuer, with the redirect URI {redirect}."
 
 
 def _capabilities(base: Capabilities, profile: Profile) -> Capabilities:

@@ -49,6 +49,9 @@ ClientText: TypeAlias = Annotated[Argument, Field(min_length=1, max_length=4096)
 class OAuthSettings(Section):
     """OAuth of an HTTP upstream. Every key is optional: `oauth: {}` is enough for most."""
 
+    per: Literal["portal", "caller"] = "portal"
+    """Whose login calls use. portal (the default): one for all. caller: each person who signed in (server.auth) signs
+    in at the upstream once; its tools are listed with the portal's login."""
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     """authorization_code (the default): you sign in with `mcp-code-portal login NAME`. client_credentials: the portal
     signs in with client_id and client_secret."""
@@ -71,6 +74,8 @@ class OAuthSettings(Section):
     def _is_whole(self) -> Self:
         if self.grant == "client_credentials" and not (self.client_id and self.client_secret):
             raise refusal("client_credentials requires client_id and client_secret", "Set both.")
+        if self.grant == "client_credentials" and self.per == "caller":
+            raise refusal("has per: caller, but client_credentials name no person", "Keep one of them.")
         if self.client_secret and not (self.client_id and self.issuer):
             raise refusal(
                 "has a client_secret, but lacks client_id or issuer",
@@ -179,6 +184,11 @@ class HttpUpstream(UpstreamSection):
     oauth: OAuthSettings | None = None
     """OAuth. `oauth: {}` and `mcp-code-portal login NAME` are enough for most. Default: none."""
 
+    @property
+    def is_per_caller(self) -> bool:
+        """Whether people sign in at it."""
+        return self.oauth is not None and self.oauth.per == "caller"
+
     @model_validator(mode="after")
     def _keeps_tokens_safe(self) -> Self:
         if self.oauth is None:
@@ -282,6 +292,11 @@ class AuthSettings(Section):
     """Seconds by which the provider's clock may differ from this one (default 30)."""
     introspection: Introspection | None = None
     """How to check tokens that are no JWTs. Default: they are refused."""
+    client_id: ClientText | None = None
+    """The client that the portal itself is at the issuer, for people who sign in at upstreams (oauth: {per: caller}).
+    Its redirect URI is that of the portal with /oauth/sign-in/identity instead of /mcp. Default: none."""
+    client_secret: ClientText | None = Field(default=None, repr=False)
+    """Its secret, as ${NAME}. Default: none, for a public client."""
 
     @model_validator(mode="after")
     def _is_reachable_safely(self) -> Self:
@@ -301,6 +316,11 @@ class AuthSettings(Section):
     def resource(self) -> str:
         """The URL of the portal, as its protected resource metadata names it."""
         return self.url or self.audience
+
+    @property
+    def base_url(self) -> str:
+        """The URL below which the portal has its other pages."""
+        return self.resource.rstrip("/").removesuffix("/mcp")
 
 
 class Tenants(Section):

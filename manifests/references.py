@@ -1,5 +1,5 @@
-"""References in the strings of a manifest: `${NAME}`, `${NAME:-default}`, `${command:...}`, `${keyring:service/user}`;
-portal.env, which holds variables that the environment lacks; and tokens that should be references.
+"""References in the strings of a manifest: `${NAME}`, `${NAME:-default}`, `${command:...}`, `${keyring:service/user}`,
+`${caller.claim}`; portal.env, which holds variables that the environment lacks; and tokens that should be references.
 
 References are resolved after parsing the YAML, so that no value can add a key, and only once, so that no value is
 parsed as a reference. The default applies if the variable is unset or empty, as in a shell. Without a default an empty
@@ -80,16 +80,28 @@ class VariableReference:
 
 
 @dataclass(frozen=True)
+class ClaimReference:
+    """A reference to a claim of the person who calls, like `email`; resolved at each call."""
+
+    claim: str
+
+
+CallerHeader: TypeAlias = tuple[str | ClaimReference, ...]
+"""A header that names claims; all other references are resolved."""
+
+
+@dataclass(frozen=True)
 class FaultyReference:
     """A malformed reference."""
 
     written: str
 
 
-Piece: TypeAlias = str | VariableReference | SecretReference | FaultyReference
+Piece: TypeAlias = str | VariableReference | SecretReference | ClaimReference | FaultyReference
 
 _REFERENCE = re.compile(
     r"\$\$\{"
+    r"|\$\{caller\.(?P<claim>(?:(?!:-)[A-Za-z0-9_.:/-]){1,200})\}"
     r"|\$\{(?P<kind>command|keyring):(?!-)(?P<text>[^}]*)\}"
     r"|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^$}]*))?\}"
     r"|(?P<faulty>\$\{[^}]*\}?)"
@@ -104,6 +116,8 @@ def pieces(text: str) -> Iterator[Piece]:
         end = match.end()
         if match["name"]:
             yield VariableReference(match["name"], match["default"])
+        elif match["claim"]:
+            yield ClaimReference(match["claim"])
         elif kind := match["kind"]:
             yield SecretReference("command" if kind == "command" else "keyring", match["text"].strip())
         else:
@@ -133,6 +147,8 @@ class Interpolation:
     """The strings with a secret, to be resolved again when it changes."""
     taken: dict[KeyPath, set[str]] = field(default_factory=dict, repr=False)
     """The resolved secrets, by the path of their string."""
+    caller_headers: dict[KeyPath, CallerHeader] = field(default_factory=dict, repr=False)
+    """The headers that name claims of the caller. In the data a word stands for each claim."""
     _fetched: Mapping[SecretReference, str | SecretError] = field(default_factory=dict, repr=False)
 
     def manifest(self, data: Json) -> Json:
@@ -147,15 +163,27 @@ class Interpolation:
         is_read = path[:1] in _SECTIONS or path[:2] == ("capabilities", "environment")
         if not isinstance(value, str) or "${" not in value or not is_read:
             return value
-        template = Template(tuple(self._part(piece, path) for piece in pieces(value)))
+        parts = [self._part(piece, path) for piece in pieces(value)]
+        template = Template(tuple(each for each in parts if not isinstance(each, ClaimReference)))
+        secrets = {each: self._secret(each, path) for each in template.references}
+        if len(template.parts) < len(parts):
+            header = [secrets[each] if isinstance(each, SecretReference) else each for each in parts]
+            self.caller_headers[path] = tuple(header)
+            return "".join("caller" if isinstance(each, ClaimReference) else each for each in header)
         if template.references:
             self.templates[path] = template
-        return template.filled({each: self._secret(each, path) for each in template.references})
+        return template.filled(secrets)
 
-    def _part(self, piece: Piece, path: KeyPath) -> str | SecretReference:
+    def _part(self, piece: Piece, path: KeyPath) -> str | SecretReference | ClaimReference:
         if isinstance(piece, str):
             return piece
         self.filled.add(path)
+        if isinstance(piece, ClaimReference):
+            if path[:1] == ("upstreams",) and path[2:3] == ("headers",):
+                return piece
+            message = f"${{caller.{piece.claim[:60]}}} is not allowed here"
+            self._note(path, message, "Use it in the headers of an upstream.")
+            return ""
         if isinstance(piece, SecretReference) and path[:1] in _SECTIONS:
             return piece
         if isinstance(piece, SecretReference):

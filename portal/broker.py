@@ -21,6 +21,7 @@ from mcp_types import INVALID_PARAMS
 from manifests.grants import NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.accounts.accounts import CallerUpstreams
 from portal.audit.audit import NO_RUN_AUDIT, RunAudit
 from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.errors import UnreachableError
@@ -32,6 +33,7 @@ from portal.library.pinning import pin_of
 from portal.library.snapshot import Snapshot
 from portal.middleware import BrokerCall, Chain, Middleware
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
+from portal.passthrough.questions import CallQuestions
 from portal.passthrough.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.passthrough.resources import ResourceError, Resources, recorded
 from portal.runs.journal import Journal
@@ -96,6 +98,8 @@ class Broker:
     middleware: Sequence[Middleware] = ()
     journal: Journal | None = None
     waits: Waits | None = None
+    own: CallerUpstreams | None = None
+    """The upstreams as the caller has them; by default the portal's own."""
     repairs: RepairNotes = field(default_factory=RepairNotes)
     _substitutes: dict[tuple[str, str], str] = field(default_factory=dict)
     """Why a function was answered by its fallback, for the first time."""
@@ -202,11 +206,22 @@ class Broker:
         if isinstance(permit, ApprovalNeeded):
             # A fallback is not what the person was asked about.
             permit = permit.error if entry.request else await self._approved(call, function, permit)
+        if isinstance(permit, Permit) and function is not None:
+            try:
+                await self._own.ready(function.upstream)
+            except UpstreamError as error:
+                _end(entry, error.outcome, _call_error(error))
+                self.audit.outcome(entry)
+                return Outcome(error=entry.error)
         if isinstance(permit, Permit) and self.journal is not None and not self._may_repeat(function, permit):
             permit = await self.journal.intend(call.seq, call.function) or permit
         if isinstance(permit, CallError):
             return self._refuse(call, entry, permit)
         return await self._send(call, entry, function, permit)
+
+    @property
+    def _own(self) -> CallerUpstreams:
+        return self.own or CallerUpstreams(self.fleet)
 
     async def _approved(
         self, call: ToolCall, function: Function | None, needed: ApprovalNeeded
@@ -318,7 +333,7 @@ class Broker:
     async def _call_resource_method(self, call: ToolCall, entry: Entry) -> Outcome:
         """Call a function for resources or prompts. Each of its requests to upstreams is authorized on its own."""
         try:
-            resources = Resources(self.manifest, self.authorization, self.fleet)
+            resources = Resources(self.manifest, self.authorization, self.fleet, self._own)
             with recorded(entry, self.audit):
                 return Outcome(value=await resources.answer(call.function, call.arguments, entry))
         except ResourceError as error:
@@ -338,9 +353,8 @@ class Broker:
         return wire
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
-        upstream = self.fleet[function.upstream]
         spec = self.manifest.portal.upstreams[function.upstream]
-        asked = self.channel.questions_of(upstream, spec)
+        asked: CallQuestions | None = None
         # Builds the request again when it is sent: the upstream may list other tools by then.
         current_request = partial(self._request, function, lambda: permit.arguments)
         recheck = self.authorization.recheck_on_send(current_request, permit, entry)
@@ -351,24 +365,25 @@ class Broker:
             recheck(was_seen)
 
         try:
-            result = await upstream.call(
-                function.tool,
-                permit.arguments,
-                seconds=spec.call_seconds,
-                key=f"{self.ledger.run_id}:{entry.seq}",
-                progress=self.channel.progress_of(entry, upstream),
-                request_handler=asked,
-                on_sent=on_sent,
-            )
+            async with self._own.of(function.upstream) as upstream:
+                asked = self.channel.questions_of(upstream, spec)
+                result = await upstream.call(
+                    function.tool,
+                    permit.arguments,
+                    seconds=spec.call_seconds,
+                    key=f"{self.ledger.run_id}:{entry.seq}",
+                    progress=self.channel.progress_of(entry, upstream),
+                    request_handler=asked,
+                    on_sent=on_sent,
+                )
         except WithheldError as error:
             return _end(entry, "refused", error.call_error)
         except UpstreamError as error:
             if asked is not None and (unanswered := asked.refusal(str(error))) is not None:
                 return _end(entry, error.outcome, _unanswered_error(unanswered, str(error)))
             is_rejected = isinstance(error, UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
-            hint = _signature_hint(function) if is_rejected else error.hint
-            kind = UnreachableError if isinstance(error, UNREACHABLE) else CallError
-            return _end(entry, error.outcome, kind(error.code, str(error)[:MAX_ERROR_CHARACTERS], hint))
+            failure = _call_error(error, _signature_hint(function) if is_rejected else error.hint)
+            return _end(entry, error.outcome, failure)
         if result.is_error:
             text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
             if asked is not None and (unanswered := asked.refusal(text)) is not None:
@@ -411,6 +426,11 @@ def _sent(entry: Entry, permit: Permit) -> None:
 def _end(entry: Entry, state: CallState, error: CallError | None) -> Outcome:
     entry.end(state, error)
     return Outcome(error=error)
+
+
+def _call_error(error: UpstreamError, hint: str | None = None) -> CallError:
+    kind = UnreachableError if isinstance(error, UNREACHABLE) else CallError
+    return kind(error.code, str(error)[:MAX_ERROR_CHARACTERS], error.hint if hint is None else hint)
 
 
 def _not_readonly(fallback: str) -> CallError:

@@ -16,6 +16,8 @@ import structlog
 
 from manifests.manifest import Manifest, narrowed
 from manifests.own_files import state_folder
+from portal.accounts.accounts import Accounts
+from portal.accounts.logins import person_logins
 from portal.audit.audit import open_audit
 from portal.authority import Authority, CallRates
 from portal.check.checker import Checker, open_checker
@@ -88,6 +90,7 @@ class Portal(View):
     """The packages of the operator's own component, if there is one."""
     rounds: Rounds
     runs: Runs
+    accounts: Accounts
     resources: ClientResources
     list_changes: ListChanges
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
@@ -186,8 +189,11 @@ async def open_portal(
                 manifest.credentials,
                 header_renewals(manifest),
                 manifest.written,
+                manifest.caller_headers,
+                partial(person_logins, kept, manifest.portal.upstreams) if kept else None,
             )
         )
+        accounts = Accounts(manifest, fleet, kept, audit)
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
         lazy = LazySandbox(
             partial(
@@ -216,6 +222,7 @@ async def open_portal(
                 middleware=middleware,
                 await_upstreams=awaiting,
                 runs=service,
+                accounts=accounts,
             )
             return View(own, part.authority, part.catalog, search, execution)
 
@@ -239,7 +246,7 @@ async def open_portal(
                 for upstream in fleet:
                     upstream.on_offering_change = changes.note
             authorities = {name: each.authority for name, each in views.items()}
-            resources = ClientResources(authorities, fleet, audit, changes)
+            resources = ClientResources(authorities, fleet, audit, changes, accounts)
             rounds = Rounds(tasks)
             yield Portal(
                 **vars(views[None]),
@@ -249,6 +256,7 @@ async def open_portal(
                 baked=baked,
                 rounds=rounds,
                 runs=service,
+                accounts=accounts,
                 resources=resources,
                 list_changes=changes,
             )

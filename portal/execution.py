@@ -12,6 +12,7 @@ import anyio
 import structlog
 
 from manifests.grants import Limits
+from portal.accounts.accounts import Accounts, CallerUpstreams
 from portal.answer import Answer, with_effects
 from portal.audit.audit import Audit, RunAudit
 from portal.authority import Authority, Authorization
@@ -95,6 +96,7 @@ class Execution:
     middleware: Sequence[Middleware]
     await_upstreams: AwaitUpstreams
     runs: Runs
+    accounts: Accounts
     _histories: "WeakKeyDictionary[Session, SessionHistory]" = field(default_factory=WeakKeyDictionary)
 
     @property
@@ -204,6 +206,7 @@ class Execution:
                         journal=journal,
                         waits=Waits(self.runs, journal, caller.run_owner, channel, audit),
                         middleware=self.middleware,
+                        own=CallerUpstreams(self.fleet, self.accounts, caller, channel),
                     )
                     where, size = partial(self._where_of, limits), len(request.code)
                     take = partial(

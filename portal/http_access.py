@@ -2,7 +2,7 @@
 
 import hmac
 import ipaddress
-from collections.abc import Set
+from collections.abc import Collection, Set
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -39,8 +39,9 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 """Served without a token, because container health checks have none. Names are shown only with a token."""
 
-OPEN_BEGINNINGS: Final = ("/hooks/", "/.well-known/oauth-protected-resource")
-"""Paths that begin so need no token: a hook has its secret in the path, and a client reads there where to sign in."""
+OPEN_BEGINNINGS: Final = ("/hooks/", "/.well-known/oauth-protected-resource", "/oauth/sign-in/")
+"""Paths that begin so need no token: a hook has its secret in the path, and a client reads there where to sign in. A
+browser has none, and a sign-in asks the identity provider who it is."""
 
 
 class HttpAccess:
@@ -49,11 +50,17 @@ class HttpAccess:
     Raises OpenBindError: other machines can reach `host`, and callers need no token.
     """
 
-    def __init__(self, host: str, settings: ServerSettings, tenants: Tenants | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        settings: ServerSettings,
+        tenants: Tenants | None = None,
+        claims: Collection[str] = (),
+    ) -> None:
         if not settings.knows_callers and not is_loopback(host):
             raise OpenBindError(host)
         self._auth = settings.auth
-        self._sign_in = SignIn(settings.auth, tenants) if settings.auth else None
+        self._sign_in = SignIn(settings.auth, tenants, claims) if settings.auth else None
         self._needs_token = settings.knows_callers
         bracketed = f"[{host}]" if ":" in host else host
         own = [urlsplit(settings.auth.resource).netloc] if settings.auth else []

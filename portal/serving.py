@@ -17,6 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -24,12 +25,14 @@ from starlette.routing import Route
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.accounts.pages import account_routes
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
 from portal.errors import BindError
 from portal.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
 from portal.runs.http import run_routes
 from portal.server import build_server
+from portal.sessions import Bearer
 from portal.sign_in import SignInError
 
 MAX_REQUEST_BYTES = 4 << 20
@@ -56,6 +59,9 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
         body = compact(_readiness(portal, shows_names))
         return Response(f"{body}\n", media_type="application/json")
 
+    async def whose(token: str) -> Bearer | None:
+        return await access.caller(Headers({"authorization": f"Bearer {token}"}))
+
     app = server.streamable_http_app(
         streamable_http_path="/mcp",
         max_request_body_size=MAX_REQUEST_BYTES,
@@ -69,6 +75,7 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
                 may_decide=settings.knows_callers,
             ),
             *sign_in_routes(settings.auth),
+            *account_routes(portal.accounts, whose),
         ],
     )
     app.user_middleware.append(Middleware(HttpAccessMiddleware, access=access))
@@ -180,7 +187,7 @@ async def serve_http(
         BindError: The port is taken, or the host is not an address of this machine.
     """
     settings = manifest.portal.server
-    access = HttpAccess(host, settings, manifest.portal.tenants)
+    access = HttpAccess(host, settings, manifest.portal.tenants, manifest.caller_claims)
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"

@@ -41,6 +41,8 @@ class Caller:
     run_owner: str = "local"
     """Owns runs and kept results: everybody without one of `server.tokens`, or one of those with its tenant and
     profile."""
+    claims: tuple[tuple[str, str], ...] | None = None
+    """Of a person who signed in: the claims that headers of upstreams name. None for everybody else."""
 
 
 BEARER = "mcp_code_portal.bearer"
@@ -55,6 +57,7 @@ class Bearer:
     profile: str | None
     tenant: str | None = None
     run_owner: str = "local"
+    claims: tuple[tuple[str, str], ...] | None = None
 
     @classmethod
     def of(cls, name: str, identity: bytes, profile: str | None, tenant: str | None) -> Self:
@@ -93,7 +96,8 @@ def http_caller(request: Request, session: Caller | None = None) -> Caller:
     # A session belongs to one token: other tokens cannot use it. All sessions of a token share one queue.
     owner = f"{bearer.name} {caller.owner}"
     # Without an MCP session, clients with the same token cannot be distinguished.
-    return Caller(bearer.name, owner, bearer.profile, bearer.tenant, caller.is_one_client, bearer.run_owner)
+    own = bearer.profile, bearer.tenant, caller.is_one_client, bearer.run_owner, bearer.claims
+    return Caller(bearer.name, owner, *own)
 
 
 def _session(context: ServerRequestContext[Any, Any], request: Request) -> Caller | None:

@@ -13,8 +13,8 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
@@ -30,6 +30,7 @@ from manifests.constraints import TenantName, is_safe_for_tokens
 from manifests.json_value import Json
 from manifests.portal_manifest import AuthSettings, Introspection, Tenants
 from portal.sessions import Bearer
+from upstreams.people import MAX_CLAIM_CHARACTERS
 
 log = structlog.get_logger()
 
@@ -89,7 +90,9 @@ class _Checked:
 class SignIn:
     """Checks tokens. One for each portal."""
 
-    def __init__(self, settings: AuthSettings, tenants: Tenants | None) -> None:
+    def __init__(self, settings: AuthSettings, tenants: Tenants | None, named: Collection[str] = ()) -> None:
+        """`named` are the claims that headers of upstreams name."""
+        self._named = sorted(named)
         self._settings = settings
         self._tenants = tenants or Tenants()
         self._provider = Provider(settings)
@@ -150,7 +153,14 @@ class SignIn:
         name = " ".join(
             ("person", subject, *(["of", tenant] if tenant else ()), *(["as", profile] if profile else ()))
         )
-        return Bearer.of(name, f"{self._settings.issuer}\n{subject}".encode(), profile, tenant)
+        bearer = Bearer.of(name, f"{self._settings.issuer}\n{subject}".encode(), profile, tenant)
+        return replace(bearer, claims=tuple(self._told(claims, tenant)))
+
+    def _told(self, claims: Mapping[str, Json], tenant: str | None) -> Iterator[tuple[str, str]]:
+        for name in self._named:
+            value = tenant if name == "tenant" else claim(claims, name)
+            if isinstance(value, str):
+                yield name, value[: MAX_CLAIM_CHARACTERS + 1]
 
     def _tenant(self, claims: Mapping[str, Json]) -> str | None:
         name = self._tenants.claim

@@ -6,6 +6,9 @@
     │   ├── UpstreamDownError           the upstream is down
     │   │   └── UpstreamNeedsLoginError     a person has to sign in
     │   └── UpstreamCircuitOpenError    the circuit breaker is open
+    ├── UpstreamCallerError             the call needs a person who signed in; it was not sent
+    │   ├── UpstreamSignInError         the person has to sign in at the upstream
+    │   └── UpstreamClaimError          the person lacks a claim that a header names
     ├── UpstreamWithheldError           the caller withheld it at the last moment
     ├── UpstreamArgumentError           the arguments cannot be serialized; the call was not sent
     ├── UpstreamTimeoutError            sent, no answer within the deadline: it may have acted
@@ -74,6 +77,25 @@ class UpstreamNeedsLoginError(UpstreamDownError):
 
     code = "upstream_needs_login"
     hint = "Nothing was sent. Tell the operator to run the command in the message."
+
+
+class UpstreamCallerError(UpstreamError):
+    """The upstream is for people who signed in at the portal, and the caller is none."""
+
+    code = "sign_in_needed"
+    hint = "Nothing was sent. Sign in at the portal's identity provider: its static tokens name no person."
+    outcome = "not_started"
+
+
+class UpstreamSignInError(UpstreamCallerError):
+    """The message has the link."""
+
+    hint = "Nothing was sent. Show the person the link in the message, and run the script again after the sign-in."
+
+
+class UpstreamClaimError(UpstreamCallerError):
+    code = "no_claim"
+    hint = "Nothing was sent. Tell the operator: the identity provider has to put the claim into its tokens."
 
 
 class UpstreamCircuitOpenError(UpstreamUnavailableError):

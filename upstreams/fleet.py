@@ -13,7 +13,9 @@ from anyio.abc import TaskGroup
 from manifests.json_value import Json
 from manifests.own_files import state_folder
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
+from manifests.references import CallerHeader
 from upstreams.health import Diagnostics
+from upstreams.people import IDLE_SECONDS, Headers, LoginsOf, PeoplesUpstreams, Person
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.session import WireOpener
 from upstreams.supervisor import MAX_CONNECTING
@@ -26,14 +28,15 @@ from upstreams.transports.wire import Wire
 from upstreams.upstream import Upstream
 
 if TYPE_CHECKING:
-    from upstreams.oauth.tokens import LoginStore
+    from upstreams.oauth.tokens import Logins, LoginStore
 
 
 class Fleet:
-    """The upstreams of a manifest by name, in its order."""
+    """The upstreams of a manifest by name, in its order, with the credentials of the portal; `people` has others."""
 
-    def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
+    def __init__(self, upstreams: Mapping[str, Upstream], people: PeoplesUpstreams | None = None) -> None:
         self._upstreams = upstreams
+        self.people = people
 
     def __iter__(self) -> Iterator[Upstream]:
         return iter(self._upstreams.values())
@@ -68,6 +71,8 @@ async def open_fleet(
     credentials: Mapping[str, Collection[str]] | None = None,
     renewals: Mapping[str, HeaderRenewal] | None = None,
     written: Mapping[str, Json] | None = None,
+    caller_headers: Mapping[str, Mapping[str, CallerHeader]] | None = None,
+    logins: LoginsOf | None = None,
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task. Returns before any is ready.
 
@@ -76,11 +81,36 @@ async def open_fleet(
     - `secrets` are masked in all text for people, the `credentials` of an upstream also in its results for scripts.
     - `renewals` fetch new headers after a refusal.
     - `written` has the manifest's sections with unresolved references (`ListingStore`).
+    - `caller_headers` name claims of callers, and `logins` has those of people, for `Fleet.people`.
 
     On exit all connections close at once, and no child process is left.
     """
     connecting = anyio.Semaphore(MAX_CONNECTING)
-    redact = Redaction({*secrets, *chain.from_iterable(map(secrets_of, specs.values()))})
+    hidden = {*secrets, *chain.from_iterable(map(secrets_of, specs.values()))}
+    redact = Redaction(hidden)
+
+    def open_own(
+        name: str, headers: Headers, person: Person, on_own_change: Callable[[Upstream], None]
+    ) -> Upstream:
+        spec = specs[name]
+        assert isinstance(spec, HttpUpstream), "nothing else has credentials of people"
+        # Its own redaction: that of all upstreams keeps few tokens.
+        own_redact = Redaction(hidden)
+        own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
+        opener = _wire_opener(
+            name,
+            own,
+            folder,
+            (credentials or {}).get(name, ()),
+            own_redact,
+            (renewals or {}).get(name),
+            tasks,
+            logins(name, person.owner) if logins is not None and spec.is_per_caller else None,
+        )
+        return Upstream(
+            name, own, opener, own_redact, on_own_change, None, connecting, idle_stop_seconds=IDLE_SECONDS
+        )
+
     async with anyio.create_task_group() as tasks:
         upstreams = {
             name: Upstream(
@@ -105,7 +135,7 @@ async def open_fleet(
         for upstream in upstreams.values():
             tasks.start_soon(upstream.run, name=f"upstream {upstream.name}")
         try:
-            yield Fleet(upstreams)
+            yield Fleet(upstreams, PeoplesUpstreams(open_own, caller_headers or {}, tasks.start_soon))
         finally:
             tasks.cancel_scope.cancel()
 
@@ -126,6 +156,7 @@ def _wire_opener(
     redact: Redaction,
     renew: HeaderRenewal | None,
     tasks: TaskGroup,
+    logins: "Logins | None" = None,
 ) -> WireOpener:
     configured = {*configured, *secrets_of(spec)}
     if isinstance(spec, StdioUpstream):
@@ -142,5 +173,13 @@ def _wire_opener(
         # Imported here, because only OAuth needs it.
         from upstreams.oauth.tokens import OAuthTokens
 
-        credentials = OAuthTokens(name, spec, configured, login_store(name, spec), redact, tasks.start_soon)
+        credentials = OAuthTokens(
+            name,
+            spec,
+            configured,
+            logins or login_store(name, spec),
+            redact,
+            tasks.start_soon,
+            how_to_sign_in="sign in again" if logins else "",
+        )
     return lambda diagnostics: open_http_wire(spec, diagnostics, credentials)

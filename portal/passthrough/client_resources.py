@@ -40,6 +40,7 @@ from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.accounts.accounts import Accounts, CallerUpstreams
 from portal.audit.audit import Audit
 from portal.authority import Authority, Authorization
 from portal.budget.tokens import compact
@@ -131,6 +132,7 @@ class ClientResources:
     fleet: Fleet
     audit: Audit
     changes: ListChanges
+    accounts: Accounts
 
     async def list_resources(
         self, context: Context, params: PaginatedRequestParams | None
@@ -249,7 +251,8 @@ class ClientResources:
         try:
             with recorded(entry, audit):
                 authorization = Authorization(authority, set(), audit)
-                yield Resources(authority.manifest, authorization, self.fleet), entry
+                own = CallerUpstreams(self.fleet, self.accounts, caller)
+                yield Resources(authority.manifest, authorization, self.fleet, own), entry
         except ResourceError as error:
             message = error.call_error.message
             end = "" if message.endswith((".", "!", "?")) else "."

@@ -154,6 +154,10 @@ class ClientChannel:
         can = self._questions.capabilities if self._questions is not None else None
         return can is not None and can.elicitation is not None and can_show_forms(can.elicitation)
 
+    async def ask_to_sign_in(self, upstream: str, url: str) -> bool:
+        """Ask the person to sign in at an upstream. Returns whether they agreed to open the page."""
+        return self._questions is not None and await self._questions.sign_in(upstream, url)
+
     async def ask_person(self, message: str) -> tuple[bool, str] | None:
         """Ask the person to approve something. Returns the decision and a reason; None if there is none."""
         assert self._questions is not None

@@ -274,6 +274,23 @@ class Questions:
         except QuestionError:
             return None
 
+    async def sign_in(self, upstream: str, url: str) -> bool:
+        """Ask the person to sign in at an upstream, on a page of the portal. Returns whether they agreed to open it.
+
+        A client of revision 2025-11-25 that cannot be asked gets the link in the answer, not as the error -32042: that
+        would hide what the script did.
+        """
+        can = self.capabilities.elicitation if self.capabilities is not None else None
+        if can is None or can.url is None:
+            return False
+        message = f"A script calls {upstream}, which needs your own login. Open the page and sign in."
+        shown: dict[str, Json] = {"mode": "url", "url": url, "elicitationId": secrets.token_hex(8)}
+        try:
+            answer = await self._put(_request({**shown, "message": message}))
+            return bool(answer["action"] == "accept")
+        except QuestionError:
+            return False
+
     async def _put(self, question: Question) -> dict[str, Json]:
         try:
             answer = await self.put(question)

@@ -18,6 +18,7 @@ from manifests.decision import ListedTool
 from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.accounts.accounts import CallerUpstreams
 from portal.audit.audit import RunAudit
 from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry
@@ -87,6 +88,8 @@ class Resources:
     manifest: Manifest
     authorization: Authorization
     fleet: Fleet
+    own: CallerUpstreams
+    """The upstreams as the caller has them."""
 
     async def answer(self, function: str, arguments: Mapping[str, Json], entry: Entry) -> Json:
         """Answer a script's call. Raises ResourceError: it is refused, or the upstream gave no answer."""
@@ -168,7 +171,10 @@ class Resources:
     ) -> list[Json]:
         seconds = min(self.manifest.portal.upstreams[key].call_seconds, most_seconds)
         try:
-            rows = await self.fleet[key].offered(listed, seconds=seconds, on_sent=sent)
+            if most_seconds == math.inf:  # a list of all asks nobody to sign in
+                await self.own.ready(key)
+            async with self.own.of(key) as upstream:
+                rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
         return [{**row, "upstream": key} for row in rows]
@@ -179,7 +185,9 @@ class Resources:
         sent = self._permit(key, method, arguments, entry)
         seconds = self.manifest.portal.upstreams[key].call_seconds
         try:
-            return await self.fleet[key].ask(method, arguments, seconds=seconds, on_sent=sent)
+            await self.own.ready(key)
+            async with self.own.of(key) as upstream:
+                return await upstream.ask(method, arguments, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
 

@@ -1,0 +1,198 @@
+"""Which login a call uses: the portal's, or that of the person who calls.
+
+Rule 1: a person's login and connection are for runs of that person alone, told apart by `Caller.run_owner`.
+Rule 2: who did not sign in is nobody. Only without `server.auth`, and over stdio, the portal's own login stands for the
+one person there is.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+from cryptography.fernet import Fernet, InvalidToken
+
+from manifests.manifest import Manifest
+from manifests.portal_manifest import HttpUpstream
+from portal.accounts.logins import PersonLogins, person_logins
+from portal.audit.audit import NO_AUDIT, Audit
+from portal.passthrough.notifications import NO_CLIENT, ClientChannel
+from portal.runs.writer import RunStore
+from portal.sessions import LOCAL, Caller
+from upstreams.errors import (
+    UpstreamCallerError,
+    UpstreamNeedsLoginError,
+    UpstreamSignInError,
+    UpstreamUnavailableError,
+)
+from upstreams.fleet import Fleet
+from upstreams.oauth.authorization_server import OAuthError
+from upstreams.oauth.tokens import Login
+from upstreams.people import Person
+from upstreams.upstream import Upstream
+
+LINK_SECONDS: Final = 3_600
+"""How long a link to sign in may be opened."""
+
+PATH: Final = "/oauth/sign-in"
+MAX_SEALED_CHARACTERS: Final = 4_096
+_POLL_SECONDS: Final = 0.5
+
+
+class SignInSeal:
+    """Makes the texts in URLs that only the portals with this `runs.key` can make and read."""
+
+    def __init__(self, key: str) -> None:
+        digest = hashlib.sha256(b"mcp-code-portal sign-in\n" + key.encode()).digest()
+        self._fernet = Fernet(base64.urlsafe_b64encode(digest))
+
+    def close(self, step: str, *parts: str) -> str:
+        return self._fernet.encrypt(json.dumps([step, *parts]).encode()).decode().rstrip("=")
+
+    def open(self, text: str, step: str, seconds: int) -> list[str] | None:
+        """What was sealed for this step at most so many seconds ago; None for anything else."""
+        if len(text) > MAX_SEALED_CHARACTERS:
+            return None
+        try:
+            content = self._fernet.decrypt(f"{text}{'=' * (-len(text) % 4)}".encode(), ttl=seconds)
+        except (InvalidToken, UnicodeEncodeError):
+            return None
+        sealed, *parts = json.loads(content)
+        return parts if sealed == step else None
+
+
+class Accounts:
+    """The accounts of people at the upstreams of one portal."""
+
+    def __init__(
+        self, manifest: Manifest, fleet: Fleet, store: RunStore | None, audit: Audit = NO_AUDIT
+    ) -> None:
+        self.auth = manifest.portal.server.auth
+        self.fleet = fleet
+        self.store = store
+        self.audit = audit
+        self._upstreams = manifest.portal.upstreams
+        key = manifest.portal.runs.key
+        self.seal = SignInSeal(key.get_secret_value()) if key else None
+
+    @property
+    def may_sign_in(self) -> bool:
+        """Whether people can sign in at any upstream."""
+        is_needed = any(
+            isinstance(each, HttpUpstream) and each.is_per_caller for each in self._upstreams.values()
+        )
+        return is_needed and self.auth is not None and self.seal is not None and self.store is not None
+
+    def spec(self, upstream: str) -> HttpUpstream | None:
+        """The section of an upstream at which people sign in; None for any other name."""
+        spec = self._upstreams.get(upstream)
+        return spec if isinstance(spec, HttpUpstream) and spec.is_per_caller else None
+
+    def person(self, upstream: str, caller: Caller) -> Person | None:
+        """Whose credentials the call of an upstream uses; None for the portal's. Raises UpstreamCallerError."""
+        people = self.fleet.people
+        is_named = people is not None and people.names_callers(upstream)
+        if self.spec(upstream) is None and not is_named:
+            return None
+        if caller.claims is not None:
+            return Person(caller.run_owner, dict(caller.claims))
+        if self.auth is None or (caller == LOCAL and not is_named):
+            return None
+        raise UpstreamCallerError(
+            f"upstream {upstream!r} needs to know which person calls, and nobody signed in"
+        )
+
+    def logins(self, upstream: str, owner: str) -> PersonLogins:
+        """The person's login. Raises UpstreamUnavailableError: there is no store for it."""
+        if self.store is None:
+            why = "logins of people need the store of runs, which cannot be used; the portal's log says why"
+            raise UpstreamUnavailableError(f"upstream {upstream!r}: {why}")
+        return person_logins(self.store, self._upstreams, upstream, owner)
+
+    def link(self, upstream: str, owner: str) -> str:
+        """Where this person signs in at an upstream. It is of no use to anybody else."""
+        assert self.auth is not None and self.seal is not None, "the manifest was refused otherwise"
+        return f"{self.auth.base_url}{PATH}/start/{self.seal.close('link', upstream, owner)}"
+
+
+@dataclass(eq=False)
+class CallerUpstreams:
+    """The upstreams as the caller of one run has them. Without `accounts` they are the portal's own."""
+
+    fleet: Fleet
+    accounts: Accounts | None = None
+    caller: Caller = LOCAL
+    channel: ClientChannel = NO_CLIENT
+    _asking: dict[str, anyio.Lock] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
+    """Upstreams about which the person was asked: once for each run."""
+    _used: dict[str, Login] = field(default_factory=dict, repr=False)
+    """The logins that were there last."""
+
+    async def ready(self, name: str) -> None:
+        """Return when the caller may call an upstream. Asks the person to sign in, and waits at most `call_seconds`.
+
+        Raises UpstreamError: there is no login, or no such person.
+        """
+        person = self._person(name)
+        if person is None or self.accounts is None:
+            return
+        assert self.fleet.people is not None
+        self.fleet.people.headers(name, person.claims)
+        if self.accounts.spec(name) is not None and await self._login(name, person) is None:
+            await self._sign_in(name, person)
+
+    @asynccontextmanager
+    async def of(self, name: str) -> AsyncIterator[Upstream]:
+        """The caller's upstream, for one request; asks nobody. Raises UpstreamError: as `ready`."""
+        person = self._person(name)
+        if person is None:
+            yield self.fleet[name]
+            return
+        assert self.fleet.people is not None and self.accounts is not None
+        try:
+            async with self.fleet.people.of(name, person) as upstream:
+                yield upstream
+        except UpstreamNeedsLoginError as error:
+            login = self._used.pop(name, None)
+            if login is not None:  # it is of no use any more, unless it was renewed
+                with suppress(OAuthError):
+                    await self.accounts.logins(name, person.owner).delete(login)
+            raise self._sign_in_error(name, person) from error
+
+    def _person(self, name: str) -> Person | None:
+        return None if self.accounts is None else self.accounts.person(name, self.caller)
+
+    async def _login(self, name: str, person: Person) -> Login | None:
+        assert self.accounts is not None
+        try:
+            login = await self.accounts.logins(name, person.owner).load()
+        except OAuthError as error:
+            raise UpstreamUnavailableError(f"upstream {name!r}: {error}") from error
+        if login is None or (login.refresh_token is None and login.wants_renewal()):
+            return None
+        self._used[name] = login
+        return login
+
+    async def _sign_in(self, name: str, person: Person) -> None:
+        assert self.accounts is not None
+        async with self._asking.setdefault(name, anyio.Lock()):
+            if name not in self._asked:
+                self._asked.add(name)
+                with anyio.move_on_after(self.fleet[name].spec.call_seconds):
+                    link = self.accounts.link(name, person.owner)
+                    if await self.channel.ask_to_sign_in(name, link):
+                        # Polled, because another replica may serve the pages.
+                        while await self._login(name, person) is None:  # noqa: ASYNC110
+                            await anyio.sleep(_POLL_SECONDS)
+            if await self._login(name, person) is None:
+                raise self._sign_in_error(name, person)
+
+    def _sign_in_error(self, name: str, person: Person) -> UpstreamSignInError:
+        assert self.accounts is not None
+        link = self.accounts.link(name, person.owner)
+        return UpstreamSignInError(f"upstream {name!r}: you have to sign in there first, at {link}")

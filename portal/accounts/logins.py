@@ -1,0 +1,125 @@
+"""The login of one person at one upstream, in the store of runs."""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Final
+
+import anyio
+from pydantic import ValidationError
+
+from manifests.portal_manifest import HttpUpstream, Upstream
+from portal.runs.records import StoreError
+from portal.runs.store import RunFile
+from portal.runs.writer import RunStore
+from upstreams.oauth.authorization_server import OAuthError, OAuthUnreachableError
+from upstreams.oauth.tokens import Login
+
+LOGIN: Final = "login"
+_LOCK: Final = "login lock"
+
+LEASE_SECONDS: Final = 15.0
+"""A lock that did not change for so long is taken: longer than the longest refresh. No clocks are compared."""
+
+_PAUSE_SECONDS: Final = 0.1
+
+
+def person_logins(
+    store: RunStore, upstreams: Mapping[str, Upstream], upstream: str, owner: str
+) -> "PersonLogins":
+    """The login of a person, who is known as `owner`, at one of the manifest's upstreams."""
+    spec = upstreams[upstream]
+    assert isinstance(spec, HttpUpstream), "nothing else has logins"
+    return PersonLogins(store, upstream, spec.url, owner)
+
+
+class PersonLogins:
+    """Implements `upstreams.oauth.tokens.Logins` for all portals with one store."""
+
+    def __init__(self, store: RunStore, upstream: str, url: str, owner: str) -> None:
+        self._store = store
+        self._url = url
+        self._of = owner, upstream
+
+    async def load(self) -> Login | None:
+        with _store_errors():
+            return self._login(await self._store.read(lambda file: file.kept(LOGIN, *self._of)))
+
+    async def save(self, login: Login) -> None:
+        """Keep a login instead of any other. Raises OAuthUnreachableError."""
+        value = login.model_dump_json().encode()
+        with _store_errors():
+            await self._store.write(lambda file: file.keep(LOGIN, *self._of, value), is_lasting=True)
+
+    async def replace(self, before: Login, after: Login) -> Login:
+        def swap(file: RunFile) -> Login | None:
+            known = self._login(file.kept(LOGIN, *self._of))
+            if known == before:
+                file.keep(LOGIN, *self._of, after.model_dump_json().encode())
+                return after
+            return known
+
+        with _store_errors():
+            kept = await self._store.write(swap, is_lasting=True)
+        if kept is None:
+            raise OAuthError("the login was deleted")
+        return kept
+
+    async def delete(self, only: Login | None = None) -> Login | None:
+        """Delete the login, or only this one. Returns what was deleted. Raises OAuthUnreachableError."""
+
+        def drop(file: RunFile) -> Login | None:
+            known = self._login(file.kept(LOGIN, *self._of))
+            if known is None or only not in (None, known):
+                return None
+            file.drop_kept(LOGIN, *self._of)
+            return known
+
+        with _store_errors():
+            return await self._store.write(drop, is_lasting=True)
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        own, seen, since = secrets.token_bytes(16), b"", anyio.current_time()
+        try:
+            with _store_errors():
+                while True:
+                    is_stale = anyio.current_time() - since >= LEASE_SECONDS
+                    holder = await self._store.write(partial(self._take, own, seen if is_stale else None))
+                    if holder == own:
+                        break
+                    if holder != seen:
+                        seen, since = holder, anyio.current_time()
+                    await anyio.sleep(_PAUSE_SECONDS)
+            yield
+        finally:
+            with anyio.CancelScope(shield=True), _store_errors():
+                await self._store.write(partial(self._release, own))
+
+    def _take(self, own: bytes, stale: bytes | None, file: RunFile) -> bytes:
+        """Who holds the lock from now on."""
+        holder = file.kept(_LOCK, *self._of)
+        if holder is not None and holder != stale:
+            return holder
+        file.keep(_LOCK, *self._of, own)
+        return own
+
+    def _release(self, own: bytes, file: RunFile) -> None:
+        if file.kept(_LOCK, *self._of) == own:
+            file.drop_kept(_LOCK, *self._of)
+
+    def _login(self, content: bytes | None) -> Login | None:
+        try:
+            login = None if content is None else Login.model_validate_json(content)
+        except ValidationError:
+            return None
+        return login if login is not None and login.url == self._url else None
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        raise OAuthUnreachableError("the store of runs cannot be used; the portal's log says why") from None

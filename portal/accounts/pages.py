@@ -1,0 +1,262 @@
+"""The pages on which a person signs in at an upstream, and the request that signs out.
+
+Rule 1: a link is for one person. Whoever opens it signs in at the portal's identity provider, and goes on only as that
+person: so nobody signs in for somebody else, or gives away a login.
+Rule 2: each step comes from the browser that began, which has a cookie. So a URL of a later step is of no use either.
+
+Source: MCP 2026-07-28, client/elicitation#phishing; RFC 9700 (OAuth security), 4.7; RFC 9207.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from html import escape
+from typing import Final, TypeAlias
+
+import structlog
+from pydantic import TypeAdapter
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
+from portal.accounts.accounts import LINK_SECONDS, PATH, Accounts
+from portal.runs.records import StoreError
+from portal.runs.store import RunFile
+from portal.runs.writer import RunStore
+from portal.sessions import BEARER, Bearer
+from portal.sign_in import SignInError
+from upstreams.oauth.authorization_server import (
+    Discovered,
+    GuardedHttp,
+    OAuthError,
+    configured_client,
+    discover,
+    open_guarded_http,
+    server_metadata,
+)
+from upstreams.oauth.login import CodeRequest, revoke
+from upstreams.oauth.tokens import Login
+
+log = structlog.get_logger()
+
+STEP_SECONDS: Final = 600
+"""Time for the person at the identity provider, and then at the upstream."""
+
+COOKIE: Final = "mcp-code-portal-sign-in"
+"""The name of the cookie; over https with `__Host-`, so that no other host of the domain can set it."""
+
+_STARTED: Final = "sign-in"
+_BROWSER: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+_PAGE: Final = "<!doctype html><title>mcp-code-portal</title><p>{}</p>"
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+_AGAIN: Final = "Run the script again for another link."
+
+Whose: TypeAlias = Callable[[str], Awaitable[Bearer | None]]
+"""Whose access token for the portal it is. Raises SignInError."""
+
+
+class PageError(Exception):
+    """The sign-in ends, and the person is told why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class _Started:
+    """A sign-in at an upstream that has begun: the last one of this person there."""
+
+    nonce: str
+    browser: str
+    who: str
+    request: CodeRequest
+
+
+_ADAPTER: Final = TypeAdapter(_Started)
+
+
+def account_routes(accounts: Accounts, whose: Whose) -> list[Route]:
+    """The routes; all below `PATH` are for browsers, without a token. None if nobody signs in at an upstream."""
+    if not accounts.may_sign_in:
+        return []
+    assert accounts.auth is not None and accounts.store is not None
+    pages = _Pages(accounts, accounts.auth, accounts.store, whose)
+    shown = [("/start/{link}", pages.start), ("/identity", pages.identity), ("/callback", pages.callback)]
+    routes = [Route(f"{PATH}{path}", partial(_answered, page), methods=["GET"]) for path, page in shown]
+    out = Route("/oauth/logins/{upstream}", partial(_answered, pages.sign_out), methods=["DELETE"])
+    return [*routes, out]
+
+
+async def _answered(page: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+    try:
+        response = await page(request)
+    except PageError as error:
+        response = _text(str(error), error.status)
+    except OAuthError as error:
+        log.warning("sign_in_failed", reason=str(error))
+        response = _text(f"Not signed in: {error}. {_AGAIN}", 502)
+    except SignInError as error:
+        response = _text(f"Not signed in: {error}. {_AGAIN}", error.status)
+    except StoreError as error:
+        log.error("sign_in_failed", reason=str(error))
+        response = _text("The store of runs cannot be used now. Try again later.", 503)
+    response.headers.update(_HEADERS)
+    return response
+
+
+@dataclass(frozen=True)
+class _Pages:
+    accounts: Accounts
+    auth: AuthSettings
+    store: RunStore
+    whose: Whose
+
+    async def start(self, request: Request) -> Response:
+        """Send the person to the identity provider."""
+        upstream, owner = self._sealed(request.path_params["link"], "link", LINK_SECONDS)
+        known = request.cookies.get(self._cookie, "")
+        browser = known if _BROWSER.fullmatch(known) else secrets.token_urlsafe(32)
+        async with self._provider_http() as http:
+            asked = await self._identity_request(http)
+            state = self._seal("identity", upstream, owner, _sha256(browser), asked.verifier)
+            response = RedirectResponse(asked.url(state, http), 303)
+        response.set_cookie(
+            self._cookie, browser, max_age=LINK_SECONDS, secure=self._is_safe, httponly=True, samesite="lax"
+        )
+        return response
+
+    async def identity(self, request: Request) -> Response:
+        """The person comes back from the identity provider, and goes on to the upstream's authorization server."""
+        query = _query(request)
+        upstream, owner, browser, verifier = self._sealed(query["state"], "identity", STEP_SECONDS)
+        self._check_browser(request, browser)
+        async with self._provider_http() as http:
+            asked = replace(await self._identity_request(http), verifier=verifier)
+            token = await asked.token(query, http)
+        bearer = await self.whose(token.access_token)
+        if bearer is None or bearer.run_owner != owner:
+            raise PageError(
+                403, "This link is for somebody else, or for another tenant or profile. Do not use it."
+            )
+        spec, redirect_uri = self._spec(upstream), f"{self.auth.base_url}{PATH}/callback"
+        async with open_guarded_http(spec.url, _settings(spec).issuer) as http:
+            started = await CodeRequest.of(spec, await discover(spec, http), redirect_uri, http)
+            nonce = secrets.token_urlsafe(32)
+            url = started.url(self._seal("callback", upstream, owner, nonce), http)
+        value = _ADAPTER.dump_json(_Started(nonce, browser, bearer.name, started))
+        await self.store.write(partial(RunFile.keep, kind=_STARTED, owner=owner, name=upstream, value=value))
+        return RedirectResponse(url, 303)
+
+    async def callback(self, request: Request) -> Response:
+        """The person comes back from the upstream's authorization server. Each sign-in gets here once."""
+        query = _query(request)
+        upstream, owner, nonce = self._sealed(query["state"], "callback", STEP_SECONDS)
+
+        def take(file: RunFile) -> _Started:
+            value = file.kept(_STARTED, owner, upstream)
+            started = None if value is None else _ADAPTER.validate_json(value)
+            if started is None or not hmac.compare_digest(started.nonce, nonce):
+                raise PageError(400, f"This sign-in is over, or another one took its place. {_AGAIN}")
+            self._check_browser(request, started.browser)
+            file.drop_kept(_STARTED, owner, upstream)
+            return started
+
+        started, spec = await self.store.write(take), self._spec(upstream)
+        async with open_guarded_http(spec.url, _settings(spec).issuer) as http:
+            token = await started.request.token(query, http)
+        login = Login.first(spec.url, started.request.found, started.request.client, token)
+        await self.accounts.logins(upstream, owner).save(login)
+        self._forget(upstream, owner)
+        self.accounts.audit.note("signed_in", who=started.who, upstream=upstream)
+        log.info("signed_in", upstream=upstream, issuer=login.issuer)
+        return _text(f"You are signed in at {upstream}. You can close this window.")
+
+    async def sign_out(self, request: Request) -> Response:
+        """Delete and revoke the login of whoever asks."""
+        upstream, bearer = request.path_params["upstream"], request.scope.get(BEARER)
+        spec = self.accounts.spec(upstream)
+        if spec is None or not isinstance(bearer, Bearer):
+            raise PageError(404, "There is no such login.")
+        login = await self.accounts.logins(upstream, bearer.run_owner).delete()
+        if login is None:
+            raise PageError(404, "There is no such login.")
+        self._forget(upstream, bearer.run_owner)
+        self.accounts.audit.note("signed_out", who=bearer.name, upstream=upstream)
+        settings = _settings(spec)
+        async with open_guarded_http(spec.url, settings.issuer) as http:
+            await revoke(login.as_configured(settings) or login, http)
+        return Response(status_code=204)
+
+    def _provider_http(self) -> AbstractAsyncContextManager[GuardedHttp]:
+        return open_guarded_http(self.auth.issuer, self.auth.issuer)
+
+    async def _identity_request(self, http: GuardedHttp) -> CodeRequest:
+        """The request for an access token for the portal itself, which is checked like everybody's."""
+        server = await server_metadata(self.auth.issuer, self.auth.issuer, http)
+        found = Discovered(server, self.auth.resource, " ".join(self.auth.scopes) or None)
+        redirect_uri = f"{self.auth.base_url}{PATH}/identity"
+        return CodeRequest(found, configured_client(self.auth, server), redirect_uri)
+
+    def _spec(self, upstream: str) -> HttpUpstream:
+        spec = self.accounts.spec(upstream)
+        if spec is None:
+            raise PageError(404, "Nobody signs in at this upstream any more.")
+        return spec
+
+    @property
+    def _is_safe(self) -> bool:
+        return self.auth.base_url.startswith("https://")
+
+    @property
+    def _cookie(self) -> str:
+        return f"__Host-{COOKIE}" if self._is_safe else COOKIE
+
+    def _check_browser(self, request: Request, browser: str) -> None:
+        if not hmac.compare_digest(_sha256(request.cookies.get(self._cookie, "")), browser):
+            raise PageError(400, f"This sign-in began in another browser, or its cookie is gone. {_AGAIN}")
+
+    def _forget(self, upstream: str, owner: str) -> None:
+        if self.accounts.fleet.people is not None:
+            self.accounts.fleet.people.forget(upstream, owner)
+
+    def _seal(self, step: str, *parts: str) -> str:
+        assert self.accounts.seal is not None
+        return self.accounts.seal.close(step, *parts)
+
+    def _sealed(self, text: str, step: str, seconds: int) -> list[str]:
+        assert self.accounts.seal is not None
+        parts = self.accounts.seal.open(text, step, seconds)
+        if parts is None:
+            raise PageError(400, f"The link is wrong or has expired. {_AGAIN}")
+        return parts
+
+
+def _settings(spec: HttpUpstream) -> OAuthSettings:
+    return spec.oauth or OAuthSettings()
+
+
+def _query(request: Request) -> dict[str, str]:
+    pairs = request.query_params.multi_items()
+    query = {"state": "", **dict(pairs)}
+    if len(dict(pairs)) < len(pairs):
+        raise PageError(400, "The request is invalid.")
+    return query
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _text(words: str, status: int = 200) -> Response:
+    return HTMLResponse(_PAGE.format(escape(words)), status)

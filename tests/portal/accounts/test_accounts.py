@@ -1,0 +1,207 @@
+"""People use upstreams with their own logins, which nobody else gets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp_types import ElicitResult
+
+from manifests.errors import ManifestError
+from manifests.loader import load_manifest
+from portal.server import build_server
+from tests.portal.accounts.peers import KEY, company, link_in, run
+from tests.portal.peers import DEADLINE_SECONDS, write_manifest
+from upstreams import fleet, people
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
+
+
+def content_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.glob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_two_people_sign_in_once_and_each_is_who_they_are(tmp_path: Path, mode: str) -> None:
+    async with company(tmp_path, audit={"to": "audit.jsonl"}) as own:
+        ann, bob = await own.client("ann", mode), await own.client("bob", mode)
+        for client, who in ((ann, "ann"), (bob, "bob")):
+            first = await run(client)
+            page = await own.browser(who).get(link_in(first))
+            assert (page.status_code, "You are signed in at tickets." in page.text) == (200, True), page.text
+            assert [call["state"] for call in first["calls"]] == ["not_started"]
+        for client, who in ((ann, "ann"), (bob, "bob"), (ann, "ann")):
+            answer = await run(client)
+            assert answer["result"]["who"] == who
+            assert answer["result"]["token"] == "[hidden]"
+        stored = content_of(tmp_path)
+        assert not any(token.encode() in stored for token in own.authorization.tokens)
+        lines = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+        assert [each["who"] for each in lines if each["event"] == "signed_in"] == ["person ann", "person bob"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_client_that_opens_pages_is_asked_once_and_the_run_goes_on(tmp_path: Path, mode: str) -> None:
+    asked: list[Any] = []
+
+    async def sign_in(context: Any, params: Any) -> ElicitResult:
+        asked.append(params)
+        await own.browser("ann").get(params.url)
+        return ElicitResult(action="accept")
+
+    async with company(tmp_path) as own:
+        ann = await own.client("ann", mode, elicitation_callback=sign_in)
+        code = "import asyncio\nawait asyncio.gather(*[tickets.whoami() for _ in range(5)], tickets.write())"
+        answer = await run(ann, code)
+        assert [each["who"] for each in answer["result"]] == ["ann"] * 6
+        assert [each.mode for each in asked] == ["url"]
+        assert "tickets" in asked[0].message
+
+
+async def test_person_who_declines_gets_the_link_and_is_not_asked_again_in_that_run(tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    async def decline(context: Any, params: Any) -> ElicitResult:
+        asked.append(params)
+        return ElicitResult(action="decline")
+
+    async with company(tmp_path) as own:
+        ann = await own.client("ann", elicitation_callback=decline)
+        code = (
+            "for _ in range(3):\n  try: await tickets.whoami()\n  except ToolError as e: last = e\nraise last"
+        )
+        answer = await run(ann, code)
+        assert len(asked) == 1
+        assert link_in(answer).startswith(f"{own.url}/oauth/sign-in/start/")
+        assert own.mirror.calls == []
+
+
+async def test_client_over_stdio_uses_the_login_of_the_operator(tmp_path: Path) -> None:
+    async with company(tmp_path) as own, Client(build_server(own.portal)) as client:
+        assert (await run(client))["result"]["who"] == "operator"
+
+
+async def test_static_token_is_no_person(tmp_path: Path) -> None:
+    server = {"token": "static-token", "tokens": [{"token": "other-token"}]}
+    async with company(tmp_path, server=server) as own:
+        for token in ("static-token", "other-token"):
+            error = (await run(await own.client("", token=token)))["error"]
+            assert (error["code"], "http" in error["message"]) == ("sign_in_needed", False)
+        assert own.mirror.calls == []
+
+
+async def test_run_without_a_client_uses_the_login_of_its_owner_while_there_is_one(tmp_path: Path) -> None:
+    async with company(tmp_path) as own:
+        ann = await own.client("ann")
+        await own.browser("ann").get(link_in(await run(ann)))
+        headers = {"Authorization": f"Bearer {own.provider.token_of('ann')}"}
+        async with httpx2.AsyncClient(base_url=own.url, headers=headers, timeout=60) as http:
+            code = {"code": "await portal.sleep(0.5)\nawait tickets.whoami()"}
+            answer = (await http.post("/runs?wait=30", json={**code})).json()
+            assert answer["result"]["who"] == "ann"
+            bob = {"Authorization": f"Bearer {own.provider.token_of('bob')}"}
+            assert (await http.delete("/oauth/logins/tickets", headers=bob)).status_code == 404
+            assert (await http.delete("/oauth/logins/tickets")).status_code == 204
+            assert (await http.delete("/oauth/logins/tickets")).status_code == 404
+            assert own.authorization.grants.count("revoked") == 2
+            link_in((await http.post("/runs?wait=30", json={**code})).json())
+            link_in(await run(ann))
+
+
+async def test_login_that_is_refused_has_to_be_renewed_by_its_person_alone(tmp_path: Path) -> None:
+    async with company(tmp_path) as own:
+        ann, bob = await own.client("ann"), await own.client("bob")
+        for client, who in ((ann, "ann"), (bob, "bob")):
+            await own.browser(who).get(link_in(await run(client)))
+        own.authorization.end()
+        await own.browser("ann").get(link_in(await run(ann)))
+        assert (await run(ann))["result"]["who"] == "ann"
+        link_in(await run(bob))
+
+
+async def test_expired_token_is_renewed_without_the_person(tmp_path: Path) -> None:
+    async with company(tmp_path) as own:
+        ann = await own.client("ann")
+        await own.browser("ann").get(link_in(await run(ann)))
+        for _ in range(3):
+            own.authorization.expire()
+            assert (await run(ann))["result"]["who"] == "ann"
+        assert own.authorization.grants.count("refresh_token") >= 3
+
+
+async def test_connections_end_when_they_are_idle_or_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(people, "MAX_CONNECTIONS", 1)
+    async with company(tmp_path) as own:
+        assert own.portal.fleet.people is not None
+        ann, bob = await own.client("ann"), await own.client("bob")
+        for client, who in ((ann, "ann"), (bob, "bob")):
+            await own.browser(who).get(link_in(await run(client)))
+        for client, who in ((ann, "ann"), (bob, "bob")) * 2:
+            assert (await run(client))["result"]["who"] == who
+            assert len(own.portal.fleet.people) == 1
+        own.portal.fleet.people.forget("tickets", "somebody else")
+        assert len(own.portal.fleet.people) == 1
+        monkeypatch.setattr(fleet, "IDLE_SECONDS", 0.05)
+        assert (await run(ann))["result"]["who"] == "ann"
+        (last,) = own.portal.fleet.people._connections.values()
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while last.upstream.state.status != "stopped":
+                await last.upstream._changed.wait()
+        assert len(own.portal.fleet.people) == 0
+
+
+@pytest.mark.parametrize("email", ["ann@example.org", "a b"])
+async def test_header_names_whoever_calls(tmp_path: Path, email: str) -> None:
+    headers = {"X-User": "user=${caller.email}; of=${caller.tenant}", "X-Plain": "$${caller.email}"}
+    async with company(tmp_path, per=None, headers=headers, tenants={"claim": "org"}) as own:
+        own.provider.claims |= {"ann": {"email": email, "org": "x"}, "bob": {"email": "bob", "org": "y"}}
+        for who, told in (("ann", f"user={email}; of=x"), ("bob", "user=bob; of=y")):
+            assert (await run(await own.client(who)))["result"]["user"] == told
+        async with Client(build_server(own.portal)) as local:
+            assert (await run(local))["error"]["code"] == "sign_in_needed"
+
+
+@pytest.mark.parametrize(
+    "email", [None, "", "a\r\nX-User: root", "a\n", "a\x00", "é", " a", "a ", "\u2028", "x" * 1_025, ["a"], 7]
+)
+async def test_claim_that_is_no_header_is_refused_and_nothing_is_sent(tmp_path: Path, email: object) -> None:
+    async with company(tmp_path, per=None, headers={"X-User": "${caller.email}"}) as own:
+        own.provider.claims["ann"] = {"email": email}
+        answer = await run(await own.client("ann"))
+        assert answer["error"]["code"] == "no_claim"
+        assert own.mirror.calls == []
+
+
+SIGNING_IN = {"issuer": "https://id.example", "audience": "https://portal.example/mcp", "client_id": "portal"}
+PER_CALLER = {"url": "https://tickets.example/mcp", "oauth": {"per": "caller"}}
+NAMING = {"url": "https://tickets.example/mcp", "headers": {"X-User": "${caller.email}"}}
+
+
+@pytest.mark.parametrize(
+    ("upstream", "sections", "word"),
+    [
+        (PER_CALLER, {"server": {"auth": SIGNING_IN}}, "runs.key"),
+        (PER_CALLER, {"server": {"auth": {**SIGNING_IN, "client_id": None}}, "runs": {"key": KEY}}, "client_id"),
+        (PER_CALLER, {"server": {"token": "t"}, "runs": {"key": KEY}}, "server.auth"),
+        (NAMING, {}, "server.auth"),
+        ({"url": "https://${caller.email}.example/"}, {"server": {"auth": SIGNING_IN}}, "not allowed here"),
+        ({"command": "x", "env": {"A": "${caller.sub}"}}, {"server": {"auth": SIGNING_IN}}, "not allowed here"),
+        ({**NAMING, "headers": {"X-User": "${caller.email:-x}"}}, {"server": {"auth": SIGNING_IN}}, "reference"),
+        ({**NAMING, "headers": {"Authorization": "${caller.sub}"}, "oauth": {}}, {}, "Authorization"),
+    ],
+)  # fmt: skip
+def test_manifest_that_cannot_know_who_calls_is_refused(
+    tmp_path: Path, upstream: dict[str, Any], sections: dict[str, Any], word: str
+) -> None:
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(write_manifest(tmp_path, {"tickets": upstream}, **sections), {})
+    assert word in str(caught.value)
+
+
+def test_manifest_without_sign_in_may_be_for_its_one_person(tmp_path: Path) -> None:
+    assert load_manifest(write_manifest(tmp_path, {"tickets": PER_CALLER}), {}).caller_claims == set()
