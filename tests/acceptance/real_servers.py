@@ -62,6 +62,12 @@ def identity_provider(port: int, audience: str, token_format: str) -> list[str]:
     return [_node(), str(script), _installed(NPM), str(port), audience, token_format]
 
 
+def people_provider(port: int, audience: str, redirect_uri: str) -> list[str]:
+    """The same for people, who sign in on its own forms; its client `portal` has this redirect URI."""
+    script = Path(__file__).with_name("servers") / "people_provider.mjs"
+    return [_node(), str(script), _installed(NPM), str(port), audience, redirect_uri]
+
+
 def sdk1_python() -> str:
     """A Python whose `mcp` is the last release of the SDK's first major version."""
     return _python_program("sdk1", "python")

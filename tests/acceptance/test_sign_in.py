@@ -55,8 +55,8 @@ def identity_provider(port: int, audience: str, token_format: str) -> Iterator[s
 
 
 @asynccontextmanager
-async def signed_in(url: str, issuer: str, mode: str, secret: str) -> AsyncIterator[Model]:
-    auth = ClientCredentialsOAuthProvider(url, Memory(), "ann", secret, issuer=issuer)
+async def signed_in(url: str, issuer: str, mode: str, secret: str, name: str = "ann") -> AsyncIterator[Model]:
+    auth = ClientCredentialsOAuthProvider(url, Memory(), name, secret, issuer=issuer)
     async with (
         httpx2.AsyncClient(auth=auth, timeout=60) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,

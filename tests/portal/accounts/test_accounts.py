@@ -1,6 +1,7 @@
 """People use upstreams with their own logins, which nobody else gets."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,19 @@ async def test_two_people_sign_in_once_and_each_is_who_they_are(tmp_path: Path, 
         assert not any(token.encode() in stored for token in own.authorization.tokens)
         lines = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
         assert [each["who"] for each in lines if each["event"] == "signed_in"] == ["person ann", "person bob"]
+
+
+async def test_browser_finds_its_way_through_the_pages(tmp_path: Path) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    async with company(tmp_path) as own:
+        ann = await own.client("ann")
+        options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        with anyio.fail_after(DEADLINE_SECONDS * 2):
+            shown = await anyio.run_process([chromium, *options, "--dump-dom", link_in(await run(ann))])
+        assert b"You are signed in at tickets." in shown.stdout
+        assert (await run(ann))["status"] == "ok"
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
