@@ -153,7 +153,7 @@ class SignIn:
         name = " ".join(
             ("person", subject, *(["of", tenant] if tenant else ()), *(["as", profile] if profile else ()))
         )
-        bearer = Bearer.of(name, f"{self._settings.issuer}\n{subject}".encode(), profile, tenant)
+        bearer = Bearer.of(name, identity(self._settings.issuer, subject), profile, tenant)
         return replace(bearer, claims=tuple(self._told(claims, tenant)))
 
     def _told(self, claims: Mapping[str, Json], tenant: str | None) -> Iterator[tuple[str, str]]:
@@ -344,6 +344,11 @@ class _NothingThereError(Exception):
 
 class _SilentError(Exception):
     """The provider does not answer now. The message says why."""
+
+
+def identity(issuer: str, subject: str) -> bytes:
+    """What tells a person from everybody else."""
+    return f"{issuer}\n{subject}".encode()
 
 
 def claim(claims: Mapping[str, Json], name: str) -> Json:

@@ -107,9 +107,7 @@ async def open_fleet(
             tasks,
             logins(name, person.owner) if logins is not None and spec.is_per_caller else None,
         )
-        return Upstream(
-            name, own, opener, own_redact, on_own_change, None, connecting, idle_stop_seconds=IDLE_SECONDS
-        )
+        return Upstream(name, own, opener, own_redact, on_own_change, idle_stop_seconds=IDLE_SECONDS)
 
     async with anyio.create_task_group() as tasks:
         upstreams = {

@@ -118,7 +118,8 @@ class PeoplesUpstreams:
         if len(self._connections) >= MAX_CONNECTIONS:
             unused = next((each for each, held in self._connections.items() if not held.users), None)
             if unused is None:
-                raise UpstreamUnavailableError(f"all {MAX_CONNECTIONS:,} connections of people are in use")
+                message = f"all {MAX_CONNECTIONS:,} connections of people are in use"
+                raise UpstreamUnavailableError(f"upstream {key[0]!r}: {message}")
             self._connections.pop(unused).scope.cancel()
         connection = _Connection(
             self._open_own(key[0], headers, person, lambda upstream: self._end_if_over(key, connection))

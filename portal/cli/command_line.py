@@ -249,6 +249,10 @@ def _logout(commands: _Commands) -> None:
     text = "sign out of an upstream: revoke and delete its tokens"
     command = _command(commands, "logout", text, runs="login:command")
     command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
+    command.add_argument(
+        "--person", metavar="SUBJECT", help="sign this person out, as named by the identity provider"
+    )
+    command.add_argument("--tenant", metavar="NAME", help="in this tenant")
     command.set_defaults(is_out=True)
 
 

@@ -7,10 +7,15 @@ from argparse import Namespace
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
+from portal.accounts.logins import LOGIN
 from portal.cli.terminal import Terminal, unknown_name
+from portal.runs.writer import open_file, run_files
+from portal.sessions import Bearer
+from portal.sign_in import identity
 from upstreams.fleet import login_store
 from upstreams.oauth.authorization_server import OAuthError, open_guarded_http
 from upstreams.oauth.login import log_in, revoke
+from upstreams.oauth.tokens import Login
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -29,8 +34,13 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.error(f"the portal signs in to {name!r} by itself, with its client_id and client_secret")
         return 2
     try:
+        if options.is_out and options.person is not None:
+            found = _persons_logins(manifest, name, options.person, options.tenant)
+            return max(
+                [await _revoked(name, spec, each, terminal) for each in found] or [_none(name, terminal)]
+            )
         if options.is_out:
-            return await _out(name, spec, spec.oauth, terminal)
+            return await _out(name, spec, terminal)
         return await _in(name, spec, options.browser, terminal)
     except OAuthError as error:
         terminal.error(f"upstream {name!r}: {error}")
@@ -59,7 +69,7 @@ async def _in(name: str, spec: HttpUpstream, may_browse: bool, terminal: Termina
     return 0
 
 
-async def _out(name: str, spec: HttpUpstream, settings: OAuthSettings, terminal: Terminal) -> int:
+async def _out(name: str, spec: HttpUpstream, terminal: Terminal) -> int:
     store, login = login_store(name, spec), None
     async with store.locked():
         try:
@@ -67,9 +77,37 @@ async def _out(name: str, spec: HttpUpstream, settings: OAuthSettings, terminal:
         except OAuthError as error:  # an unreadable login can still be deleted
             terminal.note(f"the stored login cannot be revoked: {error}")
         await store.delete()
-    if login is None:
-        terminal.note(f"not signed in to {name!r}")
-        return 0
+    return _none(name, terminal) if login is None else await _revoked(name, spec, login, terminal)
+
+
+def _none(name: str, terminal: Terminal) -> int:
+    terminal.note(f"not signed in to {name!r}")
+    return 0
+
+
+def _persons_logins(manifest: Manifest, name: str, subject: str, tenant: str | None) -> list[Login]:
+    """The logins of a person with any profile, which are deleted from the stores of runs."""
+    auth = manifest.portal.server.auth
+    if auth is None:
+        return []
+    found = []
+    for profile in (None, *manifest.portal.profiles):
+        owner = Bearer.of("", identity(auth.issuer, subject), profile, tenant).run_owner
+        for path in run_files(manifest):
+            file = open_file(path, manifest)
+            try:
+                with file.transaction(is_lasting=True):
+                    if (kept := file.kept(LOGIN, owner, name)) is not None:
+                        found.append(Login.model_validate_json(kept))
+                        file.drop_kept(LOGIN, owner, name)
+            finally:
+                file.close()
+    return found
+
+
+async def _revoked(name: str, spec: HttpUpstream, login: Login, terminal: Terminal) -> int:
+    """Revoke the tokens of a deleted login."""
+    settings = spec.oauth or OAuthSettings()
     try:
         async with open_guarded_http(spec.url, settings.issuer) as http:
             # If the manifest names another server by now, revoke at the stored one.

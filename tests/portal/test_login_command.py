@@ -58,7 +58,7 @@ class Browsing(Terminal):
 
 async def sign(verb: str, folder: Path, name: str = "tickets") -> int:
     """The exit status of `login` or `logout`."""
-    options = Namespace(upstream=name, browser=False, is_out=verb == "logout")
+    options = Namespace(upstream=name, browser=False, is_out=verb == "logout", person=None)
     terminal = Browsing()
     with anyio.fail_after(DEADLINE_SECONDS):
         async with anyio.create_task_group() as tasks:

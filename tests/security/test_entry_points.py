@@ -228,8 +228,8 @@ def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> N
     assert sorted(calls) == [
         ("broker.py", "self.fetcher.fetch"),
         ("broker.py", "upstream.call"),
-        ("resources.py", "self.fleet[key].ask"),
-        ("resources.py", "self.fleet[key].offered"),
+        ("resources.py", "upstream.ask"),
+        ("resources.py", "upstream.offered"),
         ("webhooks.py", "Fetcher(network).fetch"),  # to the operator's own URLs
     ]
     assert permits == ["authority.py"]

@@ -208,7 +208,8 @@ async def company(
         runs = {"store": "runs.sqlite", "key": KEY, **sections.pop("runs", {})}
         path = write_manifest(folder, {"tickets": entry}, server=server, runs=runs, **sections)
         manifest = load_manifest(path, {})
-        portal = await stack.enter_async_context(open_portal(manifest, lambda line: None))
+        bound = manifest.portal.tenants.profiles.values() if manifest.portal.tenants else ()
+        portal = await stack.enter_async_context(open_portal(manifest, lambda line: None, bound=[*bound]))
         access = HttpAccess(
             "127.0.0.1", manifest.portal.server, manifest.portal.tenants, manifest.caller_claims
         )

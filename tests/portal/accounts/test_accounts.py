@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from mcp_types import ElicitResult
 
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
+from portal.cli import login
+from portal.cli.terminal import Terminal
 from portal.server import build_server
 from tests.portal.accounts.peers import KEY, company, link_in, run
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
@@ -123,6 +126,20 @@ async def test_run_without_a_client_uses_the_login_of_its_owner_while_there_is_o
             assert own.authorization.grants.count("revoked") == 2
             link_in((await http.post("/runs?wait=30", json={**code})).json())
             link_in(await run(ann))
+
+
+async def test_operator_signs_one_person_out(tmp_path: Path) -> None:
+    async with company(tmp_path, tenants={"claim": "org", "profiles": {"*": "p"}}, profiles={"p": {}}) as own:
+        own.provider.claims = {who: {"org": "x"} for who in ("ann", "bob")}
+        ann, bob = await own.client("ann"), await own.client("bob")
+        for client, who in ((ann, "ann"), (bob, "bob")):
+            await own.browser(who).get(link_in(await run(client)))
+        for tenant, revoked in ((None, 0), ("y", 0), ("x", 2)):
+            options = Namespace(upstream="tickets", is_out=True, person="ann", tenant=tenant)
+            assert await login.command(own.portal.manifest, options, Terminal()) == 0
+            assert own.authorization.grants.count("revoked") == revoked
+        link_in(await run(ann))
+        assert (await run(bob))["result"]["who"] == "bob"
 
 
 async def test_login_that_is_refused_has_to_be_renewed_by_its_person_alone(tmp_path: Path) -> None:
