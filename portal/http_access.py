@@ -5,7 +5,6 @@ import ipaddress
 from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 from mcp.server.auth.handlers.metadata import ProtectedResourceMetadataHandler
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -39,7 +38,8 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 """Served without a token, because container health checks have none. Names are shown only with a token."""
 
-OPEN_BEGINNINGS: Final = ("/hooks/", "/.well-known/oauth-protected-resource")
+_METADATA: Final = "/.well-known/oauth-protected-resource"
+OPEN_BEGINNINGS: Final = ("/hooks/", _METADATA)
 """Paths that begin so need no token: a hook has its secret in the path, and a client reads there where to sign in."""
 
 
@@ -56,7 +56,7 @@ class HttpAccess:
         self._sign_in = SignIn(settings.auth, tenants) if settings.auth else None
         self._needs_token = settings.knows_callers
         bracketed = f"[{host}]" if ":" in host else host
-        own = [urlsplit(settings.auth.resource).netloc] if settings.auth else []
+        own = [AnyHttpUrl(settings.auth.resource).host or ""] if settings.auth else []
         self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *own, *settings.allowed_hosts)}
         local = (f"http://{name}" for name in LOOPBACK_NAMES)
         self._origins = {each.lower() for each in (*local, *settings.allowed_origins)}
@@ -127,7 +127,8 @@ def sign_in_routes(auth: AuthSettings | None) -> list[Route]:
     if auth.scopes:
         told["scopes_supported"] = [*auth.scopes]
     handler = ProtectedResourceMetadataHandler(ProtectedResourceMetadata.model_validate(told))
-    path, methods = urlsplit(metadata_url(auth)).path, ["GET", "OPTIONS"]
+    # Below any path: that of the resource may have escapes, and clients also look without one.
+    path, methods = f"{_METADATA}{{resource:path}}", ["GET", "OPTIONS"]
     return [Route(path, cors_middleware(handler.handle, methods), methods=methods)]
 
 
