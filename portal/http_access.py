@@ -2,10 +2,13 @@
 
 import hmac
 import ipaddress
+import math
+import time
 from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
+import anyio
 from mcp.server.auth.handlers.metadata import ProtectedResourceMetadataHandler
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -145,6 +148,7 @@ class HttpAccessMiddleware:
     access: HttpAccess
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ends = math.inf
         if scope["type"] == "http":
             headers, path, bearer = Headers(scope=scope), scope["path"], None
             refusal = self.access.refusal(headers)
@@ -160,8 +164,15 @@ class HttpAccessMiddleware:
                 # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
                 user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
                 scope = {**scope, BEARER: bearer, "user": user}
-        if scope["type"] != "websocket":
+                # Streams end with the token, so that nobody listens on. Scripts that run may end.
+                if scope["method"] == "GET" or headers.get("mcp-method") == "subscriptions/listen":
+                    ends = bearer.ends
+        if scope["type"] == "websocket":
+            return
+        with anyio.move_on_after(ends - time.time()) as open_stream:
             await self.app(scope, receive, send)
+        if open_stream.cancelled_caught:
+            await send({"type": "http.response.body", "body": b""})
 
 
 def _matches(value: str, allowed: Set[str]) -> bool:
