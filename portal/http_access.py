@@ -72,7 +72,9 @@ class HttpAccess:
 
     async def caller(self, headers: Headers) -> Bearer | None:
         """Whose token the request has. None: `server.token`, or nobody needs one. Raises SignInError: it is refused."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        # Of two, a proxy in front may have looked at the other one.
+        values = headers.getlist("authorization")
+        scheme, _, given = (values[0] if len(values) == 1 else "").partition(" ")
         token = given.strip() if scheme.lower() == "bearer" else ""
         # Each is compared, so that the time says nothing.
         found = [own for known, own in self._bearers.items() if hmac.compare_digest(token.encode(), known)]
