@@ -15,7 +15,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -53,7 +53,7 @@ COOLDOWN_SECONDS: Final = 30.0
 """A token with an unknown key makes the portal read the keys, if it has not read them for so long."""
 
 MAX_WAITING: Final = 100
-"""So many unknown tokens wait until the provider is asked about them. Others get 503."""
+"""So many tokens wait until the provider is asked about them. Others get 503, unless they were checked before."""
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 """Source: RFC 6750, 2.1."""
@@ -106,6 +106,14 @@ class _Checked:
     until: float
 
 
+@dataclass(eq=False)
+class _Question:
+    """About a token that the provider has to be asked about."""
+
+    is_answered: anyio.Event = field(default_factory=anyio.Event)
+    answer: Bearer | SignInError = field(default_factory=_unavailable)
+
+
 class SignIn:
     """Checks tokens. One for each portal."""
 
@@ -114,6 +122,7 @@ class SignIn:
         self._tenants = tenants or Tenants()
         self._provider = Provider(settings)
         self._kept: OrderedDict[bytes, _Checked] = OrderedDict()
+        self._asked: dict[bytes, _Question] = {}
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
     async def bearer(self, token: str) -> Bearer:
@@ -137,11 +146,26 @@ class SignIn:
         how = self._settings.introspection
         if how is None:
             raise _invalid("the token is no JWT")
-        if key not in self._kept and self._turns.statistics().tasks_waiting >= MAX_WAITING:
+        asked = self._asked.get(key) or await self._ask(token, key, how)
+        await asked.is_answered.wait()
+        if isinstance(asked.answer, SignInError):
+            raise asked.answer
+        return asked.answer
+
+    async def _ask(self, token: str, key: bytes, how: Introspection) -> _Question:
+        """Ask about a token, once for all requests that bring it meanwhile. Raises SignInError: too many wait."""
+        if key not in self._kept and len(self._asked) >= MAX_WAITING:
             raise _unavailable("too many tokens wait for the identity provider")
-        async with self._turns:
-            # Meanwhile another request may have asked about the same token.
-            return self._known(key) or self._keep(key, await self._provider.introspected(token, how))
+        asked = self._asked[key] = _Question()
+        try:
+            async with self._turns:
+                asked.answer = self._keep(key, await self._provider.introspected(token, how))
+        except SignInError as error:
+            asked.answer = error
+        finally:
+            del self._asked[key]
+            asked.is_answered.set()
+        return asked
 
     def _keep(self, key: bytes, claims: Mapping[str, Json]) -> Bearer:
         """Whose token with these claims it is, from now on without asking. Raises SignInError."""
@@ -290,8 +314,6 @@ class Provider:
         # Source: RFC 6749, 2.3.1.
         auth = (quote(how.client_id, safe=""), quote(how.client_secret, safe=""))
         status, told = await self._ask("POST", url, data=form, auth=auth)
-        if status == 400:
-            raise _invalid("the provider does not introspect the token")
         if "active" not in told:
             # No pause: a stranger's token may be the reason.
             log.error("introspection_failed", issuer=self._settings.issuer, status=status)
@@ -342,7 +364,7 @@ class Provider:
         try:
             with anyio.fail_after(REQUEST_SECONDS):
                 async with (
-                    httpx2.AsyncClient(verify=self._tls, timeout=None) as http,
+                    httpx2.AsyncClient(verify=self._tls, timeout=None, follow_redirects=False) as http,
                     http.stream(method, url, **request) as answer,
                 ):
                     async for chunk in answer.aiter_bytes():

@@ -1,9 +1,11 @@
 """The identity provider misbehaves, is slow or down, or strangers want it to be."""
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.responses import JSONResponse, Response
@@ -48,6 +50,7 @@ async def test_unknown_keys_do_not_let_strangers_flood_the_issuer(issuer: Issuer
 async def test_a_broken_answer_about_keys_is_the_issuers_fault_and_is_not_asked_for_by_everybody(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch, answer: Response
 ) -> None:
+    monkeypatch.setattr(sign_in, "PAUSE_SECONDS", 1_000)
     signing = signing_in(issuer)
     issuer.answers["/jwks"] = answer
     for number in range(5):
@@ -90,20 +93,34 @@ async def test_strangers_who_wait_for_a_slow_issuer_delay_nobody_whose_key_is_kn
     assert told.count((401, "invalid_token")) >= sign_in.MAX_WAITING
 
 
-async def test_many_requests_with_a_token_that_was_checked_cost_few_questions(
+async def test_the_issuer_is_asked_about_a_token_once_for_many_requests(issuer: Issuer) -> None:
+    signing = signing_in(issuer, introspection=CLIENT)
+    issuer.active["opaque"] = {"sub": "ann", "aud": AUDIENCE, "exp": time.time() + 300}
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2 * sign_in.MAX_WAITING):
+            tasks.start_soon(signing.bearer, "opaque")
+            tasks.start_soon(refused, signing, "junk")
+    assert issuer.asked.count("/introspect") == 2
+
+
+async def test_strangers_keep_nobody_out_who_was_there_before(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signing, now = signing_in(issuer, introspection=CLIENT), time.time()
     issuer.active["opaque"] = {"sub": "ann", "aud": AUDIENCE, "exp": now + 3_000}
     await signing.bearer("opaque")
-    monkeypatch.setattr(sign_in.time, "time", lambda: now + 61)
+    monkeypatch.setattr(sign_in, "time", SimpleNamespace(time=lambda: now + 61, monotonic=time.monotonic))
     async with anyio.create_task_group() as tasks:
-        for _ in range(2 * sign_in.MAX_WAITING):
-            tasks.start_soon(signing.bearer, "opaque")
-    assert issuer.asked.count("/introspect") <= 5
+        for number in range(sign_in.MAX_WAITING + 1):
+            tasks.start_soon(refused, signing, f"junk{number}")
+        await anyio.lowlevel.checkpoint()
+        assert (await signing.bearer("opaque")).name == "person ann"
+    assert issuer.asked.count("/introspect") == sign_in.MAX_WAITING + 2
 
 
-@pytest.mark.parametrize("answer", [Response(status_code=429), Response(status_code=403), Response("<html>")])
+@pytest.mark.parametrize(
+    "answer", [*(Response(status_code=code) for code in (400, 403, 429, 500)), Response("<html>")]
+)
 async def test_an_issuer_that_refuses_the_portal_says_nothing_about_the_token(
     issuer: Issuer, answer: Response
 ) -> None:
@@ -129,6 +146,18 @@ async def test_an_issuer_that_is_down_is_told_and_not_asked_by_everybody(issuer:
     for number in range(5):
         assert await refused(signing, issuer.token(sub=f"s{number}")) == (503, "temporarily_unavailable")
     assert len(issuer.asked) == 1
+
+
+async def test_an_issuer_that_is_too_slow_is_not_asked_by_everybody(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_in, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(sign_in, "PAUSE_SECONDS", 1_000)
+    signing = signing_in(issuer, introspection={**CLIENT, "url": f"{issuer.url}/introspect"})
+    issuer.lets_go = anyio.Event()
+    assert await refused(signing, "junk") == (503, "temporarily_unavailable")
+    issuer.lets_go.set()
+    assert await refused(signing, "other") == (503, "temporarily_unavailable")
 
 
 async def test_known_keys_serve_while_the_issuer_is_down(issuer: Issuer) -> None:

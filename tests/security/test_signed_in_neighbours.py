@@ -85,7 +85,11 @@ async def test_a_request_with_two_tokens_has_none(issuer: Issuer, url: str) -> N
 
 async def test_a_challenge_says_nothing_that_a_stranger_sent(url: str) -> None:
     async with httpx2.AsyncClient() as http:
-        sent = {"Authorization": "Bearer evil", "X-Forwarded-Host": "evil.test", "Forwarded": "host=evil.test"}
+        sent = {
+            "Authorization": "Bearer evil",
+            "X-Forwarded-Host": "evil.test",
+            "Forwarded": "host=evil.test",
+        }
         answer = await http.post(f"{url}?evil", json={}, headers=sent)
         assert answer.status_code == 401 and "evil" not in answer.headers["www-authenticate"] + answer.text
         assert (await http.post(url, json={}, headers={**sent, "Host": "evil.test"})).status_code == 421
