@@ -9,7 +9,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
+from pydantic import (
+    AnyHttpUrl,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Strict,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from manifests.constraints import (
     EMPTY_IS_DEFAULT,
@@ -273,6 +282,12 @@ class Introspection(Section):
     url: Url | None = None
     """The introspection endpoint. Default: the one in the issuer's metadata."""
 
+    @model_validator(mode="after")
+    def _is_reached_safely(self) -> Self:
+        if self.url is not None and not is_safe_for_tokens(self.url):
+            raise refusal("has a url that is not https://", "http:// is allowed only on this machine.")
+        return self
+
 
 class AuthSettings(Section):
     """Sign-in of HTTP clients: the portal accepts access tokens of an identity provider."""
@@ -306,10 +321,12 @@ class AuthSettings(Section):
                 raise refusal(
                     f"has an {name} that is not https://", "http:// is allowed only on this machine."
                 )
-        if not self.resource.startswith(("https://", "http://")):
+        try:
+            AnyHttpUrl(self.resource)
+        except ValidationError:
             raise refusal(
                 "has an audience that is no URL", "Set url to the URL of the portal, as clients know it."
-            )
+            ) from None
         return self
 
     @property

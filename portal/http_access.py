@@ -2,11 +2,13 @@
 
 import hmac
 import ipaddress
+import math
+import time
 from collections.abc import Collection, Set
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
+import anyio
 from mcp.server.auth.handlers.metadata import ProtectedResourceMetadataHandler
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -39,7 +41,8 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 """Served without a token, because container health checks have none. Names are shown only with a token."""
 
-OPEN_BEGINNINGS: Final = ("/hooks/", "/.well-known/oauth-protected-resource", "/oauth/sign-in/")
+_METADATA: Final = "/.well-known/oauth-protected-resource"
+OPEN_BEGINNINGS: Final = ("/hooks/", _METADATA, "/oauth/sign-in/")
 """Paths that begin so need no token: a hook has its secret in the path, and a client reads there where to sign in. A
 browser has none, and a sign-in asks the identity provider who it is."""
 
@@ -63,7 +66,7 @@ class HttpAccess:
         self._sign_in = SignIn(settings.auth, tenants, claims) if settings.auth else None
         self._needs_token = settings.knows_callers
         bracketed = f"[{host}]" if ":" in host else host
-        own = [urlsplit(settings.auth.resource).netloc] if settings.auth else []
+        own = [AnyHttpUrl(settings.auth.resource).host or ""] if settings.auth else []
         self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *own, *settings.allowed_hosts)}
         local = (f"http://{name}" for name in LOOPBACK_NAMES)
         self._origins = {each.lower() for each in (*local, *settings.allowed_origins)}
@@ -76,7 +79,9 @@ class HttpAccess:
 
     async def caller(self, headers: Headers) -> Bearer | None:
         """Whose token the request has. None: `server.token`, or nobody needs one. Raises SignInError: it is refused."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        # Of two, a proxy in front may have looked at the other one.
+        values = headers.getlist("authorization")
+        scheme, _, given = (values[0] if len(values) == 1 else "").partition(" ")
         token = given.strip() if scheme.lower() == "bearer" else ""
         # Each is compared, so that the time says nothing.
         found = [own for known, own in self._bearers.items() if hmac.compare_digest(token.encode(), known)]
@@ -134,7 +139,8 @@ def sign_in_routes(auth: AuthSettings | None) -> list[Route]:
     if auth.scopes:
         told["scopes_supported"] = [*auth.scopes]
     handler = ProtectedResourceMetadataHandler(ProtectedResourceMetadata.model_validate(told))
-    path, methods = urlsplit(metadata_url(auth)).path, ["GET", "OPTIONS"]
+    # Below any path: that of the resource may have escapes, and clients also look without one.
+    path, methods = f"{_METADATA}{{resource:path}}", ["GET", "OPTIONS"]
     return [Route(path, cors_middleware(handler.handle, methods), methods=methods)]
 
 
@@ -151,6 +157,7 @@ class HttpAccessMiddleware:
     access: HttpAccess
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ends = math.inf
         if scope["type"] == "http":
             headers, path, bearer = Headers(scope=scope), scope["path"], None
             refusal = self.access.refusal(headers)
@@ -166,8 +173,15 @@ class HttpAccessMiddleware:
                 # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
                 user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
                 scope = {**scope, BEARER: bearer, "user": user}
-        if scope["type"] != "websocket":
+                # Streams end with the token, so that nobody listens on. Scripts that run may end.
+                if scope["method"] == "GET" or headers.get("mcp-method") == "subscriptions/listen":
+                    ends = bearer.ends
+        if scope["type"] == "websocket":
+            return
+        with anyio.move_on_after(ends - time.time()) as open_stream:
             await self.app(scope, receive, send)
+        if open_stream.cancelled_caught:
+            await send({"type": "http.response.body", "body": b""})
 
 
 def _matches(value: str, allowed: Set[str]) -> bool:

@@ -1,6 +1,7 @@
 """Callers, their sessions, and the tool that each name means in a session."""
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -57,13 +58,17 @@ class Bearer:
     profile: str | None
     tenant: str | None = None
     run_owner: str = "local"
+    ends: float = math.inf
+    """When the token expires, in seconds since 1970."""
     claims: tuple[tuple[str, str], ...] | None = None
 
     @classmethod
-    def of(cls, name: str, identity: bytes, profile: str | None, tenant: str | None) -> Self:
+    def of(
+        cls, name: str, identity: bytes, profile: str | None, tenant: str | None, ends: float = math.inf
+    ) -> Self:
         """The bearer that `identity` tells from all others, and who owns runs in this tenant with this profile."""
         owner = (tenant or "", profile or "", hashlib.sha256(identity).hexdigest())
-        return cls(name, profile, tenant, "/".join(owner))
+        return cls(name, profile, tenant, "/".join(owner), ends)
 
 
 LOCAL = Caller("local", "local")

@@ -9,20 +9,20 @@ RFC 7662 (introspection).
 """
 
 import hashlib
+import json
+import math
 import re
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from urllib.parse import quote
 
 import anyio
-import anyio.to_thread
 import httpx2
 import jwt
 import structlog
-from jwt.exceptions import PyJWKClientConnectionError
 from mcp.client.auth.utils import build_oauth_authorization_server_metadata_discovery_urls
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -45,7 +45,16 @@ MAX_TOKEN_BYTES: Final = 16_384
 REQUEST_SECONDS: Final = 5.0
 MAX_ANSWER_BYTES: Final = 1 << 20
 PAUSE_SECONDS: Final = 5.0
-"""If the provider does not answer, it is not asked again for so long."""
+"""A URL of the provider that does not answer is not asked again for so long."""
+
+KEYS_SECONDS: Final = 300.0
+"""The provider's keys are read again after so long."""
+
+COOLDOWN_SECONDS: Final = 30.0
+"""A token with an unknown key makes the portal read the keys, if it has not read them for so long."""
+
+MAX_WAITING: Final = 100
+"""So many tokens wait until the provider is asked about them. Others get 503, unless they were checked before."""
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 """Source: RFC 6750, 2.1."""
@@ -55,11 +64,12 @@ _LATEST: Final = 1e12
 """No time of a token is later, in seconds since 1970."""
 
 _AT_ONCE: Final = 4
-"""Tokens that are checked at the same time. Others wait, so a slow provider does not take all threads."""
+"""Tokens about which the provider is asked at the same time."""
 
 _NO_CLAIMS: Final = (TypeError, ValueError, ArithmeticError, RecursionError)
 """What PyJWT raises besides its own errors: for a key of another kind, or a time that is infinite."""
 
+_SCOPES: Final = ("scope", "scp")
 _TENANT: Final = TypeAdapter(TenantName)
 
 
@@ -75,6 +85,16 @@ def _invalid(why: str) -> SignInError:
     return SignInError(401, "invalid_token", why)
 
 
+def _refused(error: Exception) -> SignInError:
+    return _invalid(f"the token is refused: {type(error).__name__.removesuffix('Error')}")
+
+
+def _unavailable(why: str = "the identity provider does not answer") -> SignInError:
+    return SignInError(
+        503, "temporarily_unavailable", f"{why}, so the token cannot be checked. Try again later"
+    )
+
+
 class _Metadata(BaseModel):
     issuer: str
     jwks_uri: str | None = None
@@ -87,6 +107,14 @@ class _Checked:
     until: float
 
 
+@dataclass(eq=False)
+class _Question:
+    """About a token that the provider has to be asked about."""
+
+    is_answered: anyio.Event = field(default_factory=anyio.Event)
+    answer: Bearer | SignInError = field(default_factory=_unavailable)
+
+
 class SignIn:
     """Checks tokens. One for each portal."""
 
@@ -97,49 +125,73 @@ class SignIn:
         self._tenants = tenants or Tenants()
         self._provider = Provider(settings)
         self._kept: OrderedDict[bytes, _Checked] = OrderedDict()
-        self._turns: anyio.CapacityLimiter | None = None
+        self._asked: dict[bytes, _Question] = {}
+        self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
     async def bearer(self, token: str) -> Bearer:
         """Whose token it is. Raises SignInError: it is refused, or cannot be checked now."""
         key = hashlib.sha256(token.encode()).digest()
-        known = self._kept.get(key)
-        if known is not None and time.time() < known.until:
-            return known.bearer
-        # In a thread: the provider may have to be asked.
-        self._turns = self._turns or anyio.CapacityLimiter(_AT_ONCE)
         try:
-            checked = await anyio.to_thread.run_sync(self._check, token, limiter=self._turns)
+            return self._known(key) or await self._check(token, key)
         except SignInError as error:
             log.info("token_refused", code=error.code, reason=str(error))
             raise
-        self._kept[key] = checked
-        self._kept.move_to_end(key)
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
-        return checked.bearer
 
-    def _check(self, token: str) -> _Checked:
+    def _known(self, key: bytes) -> Bearer | None:
+        kept = self._kept.get(key)
+        return kept.bearer if kept is not None and time.time() < kept.until else None
+
+    async def _check(self, token: str, key: bytes) -> Bearer:
         if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):
             raise _invalid("the token is too long, or has characters that no token has")
         if token.count(".") == 2:
-            claims = self._provider.claims_of_jwt(token)
-        elif self._settings.introspection is not None:
-            claims = self._provider.introspected(token, self._settings.introspection)
-        else:
+            return self._keep(key, await self._provider.claims_of_jwt(token))
+        how = self._settings.introspection
+        if how is None:
             raise _invalid("the token is no JWT")
-        self._check_scopes(claims)
-        until = min(time.time() + KEPT_SECONDS, _seconds(claims["exp"]) + self._settings.leeway_seconds)
-        return _Checked(self._bearer_of(claims), until)
+        asked = self._asked.get(key) or await self._ask(token, key, how)
+        await asked.is_answered.wait()
+        if isinstance(asked.answer, SignInError):
+            raise asked.answer
+        return asked.answer
 
-    def _check_scopes(self, claims: Mapping[str, Json]) -> None:
-        """Raises SignInError: a scope is missing. Providers write them as `scope` or `scp`, a text or a list."""
-        given: set[str] = set()
-        for name in ("scope", "scp"):
-            value = claims.get(name)
-            given.update(value.split() if isinstance(value, str) else _texts(value))
-        missing = [scope for scope in self._settings.scopes if scope not in given]
+    async def _ask(self, token: str, key: bytes, how: Introspection) -> _Question:
+        """Ask about a token, once for all requests that bring it meanwhile. Raises SignInError: too many wait."""
+        if key not in self._kept and len(self._asked) >= MAX_WAITING:
+            raise _unavailable("too many tokens wait for the identity provider")
+        asked = self._asked[key] = _Question()
+        try:
+            async with self._turns:
+                asked.answer = self._keep(key, await self._provider.introspected(token, how))
+        except SignInError as error:
+            asked.answer = error
+        finally:
+            del self._asked[key]
+            asked.is_answered.set()
+        return asked
+
+    def _keep(self, key: bytes, claims: Mapping[str, Json]) -> Bearer:
+        """Whose token with these claims it is, from now on without asking. Raises SignInError."""
+        given = _scopes(claims)
+        missing = [
+            scope for scope in self._settings.scopes if not {scope, self._without_audience(scope)} & given
+        ]
         if missing:
             raise SignInError(403, "insufficient_scope", f"the token lacks the scope {' '.join(missing)}")
+        bearer = self._bearer_of(claims)
+        self._kept[key] = _Checked(bearer, min(time.time() + KEPT_SECONDS, bearer.ends))
+        self._kept.move_to_end(key)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return bearer
+
+    def _without_audience(self, scope: str) -> str:
+        """Entra ID announces a scope as `api://audience/name`, and writes `name` into tokens for this audience."""
+        audience = self._settings.audience
+        for beginning in (f"{audience}/", f"api://{audience}/"):
+            if scope.startswith(beginning):
+                return scope.removeprefix(beginning)
+        return scope
 
     def _bearer_of(self, claims: Mapping[str, Json]) -> Bearer:
         # Nothing else stands for it: a client's id, for example, is that of all its users.
@@ -153,7 +205,8 @@ class SignIn:
         name = " ".join(
             ("person", subject, *(["of", tenant] if tenant else ()), *(["as", profile] if profile else ()))
         )
-        bearer = Bearer.of(name, identity(self._settings.issuer, subject), profile, tenant)
+        ends = _seconds(claims["exp"]) + self._settings.leeway_seconds
+        bearer = Bearer.of(name, identity(self._settings.issuer, subject), profile, tenant, ends)
         return replace(bearer, claims=tuple(self._told(claims, tenant)))
 
     def _told(self, claims: Mapping[str, Json], tenant: str | None) -> Iterator[tuple[str, str]]:
@@ -177,7 +230,7 @@ class SignIn:
     def _profile(self, claims: Mapping[str, Json]) -> str | None:
         profiles = self._tenants.profiles
         for fitting, profile in profiles.items():
-            if any(value in _texts(claim(claims, name)) for name, value in _pairs(fitting)):
+            if any(value in _values(claims, name) for name, value in _pairs(fitting)):
                 return profile
         if profiles and "*" not in profiles:
             raise SignInError(403, "access_denied", "no profile in tenants.profiles fits the token")
@@ -185,65 +238,100 @@ class SignIn:
 
 
 class Provider:
-    """The identity provider: its keys, and what it says about tokens. Blocks; for several threads."""
+    """The identity provider: its keys, and what it says about tokens."""
 
     def __init__(self, settings: AuthSettings) -> None:
         self._settings = settings
-        self._lock = threading.Lock()
+        self._tls = httpx2.create_ssl_context()  # takes 20 ms, so once
         self._metadata: _Metadata | None = None
-        self._keys: jwt.PyJWKClient | None = None
-        self._silent_until = 0.0
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._keys_read = -math.inf
+        self._reading = anyio.Lock()
+        self._silent_until: dict[str, float] = {}
+        """By URL."""
 
-    def claims_of_jwt(self, token: str) -> Mapping[str, Any]:
+    async def claims_of_jwt(self, token: str) -> Mapping[str, Any]:
         """The claims of a JWT whose signature, issuer, audience and times are right. Raises SignInError."""
         settings = self._settings
+        key = await self._key(self._key_id(token))
         try:
-            header = jwt.get_unverified_header(token)
-            if header.get("alg") not in settings.algorithms:
-                raise _invalid("the algorithm of the token is not one of server.auth.algorithms")
-            if str(header.get("typ", "")).lower() not in _ACCESS_TOKEN_TYPES:
-                raise _invalid("the token is no access token")
-            key_id = header.get("kid")
-            if not isinstance(key_id, str):
-                raise _invalid("the token names no key")
             claims: Mapping[str, Any] = jwt.decode(
                 token,
-                self._key(key_id).key,
+                key.key,
                 algorithms=list(settings.algorithms),
                 audience=settings.audience,
                 issuer=settings.issuer,
                 leeway=settings.leeway_seconds,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except (PyJWKClientConnectionError, OSError):
-            raise self._silent() from None
         except (jwt.PyJWTError, *_NO_CLAIMS) as error:
-            raise _invalid(f"the token is refused: {type(error).__name__.removesuffix('Error')}") from None
-        # Tokens of other kinds, and those that are bound to a key, which is not checked here.
-        if (
-            claims.get("typ") in ("ID", "Refresh", "Logout")
-            or {"at_hash", "c_hash", "events", "cnf"} & claims.keys()
-        ):
-            raise _invalid("the token is no access token")
+            raise _refused(error) from None
+        _check_kind(claims)
         return claims
 
-    def introspected(self, token: str, how: Introspection) -> Mapping[str, Any]:
-        """What the provider says about a token. Raises SignInError: it is not active, or for somebody else."""
-        url = how.url or self.metadata().introspection_endpoint
-        if url is None or not is_safe_for_tokens(url):
-            raise self._silent("the provider has no introspection endpoint at https://")
-        form = {"token": token, "token_type_hint": "access_token"}
-        self._check_is_asked()
+    def _key_id(self, token: str) -> str:
+        """The key that a JWT names. Raises SignInError: its header is none of an access token."""
         try:
-            told = self._ask("POST", url, data=form, auth=(how.client_id, how.client_secret))
-        except _NothingThereError:
-            raise _invalid("the provider does not introspect the token") from None
-        except _SilentError as error:
-            raise self._silent(str(error)) from None
+            header = jwt.get_unverified_header(token)
+        except (jwt.PyJWTError, *_NO_CLAIMS) as error:
+            raise _refused(error) from None
+        if header.get("alg") not in self._settings.algorithms:
+            raise _invalid("the algorithm of the token is not one of server.auth.algorithms")
+        if str(header.get("typ", "")).lower() not in _ACCESS_TOKEN_TYPES:
+            raise _invalid("the token is no access token")
+        key_id = header.get("kid")
+        if not isinstance(key_id, str):
+            raise _invalid("the token names no key")
+        return key_id
+
+    async def _key(self, key_id: str) -> jwt.PyJWK:
+        """The key of this name. Asks the provider if it is not known. Raises SignInError: there is none."""
+        if self._is_due(key_id):
+            async with self._reading:
+                # Meanwhile another request may have read them.
+                if self._is_due(key_id):
+                    await self._read_keys()
+        if key_id not in self._keys:
+            raise _invalid("the token is signed with no key of the issuer")
+        return self._keys[key_id]
+
+    def _is_due(self, key_id: str) -> bool:
+        seconds = KEYS_SECONDS if key_id in self._keys else COOLDOWN_SECONDS
+        return time.monotonic() - self._keys_read > seconds
+
+    async def _read_keys(self) -> None:
+        url = (await self.metadata()).jwks_uri
+        if url is None or not is_safe_for_tokens(url):
+            raise self._silent(self._settings.issuer, "the issuer's metadata has no jwks_uri at https://")
+        _, told = await self._ask("GET", url)
+        try:
+            found = jwt.PyJWKSet.from_dict(told).keys
+        except (jwt.PyJWTError, *_NO_CLAIMS):
+            found = []
+        keys = {key.key_id: key for key in found if key.key_id and key.public_key_use in ("sig", None)}
+        if not keys:
+            raise self._silent(url, "the issuer's jwks_uri has no keys")
+        self._keys, self._keys_read = keys, time.monotonic()
+
+    async def introspected(self, token: str, how: Introspection) -> Mapping[str, Any]:
+        """What the provider says about a token. Raises SignInError: it is not active, or for somebody else."""
+        url = how.url or (await self.metadata()).introspection_endpoint
+        if url is None or not is_safe_for_tokens(url):
+            raise self._silent(
+                self._settings.issuer, "the provider has no introspection endpoint at https://"
+            )
+        form = {"token": token, "token_type_hint": "access_token"}
+        # Source: RFC 6749, 2.3.1.
+        auth = (quote(how.client_id, safe=""), quote(how.client_secret, safe=""))
+        status, told = await self._ask("POST", url, data=form, auth=auth)
+        if "active" not in told:
+            # No pause: a stranger's token may be the reason.
+            log.error("introspection_failed", issuer=self._settings.issuer, status=status)
+            raise _unavailable()
         now, leeway = time.time(), self._settings.leeway_seconds
-        expires, begins = _seconds(told.get("exp")), _seconds(told.get("nbf") or 0)
-        if told.get("active") is not True:
+        if told["active"] is not True:
             raise _invalid("the provider says that the token is not active")
+        expires, begins = _seconds(told.get("exp")), _seconds(told.get("nbf") or 0)
         if told.get("iss", self._settings.issuer) != self._settings.issuer:
             raise _invalid("the token is of another issuer")
         if self._settings.audience not in _texts(told.get("aud")):
@@ -252,82 +340,72 @@ class Provider:
             raise _invalid("the token has expired")
         if begins - leeway > now:
             raise _invalid("the token is not valid yet")
+        _check_kind(told)
         return told
 
-    def metadata(self) -> _Metadata:
+    async def metadata(self) -> _Metadata:
         """The provider's metadata, read once. Raises SignInError: there is none, or of another issuer."""
-        with self._lock:
-            if self._metadata is None:
-                self._metadata = self._discovered()
-            return self._metadata
+        if self._metadata is None:
+            self._metadata = await self._discovered()
+        return self._metadata
 
-    def _discovered(self) -> _Metadata:
-        self._check_is_asked()
+    async def _discovered(self) -> _Metadata:
         issuer = self._settings.issuer
+        self._check_is_asked(issuer)
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, issuer):
+            _, told = await self._ask("GET", url)
             try:
-                found = _Metadata.model_validate(self._ask("GET", url))
-            except (ValidationError, _NothingThereError, _SilentError):
+                found = _Metadata.model_validate(told)
+            except ValidationError:
                 continue
             # Otherwise one issuer could speak for another one (mix-up attack).
             if found.issuer == issuer:
                 return found
             log.error("issuer_differs", expected=issuer, found=found.issuer[:200])
-        raise self._silent("the issuer has no metadata in which it is the issuer")
+        raise self._silent(issuer, "the issuer has no metadata in which it is the issuer")
 
-    def _key(self, key_id: str) -> jwt.PyJWK:
-        url = self.metadata().jwks_uri
-        with self._lock:
-            if self._keys is None:
-                if url is None or not is_safe_for_tokens(url):
-                    raise self._silent("the issuer's metadata has no jwks_uri at https://")
-                # It asks for new keys when it meets an unknown one, at most every 30 seconds.
-                self._keys = jwt.PyJWKClient(url, timeout=REQUEST_SECONDS)
-            keys = self._keys
-        # Known keys need no lock: the client holds its own while the provider is asked for unknown ones.
-        kept = keys.jwk_set_cache.get() if keys.jwk_set_cache else None
-        for key in kept.keys if kept else ():
-            if key.key_id == key_id and key.public_key_use != "enc":
-                return key
-        self._check_is_asked()
-        return keys.get_signing_key(key_id)
+    async def _ask(self, method: str, url: str, **request: Any) -> tuple[int, dict[str, Any]]:
+        """The status of the provider's answer, and its JSON object, {} if there is none or the status is not 200.
 
-    def _ask(self, method: str, url: str, **request: Any) -> dict[str, Any]:
-        """The JSON object that the provider answers. Raises _NothingThereError, _SilentError."""
+        Raises SignInError: there is no answer in REQUEST_SECONDS, or a longer one than MAX_ANSWER_BYTES.
+        """
+        self._check_is_asked(url)
+        body = b""
         try:
-            with (
-                httpx2.Client(timeout=REQUEST_SECONDS, follow_redirects=False) as http,
-                http.stream(method, url, **request) as answer,
-            ):
-                body = b""
-                for chunk in answer.iter_bytes():
-                    body += chunk
-                    if len(body) > MAX_ANSWER_BYTES:
-                        raise _SilentError("the provider answers too much")
+            with anyio.fail_after(REQUEST_SECONDS):
+                async with (
+                    httpx2.AsyncClient(verify=self._tls, timeout=None, follow_redirects=False) as http,
+                    http.stream(method, url, **request) as answer,
+                ):
+                    async for chunk in answer.aiter_bytes():
+                        body += chunk
+                        if len(body) > MAX_ANSWER_BYTES:
+                            raise self._silent(url, "the provider answers too much")
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-            raise _SilentError(type(error).__name__) from None
-        if answer.is_server_error:
-            raise _SilentError(f"the provider answers {answer.status_code}")
+            raise self._silent(url, type(error).__name__) from None
         try:
-            told = httpx2.Response(200, content=body).json()
+            told = json.loads(body) if answer.status_code == 200 else None
         except (ValueError, RecursionError):
             told = None
-        if not answer.is_success or not isinstance(told, dict):
-            raise _NothingThereError
-        return told
+        return answer.status_code, told if isinstance(told, dict) else {}
 
-    def _check_is_asked(self) -> None:
-        if time.monotonic() < self._silent_until:
-            raise self._unavailable()
+    def _check_is_asked(self, url: str) -> None:
+        if time.monotonic() < self._silent_until.get(url, 0):
+            raise _unavailable()
 
-    def _silent(self, reason: str = "the provider's keys cannot be read") -> SignInError:
-        log.error("identity_provider_unavailable", issuer=self._settings.issuer, reason=reason)
-        self._silent_until = time.monotonic() + PAUSE_SECONDS
-        return self._unavailable()
+    def _silent(self, url: str, reason: str) -> SignInError:
+        log.error("identity_provider_unavailable", issuer=self._settings.issuer, url=url, reason=reason)
+        self._silent_until[url] = time.monotonic() + PAUSE_SECONDS
+        return _unavailable()
 
-    def _unavailable(self) -> SignInError:
-        message = "the identity provider does not answer, so the token cannot be checked. Try again later"
-        return SignInError(503, "temporarily_unavailable", message)
+
+def _check_kind(claims: Mapping[str, Json]) -> None:
+    """Raises SignInError: the token is of another kind, or bound to a key, which is not checked here."""
+    if (
+        claims.get("typ") in ("ID", "Refresh", "Logout")
+        or {"at_hash", "c_hash", "events", "cnf"} & claims.keys()
+    ):
+        raise _invalid("the token is no access token")
 
 
 def _seconds(value: Json) -> float:
@@ -336,14 +414,6 @@ def _seconds(value: Json) -> float:
     if not is_number or not abs(value) < _LATEST:  # so is not a number
         raise _invalid("a time of the token is no number of seconds")
     return float(value)
-
-
-class _NothingThereError(Exception):
-    """The provider answered, but not with what was asked for."""
-
-
-class _SilentError(Exception):
-    """The provider does not answer now. The message says why."""
 
 
 def identity(issuer: str, subject: str) -> bytes:
@@ -359,6 +429,19 @@ def claim(claims: Mapping[str, Json], name: str) -> Json:
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
+
+
+def _values(claims: Mapping[str, Json], name: str) -> Collection[str]:
+    return _scopes(claims) if name in _SCOPES else _texts(claim(claims, name))
+
+
+def _scopes(claims: Mapping[str, Json]) -> set[str]:
+    """The scopes of a token. Providers write them as `scope` or `scp`, a text or a list."""
+    given: set[str] = set()
+    for name in _SCOPES:
+        value = claims.get(name)
+        given.update(value.split() if isinstance(value, str) else _texts(value))
+    return given
 
 
 def _texts(value: Json) -> list[str]:

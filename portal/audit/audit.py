@@ -29,8 +29,8 @@ log = structlog.get_logger()
 MAX_REFUSALS: Final = 1_000
 """Refused calls of one run that get their own line; the line that ends the run counts the others."""
 
-MAX_CHARACTERS: Final = 300
-"""A rule, a function's name and a caller are cut to this length."""
+MAX_CHARACTERS: Final = 500
+"""A rule, a function's name and a caller are cut to this length. Subject, tenant and profile of a person fit."""
 
 STDERR: Final = "stderr"
 
@@ -189,10 +189,12 @@ def _stamped(event: str, **fields: Json) -> dict[str, Json]:
 
 def _caller_label(caller: Caller) -> str:
     """A label of the caller. Anyone who knows the id of an MCP session can join it, so only its hash is written."""
-    before, session, identifier = caller.queue_key.partition("session ")
-    if not session:
+    session = "session "
+    # Elsewhere in the text somebody may have chosen it, as the name of a person.
+    if not caller.queue_key.startswith(session):
         return _cut(caller.queue_key)
-    return _cut(f"{before}{session}{hashlib.sha256(identifier.encode()).hexdigest()[:16]}")
+    identifier = caller.queue_key.removeprefix(session)
+    return session + hashlib.sha256(identifier.encode()).hexdigest()[:16]
 
 
 def _cut(text: str) -> str:

@@ -55,8 +55,10 @@ def identity_provider(port: int, audience: str, token_format: str) -> Iterator[s
 
 
 @asynccontextmanager
-async def signed_in(url: str, issuer: str, mode: str, secret: str, name: str = "ann") -> AsyncIterator[Model]:
-    auth = ClientCredentialsOAuthProvider(url, Memory(), name, secret, issuer=issuer)
+async def signed_in(
+    url: str, issuer: str, mode: str, secret: str, memory: Memory | None = None, name: str = "ann"
+) -> AsyncIterator[Model]:
+    auth = ClientCredentialsOAuthProvider(url, memory or Memory(), name, secret, issuer=issuer)
     async with (
         httpx2.AsyncClient(auth=auth, timeout=60) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
@@ -96,3 +98,22 @@ async def test_client_finds_out_where_to_sign_in_and_does_what_its_profile_may(
     told = (tmp_path / "audit.jsonl").read_text()
     assert "person ann" in told
     assert SECRET not in told
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_client_whose_token_lacks_a_scope_steps_up(tmp_path: Path, mode: str) -> None:
+    port, portal_port = closed_port(), closed_port()
+    url = f"http://127.0.0.1:{portal_port}/mcp"
+    auth: dict[str, Json] = {"issuer": f"http://127.0.0.1:{port}", "audience": url, "scopes": ["mcp"]}
+    tenants: dict[str, Json] = {"profiles": {"scope:mcp": "user"}}
+    manifest = write_manifest(tmp_path, {}, server={"auth": auth}, profiles={"user": {}}, tenants=tenants)
+    with identity_provider(port, url, "jwt") as issuer, http_portal(manifest, f"127.0.0.1:{portal_port}"):
+        asked = {"grant_type": "client_credentials", "scope": "other", "resource": url}
+        answer = httpx2.post(f"{issuer}/token", data=asked, auth=("ann", SECRET)).json()
+        memory = Memory()
+        memory.token = OAuthToken.model_validate(answer)
+        lacks = httpx2.post(url, json={}, headers={"Authorization": f"Bearer {answer['access_token']}"})
+        assert lacks.status_code == 403
+        async with signed_in(url, issuer, mode, SECRET, memory) as model:
+            assert await model.result_of("1 + 1") == 2
+        assert memory.token is not None and memory.token.scope == "other mcp"

@@ -125,7 +125,7 @@ async def test_each_person_signs_in_once_and_is_known_to_the_upstream(tmp_path: 
 
 async def once_signed_in(url: str, issuer: str, name: str) -> None:
     person, stranger = Person(name), Person("mallory")
-    async with signed_in(url, issuer, "auto", f"secret-of-{name}", name) as model:
+    async with signed_in(url, issuer, "auto", f"secret-of-{name}", name=name) as model:
         link = await asked_to_sign_in(model)
         assert (await stranger.open(link)).status_code == 403
         await asked_to_sign_in(model)

@@ -4,12 +4,14 @@ Where process trees cannot be looked at through /proc and pidfds, the tests that
 """
 
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.portal.commands import PortalCommand, portal_command
 from tests.portal.homes import Person
+from tests.portal.issuer import Issuer, issuing
 
 collect_ignore = [] if sys.platform == "linux" else ["test_endings.py", "test_worker_loss.py"]
 
@@ -22,3 +24,9 @@ def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 @pytest.fixture
 def person(tmp_path: Path, portal: PortalCommand) -> Person:
     return Person(tmp_path, portal)
+
+
+@pytest.fixture
+async def issuer() -> AsyncIterator[Issuer]:
+    async with issuing() as issuer:
+        yield issuer

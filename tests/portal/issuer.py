@@ -1,27 +1,37 @@
 """An identity provider in this process: metadata, keys, tokens, introspection. Its tests say where it misbehaves."""
 
+import base64
 import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote_plus
 
+import anyio
 import jwt
+import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from manifests.portal_manifest import AuthSettings, Tenants
+from portal.sign_in import SignIn, SignInError
 from tests.upstreams.peers import http_peer
 
 AUDIENCE = "https://portal.example/mcp"
+CLIENT = {"client_id": "portal", "client_secret": "s3cret"}
 
 
 @dataclass(eq=False)
 class Issuer:
-    """`active` has the claims of tokens that are no JWTs. `asked` counts requests by path; `is_down` answers 500."""
+    """`active` has the claims of tokens that are no JWTs. `asked` counts requests by path; `is_down` answers 500.
+
+    `answers` has what is answered at a path instead. Introspection waits for `lets_go`.
+    """
 
     url: str = ""
     named: str = ""
@@ -29,10 +39,14 @@ class Issuer:
     keys: dict[str, Any] = field(default_factory=dict)
     active: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    answers: dict[str, Response] = field(default_factory=dict)
+    lets_go: anyio.Event = field(default_factory=anyio.Event)
+    client: tuple[str, ...] = tuple(CLIENT.values())
     is_down: bool = False
 
     def __post_init__(self) -> None:
         self.rotate("first")
+        self.lets_go.set()
 
     def rotate(self, key_id: str) -> None:
         """Sign with another key from now on; the earlier ones are gone."""
@@ -51,22 +65,28 @@ class Issuer:
         )
         return jwt.encode(told, key or self.keys[name], algorithm=alg, headers={"kid": name})
 
+    def listed(self) -> list[dict[str, Any]]:
+        """The keys as JWKs."""
+        kinds = {"ec": jwt.algorithms.ECAlgorithm, "rsa": jwt.algorithms.RSAAlgorithm}
+        return [
+            {**json.loads(kinds[kid.rpartition("-")[2]].to_jwk(key.public_key())), "kid": kid, "use": "sig"}
+            for kid, key in self.keys.items()
+        ]
+
     def app(self) -> Starlette:
         async def metadata(request: Request) -> Response:
             here = {"jwks_uri": f"{self.url}/jwks", "introspection_endpoint": f"{self.url}/introspect"}
             return self._answer(request, {"issuer": self.named or self.url, **here})
 
         async def jwks(request: Request) -> Response:
-            listed = []
-            for kid, key in self.keys.items():
-                kind = jwt.algorithms.ECAlgorithm if kid.endswith("ec") else jwt.algorithms.RSAAlgorithm
-                listed.append({**json.loads(kind.to_jwk(key.public_key())), "kid": kid, "use": "sig"})
-            return self._answer(request, {"keys": listed})
+            return self._answer(request, {"keys": self.listed()})
 
         async def introspect(request: Request) -> Response:
             form = await request.form()
-            if request.headers.get("authorization") != "Basic cG9ydGFsOnMzY3JldA==":
+            encoded = base64.b64decode(request.headers["authorization"].removeprefix("Basic ")).decode()
+            if tuple(map(unquote_plus, encoded.split(":"))) != self.client:
                 return JSONResponse({"error": "invalid_client"}, 401)
+            await self.lets_go.wait()
             claims = self.active.get(str(form["token"]))
             return self._answer(request, {"active": claims is not None, **(claims or {})})
 
@@ -80,7 +100,9 @@ class Issuer:
 
     def _answer(self, request: Request, content: dict[str, Any]) -> Response:
         self.asked.append(request.url.path)
-        return Response(status_code=500) if self.is_down else JSONResponse(content)
+        if self.is_down:
+            return Response(status_code=500)
+        return self.answers.get(request.url.path) or JSONResponse(content)
 
 
 @asynccontextmanager
@@ -90,3 +112,14 @@ async def issuing() -> AsyncIterator[Issuer]:
     async with http_peer(issuer.app()) as peer:
         issuer.url = f"http://127.0.0.1:{peer.port}"
         yield issuer
+
+
+def signing_in(issuer: Issuer, tenants: dict[str, Any] | None = None, **settings: Any) -> SignIn:
+    auth = AuthSettings.model_validate({"issuer": issuer.url, "audience": AUDIENCE, **settings})
+    return SignIn(auth, None if tenants is None else Tenants.model_validate(tenants))
+
+
+async def refused(signing: SignIn, token: str) -> tuple[int, str]:
+    with pytest.raises(SignInError) as caught:
+        await signing.bearer(token)
+    return caught.value.status, caught.value.code

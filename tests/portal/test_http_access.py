@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from manifests.portal_manifest import BoundToken, ServerSettings
+from manifests.portal_manifest import AuthSettings, BoundToken, ServerSettings
 from portal.errors import OpenBindError
-from portal.http_access import HttpAccess, HttpAccessMiddleware, is_loopback
+from portal.http_access import HttpAccess, HttpAccessMiddleware, is_loopback, sign_in_routes
 from portal.sign_in import SignInError
 
 pytestmark = pytest.mark.anyio
@@ -108,3 +108,29 @@ async def test_bound_tokens_are_enough_to_listen_beyond_loopback_and_are_asked_f
     bearer = await rules.caller(Headers({"authorization": "bearer secret"}))
     assert bearer is not None and bearer.profile == "reader"
     assert "secret" not in repr(rules)
+
+
+@pytest.mark.parametrize(
+    ("audience", "host", "path"),
+    [
+        ("https://portal.example/mcp", "portal.example", "/mcp"),
+        ("https://portal.example", "Portal.example:443", ""),
+        ("https://portal.example:8443/a%20b/{x}/%7By%7D", "portal.example:8443", "/a%20b/%7Bx%7D/%7By%7D"),
+        ("https://b\u00fccher.example/mcp", "xn--bcher-kva.example", "/mcp"),
+        ("https://[fd00::1]:8443/mcp", "[fd00::1]:8443", "/mcp"),
+    ],
+)
+async def test_a_client_finds_the_metadata_of_a_portal_at_any_url(
+    audience: str, host: str, path: str
+) -> None:
+    auth = AuthSettings.model_validate({"issuer": "https://id.example", "audience": audience})
+    access = HttpAccess("127.0.0.1", ServerSettings(auth=auth))
+    app = Starlette(routes=sign_in_routes(auth), middleware=[Middleware(HttpAccessMiddleware, access=access)])
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, headers={"Host": host}) as client:
+        challenge = (await client.get("http://127.0.0.1/mcp")).headers["www-authenticate"]
+        told = challenge.partition('resource_metadata="')[2].partition('"')[0]
+        where = httpx2.URL(told)
+        assert told.endswith(f"/.well-known/oauth-protected-resource{path}")
+        found = await client.get(where.copy_with(scheme="http", host="127.0.0.1", port=None))
+        assert found.json()["authorization_servers"] == ["https://id.example"]

@@ -3,7 +3,7 @@ import { createRequire } from "node:module";
 
 const [modules, port, audience, accessTokenFormat] = process.argv.slice(2);
 const { Provider } = createRequire(`${modules}/`)("oidc-provider");
-const resource = { scope: "mcp", audience, accessTokenFormat, jwt: { sign: { alg: "RS256" } } };
+const resource = { scope: "mcp other", audience, accessTokenFormat, jwt: { sign: { alg: "RS256" } } };
 const provider = new Provider(`http://127.0.0.1:${port}`, {
   clients: [
     {
@@ -14,7 +14,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
       response_types: [],
     },
   ],
-  scopes: ["mcp"],
+  scopes: ["mcp", "other"],
   features: {
     devInteractions: { enabled: false },
     clientCredentials: { enabled: true },

@@ -10,8 +10,11 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.audit.audit import open_audit
 from portal.audit.chain import verify
 from portal.errors import AuditError
+from portal.sessions import Caller
 from tests.portal.commands import PortalCommand, portal_command
 from tests.portal.peers import Peer, never, opened, raw, raw_tools, states, text, tool, write_manifest
 
@@ -61,6 +64,17 @@ async def test_each_call_has_one_decision_before_and_one_outcome_after(tmp_path:
     assert began["who"] == "local"
     assert SECRET not in (tmp_path / "audit.jsonl").read_text()
     assert verify([tmp_path / "audit.jsonl"]).problems == []
+
+
+def test_a_person_is_named_whole_and_of_an_mcp_session_only_a_hash_is_written(tmp_path: Path) -> None:
+    """Whoever knows the id of a session may use it. A person may have its words in the name."""
+    audit = open_audit(load_manifest(write_manifest(tmp_path, {}, audit=AUDIT), {}))
+    long = f"person {'x' * 255} of {'t' * 100} as {'p' * 100}"
+    for key in ("person a session b of red", long, "session 0123"):
+        audit.run("r", Caller(key, ""), None).began("1")
+    person, whole, session = (event["who"] for event in events(tmp_path, "run_began"))
+    assert (person, whole) == ("person a session b of red", long)
+    assert session.startswith("session ") and "0123" not in session
 
 
 async def test_refused_calls_are_written_with_their_rule(tmp_path: Path) -> None:

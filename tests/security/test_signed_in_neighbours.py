@@ -1,0 +1,95 @@
+"""Two tenants with equal names at one identity provider try to be each other, and strangers to be somebody."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from portal.http_access import HttpAccess
+from portal.server import build_server
+from portal.serving import build_http_app
+from tests.portal.issuer import AUDIENCE, Issuer, issuing
+from tests.portal.peers import opened
+from tests.portal.test_callers import visitor
+from tests.portal.test_signed_in_streams import HELLO
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+ANN = {"sub": "ann", "org": "red"}
+OTHERS: list[dict[str, Any]] = [
+    {"sub": "ann", "org": "blue"},
+    {"sub": "bob", "org": "red"},
+    {"sub": "ann", "org": "red", "groups": ["admins"]},
+    {"sub": "ann of red as reader", "org": "red"},
+]
+
+
+@pytest.fixture
+async def issuer() -> AsyncIterator[Issuer]:
+    async with issuing() as issuer:
+        yield issuer
+
+
+@pytest.fixture
+async def url(issuer: Issuer, tmp_path: Path) -> AsyncIterator[str]:
+    auth = {"issuer": issuer.url, "audience": AUDIENCE}
+    tenants = {"claim": "org", "profiles": {"groups:admins": "admin", "*": "reader"}}
+    profiles: Any = {"admin": {}, "reader": {}}
+    sections: dict[str, Any] = {"server": {"auth": auth}, "tenants": tenants, "profiles": profiles}
+    async with opened(tmp_path, bound=profiles, **sections) as portal:
+        own, manifest = portal.portal, portal.portal.manifest.portal
+        access = HttpAccess("127.0.0.1", manifest.server, manifest.tenants)
+        async with http_peer(build_http_app(own, build_server(own), access)) as peer:
+            yield f"http://127.0.0.1:{peer.port}/mcp"
+
+
+def headers(issuer: Issuer, **claims: Any) -> dict[str, str]:
+    accept = "application/json, text/event-stream"
+    return {"Authorization": f"Bearer {issuer.token(**claims)}", "Accept": accept}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_nobody_uses_the_session_of_another(issuer: Issuer, url: str, mode: str) -> None:
+    async with visitor(url, mode, headers(issuer, **ANN)) as ann:
+        session = await ann.begin("x = 1")
+        for claims in OTHERS:
+            async with visitor(url, mode, headers(issuer, **claims)) as other:
+                assert (await other.error_of("x", session))[0] == "unknown_session"
+        assert (await ann.run("x", session=session))["result"] == 1
+
+
+async def test_nobody_joins_the_mcp_session_of_another(issuer: Issuer, url: str) -> None:
+    async with httpx2.AsyncClient() as http:
+        own = headers(issuer, **ANN)
+        begun = (await http.post(url, json=HELLO, headers=own)).headers["mcp-session-id"]
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        for claims in OTHERS:
+            for method, body in (("POST", ping), ("GET", None), ("DELETE", None)):
+                joined = {**headers(issuer, **claims), "mcp-session-id": begun}
+                assert (await http.request(method, url, json=body, headers=joined)).status_code == 404
+        assert (await http.post(url, json=ping, headers={**own, "mcp-session-id": begun})).status_code == 200
+
+
+async def test_a_request_with_two_tokens_has_none(issuer: Issuer, url: str) -> None:
+    """Whoever stands in front of the portal may have looked at the other one."""
+    good, bad = headers(issuer, **ANN)["Authorization"], "Bearer x"
+    async with httpx2.AsyncClient() as http:
+        for values in ((good, bad), (bad, good), (f"{good}, {bad}",), (f"{good} {bad}",), ("",), ("Bearer",)):
+            many = [("Authorization", value) for value in values]
+            assert (await http.post(url, json={}, headers=many)).status_code == 401, values
+        assert (await http.post(url, json={}, headers=[("Authorization", good)])).status_code != 401
+
+
+async def test_a_challenge_says_nothing_that_a_stranger_sent(url: str) -> None:
+    async with httpx2.AsyncClient() as http:
+        sent = {
+            "Authorization": "Bearer evil",
+            "X-Forwarded-Host": "evil.test",
+            "Forwarded": "host=evil.test",
+        }
+        answer = await http.post(f"{url}?evil", json={}, headers=sent)
+        assert answer.status_code == 401 and "evil" not in answer.headers["www-authenticate"] + answer.text
+        assert (await http.post(url, json={}, headers={**sent, "Host": "evil.test"})).status_code == 421
