@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Fleet:
     """The upstreams of a manifest by name, in its order, with the credentials of the portal; `people` has others."""
 
-    def __init__(self, upstreams: Mapping[str, Upstream], people: PeoplesUpstreams | None = None) -> None:
+    def __init__(self, upstreams: Mapping[str, Upstream], people: PeoplesUpstreams) -> None:
         self._upstreams = upstreams
         self.people = people
 

@@ -94,8 +94,7 @@ class Accounts:
 
     def person(self, upstream: str, caller: Caller) -> Person | None:
         """Whose credentials the call of an upstream uses; None for the portal's. Raises UpstreamCallerError."""
-        people = self.fleet.people
-        is_named = people is not None and people.names_callers(upstream)
+        is_named = self.fleet.people.names_callers(upstream)
         if self.spec(upstream) is None and not is_named:
             return None
         if caller.claims is not None:
@@ -141,7 +140,6 @@ class CallerUpstreams:
         person = self._person(name)
         if person is None or self.accounts is None:
             return
-        assert self.fleet.people is not None
         self.fleet.people.headers(name, person.claims)
         if self.accounts.spec(name) is not None and await self._login(name, person) is None:
             await self._sign_in(name, person)
@@ -153,7 +151,7 @@ class CallerUpstreams:
         if person is None:
             yield self.fleet[name]
             return
-        assert self.fleet.people is not None and self.accounts is not None
+        assert self.accounts is not None
         try:
             async with self.fleet.people.of(name, person) as upstream:
                 yield upstream

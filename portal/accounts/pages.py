@@ -87,7 +87,7 @@ _ADAPTER: Final = TypeAdapter(_Started)
 
 
 def account_routes(accounts: Accounts, whose: Whose) -> list[Route]:
-    """The routes; all below `PATH` are for browsers, without a token. None if nobody signs in at an upstream."""
+    """The routes; all below `PATH` are for browsers, without a token. None, if nobody can sign in."""
     if not accounts.may_sign_in:
         return []
     assert accounts.auth is not None and accounts.store is not None
@@ -177,7 +177,7 @@ class _Pages:
             token = await started.request.token(query, http)
         login = Login.first(spec.url, started.request.found, started.request.client, token)
         await self.accounts.logins(upstream, owner).save(login)
-        self._forget(upstream, owner)
+        self.accounts.fleet.people.forget(upstream, owner)
         self.accounts.audit.note("signed_in", who=started.who, upstream=upstream)
         log.info("signed_in", upstream=upstream, issuer=login.issuer)
         return _text(f"You are signed in at {upstream}. You can close this window.")
@@ -191,7 +191,7 @@ class _Pages:
         login = await self.accounts.logins(upstream, bearer.run_owner).delete()
         if login is None:
             raise PageError(404, "There is no such login.")
-        self._forget(upstream, bearer.run_owner)
+        self.accounts.fleet.people.forget(upstream, bearer.run_owner)
         self.accounts.audit.note("signed_out", who=bearer.name, upstream=upstream)
         settings = _settings(spec)
         async with open_guarded_http(spec.url, settings.issuer) as http:
@@ -225,10 +225,6 @@ class _Pages:
     def _check_browser(self, request: Request, browser: str) -> None:
         if not hmac.compare_digest(_sha256(request.cookies.get(self._cookie, "")), browser):
             raise PageError(400, f"This sign-in began in another browser, or its cookie is gone. {_AGAIN}")
-
-    def _forget(self, upstream: str, owner: str) -> None:
-        if self.accounts.fleet.people is not None:
-            self.accounts.fleet.people.forget(upstream, owner)
 
     def _seal(self, step: str, *parts: str) -> str:
         assert self.accounts.seal is not None

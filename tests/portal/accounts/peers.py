@@ -15,8 +15,9 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.auth.provider import AuthorizationCode, AuthorizationParams, RefreshToken
+from mcp.server.lowlevel import Server
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
-from mcp_types import CallToolResult
+from mcp_types import CallToolResult, ListResourcesResult, ReadResourceResult, Resource, TextResourceContents
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -130,7 +131,26 @@ class Mirror(Peer):
     def __init__(self) -> None:
         super().__init__(tool("whoami", annotations={"readOnlyHint": True}), tool("write"))
         self.people: dict[str, str] = {}
-        self.sessions: dict[str, set[str]] = {}
+        self.readers: set[str] = set()
+        self.server: Server[Any] = Server(
+            "mirror",
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+            on_list_resources=self._list_resources,
+            on_read_resource=self._read,
+        )
+
+    def _reader(self, context: Any) -> str:
+        token = context.request.headers.get("authorization", "").removeprefix("Bearer ")
+        self.readers.add(self.people[token])
+        return self.people[token]
+
+    async def _list_resources(self, context: Any, params: Any) -> ListResourcesResult:
+        return ListResourcesResult(resources=[Resource(name=f"of {self._reader(context)}", uri="who://me")])
+
+    async def _read(self, context: Any, params: Any) -> ReadResourceResult:
+        content = TextResourceContents(uri="who://me", text=self._reader(context))
+        return ReadResourceResult(contents=[content])
 
     async def _call(self, context: Any, params: Any) -> CallToolResult:
         headers = context.request.headers

@@ -101,6 +101,24 @@ async def test_client_over_stdio_uses_the_login_of_the_operator(tmp_path: Path) 
         assert (await run(client))["result"]["who"] == "operator"
 
 
+async def test_resources_and_prompts_are_those_of_whoever_reads_them(tmp_path: Path) -> None:
+    read = "(await portal.read_resource('who://me', upstream='tickets'))[0]['text']"
+    async with company(tmp_path, server={"offers": ["resources"]}) as own:
+        ann, bob = await own.client("ann"), await own.client("bob")
+        link = link_in(await run(ann, f"import portal\n{read}"))
+        everything = await run(ann, "import portal\nawait portal.resources()")
+        assert everything["result"]["resources"] == []
+        assert "/oauth/sign-in/start/" in everything["result"]["notices"][0]
+        await own.browser("ann").get(link)
+        assert (await run(ann, f"import portal\n{read}"))["result"] == "ann"
+        listed = await run(ann, "import portal\nawait portal.resources()")
+        assert [each["name"] for each in listed["result"]["resources"]] == ["of ann"]
+        assert [each.name for each in (await ann.list_resources()).resources] == ["tickets.of ann"]
+        assert (await bob.list_resources()).resources == []
+        link_in(await run(bob, f"import portal\n{read}"))
+        assert own.mirror.readers <= {"ann"}
+
+
 async def test_static_token_is_no_person(tmp_path: Path) -> None:
     server = {"token": "static-token", "tokens": [{"token": "other-token"}]}
     async with company(tmp_path, server=server) as own:
@@ -168,7 +186,6 @@ async def test_connections_end_when_they_are_idle_or_too_many(
 ) -> None:
     monkeypatch.setattr(people, "MAX_CONNECTIONS", 1)
     async with company(tmp_path) as own:
-        assert own.portal.fleet.people is not None
         ann, bob = await own.client("ann"), await own.client("bob")
         for client, who in ((ann, "ann"), (bob, "bob")):
             await own.browser(who).get(link_in(await run(client)))
