@@ -107,7 +107,10 @@ async def open_fleet(
             tasks,
             logins(name, person.owner) if logins is not None and spec.is_per_caller else None,
         )
-        return Upstream(name, own, opener, own_redact, on_own_change, idle_stop_seconds=IDLE_SECONDS)
+        shared = upstreams[name]
+        return Upstream(
+            name, own, opener, own_redact, on_own_change, idle_stop_seconds=IDLE_SECONDS, listed_by=shared
+        )
 
     async with anyio.create_task_group() as tasks:
         upstreams = {

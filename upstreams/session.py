@@ -1,6 +1,6 @@
 """One negotiated connection to an upstream: opening it, calls and listings."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -83,8 +83,9 @@ async def open_session(
     *,
     seconds: float,
     handshake_first: bool,
+    tools: tuple[RecordedTool, ...] | None = None,
 ) -> AsyncIterator["Session"]:
-    """Connect, negotiate the protocol revision and list the tools, all within `seconds`.
+    """Connect, negotiate the protocol revision and list the tools, all within `seconds`. Known `tools` are not listed.
 
     Raises UpstreamError: it cannot be reached, or does not speak MCP.
     """
@@ -102,7 +103,10 @@ async def open_session(
                 with anyio.fail_after(seconds):
                     await _negotiate(client, wire, handshake_first)
                     session = Session(wire, client, diagnostics, notifications, questions)
-                    await session.list_tools()
+                    if tools is None:
+                        await session.list_tools()
+                    else:
+                        session.take(tools)
             except TimeoutError:
                 reason = f"was not ready within {seconds:g} s"
                 raise UpstreamUnavailableError(with_stderr(reason, wire.last_stderr_line())) from None
@@ -357,7 +361,11 @@ class Session:
                 raise
             self.diagnostics.note("has no tools: it does not support tools/list")
             tools = ()
-        self.tools = tuple(tool for tool in tools if not self.is_modern or self._has_usable_headers(tool))
+        self.take(tool for tool in tools if not self.is_modern or self._has_usable_headers(tool))
+
+    def take(self, tools: Iterable[RecordedTool]) -> None:
+        """Let it have these tools, whose names and headers are usable."""
+        self.tools = tuple(tools)
         maps = (
             {tool.name: x_mcp_header_map(tool.input_schema) for tool in self.tools} if self.is_modern else {}
         )

@@ -70,6 +70,8 @@ class Supervisor:
     """Called when its resources or prompts may have changed."""
     idle_stop_seconds: float | None = None
     """Seconds without a call after which it is disconnected; None for never."""
+    listed_by: "Supervisor | None" = None
+    """Another connection to the same server, whose tools it has instead of a listing of its own."""
     _down_since: datetime | None = None
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _session: Session | None = None
@@ -228,6 +230,7 @@ class Supervisor:
             ServerRequestRouter(self.spec),
             seconds=self.spec.connect_seconds,
             handshake_first=self._handshake_first,
+            tools=None if self.listed_by is None else self.listed_by.tools,
         )
         try:
             async with AsyncExitStack() as stack:
@@ -338,17 +341,23 @@ class Supervisor:
     async def _follow_changes(self, session: Session) -> None:
         while True:
             await session.notifications.tools_change()
-            try:
-                with anyio.fail_after(self.spec.connect_seconds):
-                    await session.list_tools()
-            except (UpstreamError, TimeoutError) as error:
-                self._diagnostics.note(f"its changed tools could not be listed: {error}")
-            else:
-                if session.tools != self.tools:
-                    await self._update_listing(session)
-                    log.info("upstream_tools_changed", upstream=self.name, tools=len(self.tools))
-                    self.on_change(self)
+            await self._relist(session)
             await anyio.sleep(RELIST_PAUSE_SECONDS)
+
+    async def _relist(self, session: Session) -> None:
+        if self.listed_by is not None:
+            session.take(self.listed_by.tools)
+            return
+        try:
+            with anyio.fail_after(self.spec.connect_seconds):
+                await session.list_tools()
+        except (UpstreamError, TimeoutError) as error:
+            self._diagnostics.note(f"its changed tools could not be listed: {error}")
+            return
+        if session.tools != self.tools:
+            await self._update_listing(session)
+            log.info("upstream_tools_changed", upstream=self.name, tools=len(self.tools))
+            self.on_change(self)
 
     async def _follow_offerings(self, session: Session) -> None:
         while True:

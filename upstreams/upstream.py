@@ -131,8 +131,9 @@ class Upstream(Supervisor):
 
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""
-        if self._repeatable is None or self._repeatable.tools is not self.tools:
-            self._repeatable = _Repeatable(self.name, self.spec.retries, self.tools)
+        tools = (self.listed_by or self).tools
+        if self._repeatable is None or self._repeatable.tools is not tools:
+            self._repeatable = _Repeatable(self.name, self.spec.retries, tools)
         return self._repeatable[tool]
 
 

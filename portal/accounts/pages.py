@@ -11,8 +11,8 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
@@ -198,8 +198,14 @@ class _Pages:
             await revoke(login.as_configured(settings) or login, http)
         return Response(status_code=204)
 
-    def _provider_http(self) -> AbstractAsyncContextManager[GuardedHttp]:
-        return open_guarded_http(self.auth.issuer, self.auth.issuer)
+    @asynccontextmanager
+    async def _provider_http(self) -> AsyncIterator[GuardedHttp]:
+        """The client for the identity provider, of which all errors within speak."""
+        try:
+            async with open_guarded_http(self.auth.issuer, self.auth.issuer) as http:
+                yield http
+        except OAuthError as error:
+            raise OAuthError(f"at the identity provider: {error}") from error
 
     async def _identity_request(self, http: GuardedHttp) -> CodeRequest:
         """The request for an access token for the portal itself, which is checked like everybody's."""

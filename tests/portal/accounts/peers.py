@@ -17,7 +17,14 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.auth.provider import AuthorizationCode, AuthorizationParams, RefreshToken
 from mcp.server.lowlevel import Server
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
-from mcp_types import CallToolResult, ListResourcesResult, ReadResourceResult, Resource, TextResourceContents
+from mcp_types import (
+    CallToolResult,
+    ListResourcesResult,
+    ListToolsResult,
+    ReadResourceResult,
+    Resource,
+    TextResourceContents,
+)
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -132,6 +139,7 @@ class Mirror(Peer):
         super().__init__(tool("whoami", annotations={"readOnlyHint": True}), tool("write"))
         self.people: dict[str, str] = {}
         self.readers: set[str] = set()
+        self.listed = 0
         self.server: Server[Any] = Server(
             "mirror",
             on_list_tools=self._list,
@@ -151,6 +159,10 @@ class Mirror(Peer):
     async def _read(self, context: Any, params: Any) -> ReadResourceResult:
         content = TextResourceContents(uri="who://me", text=self._reader(context))
         return ReadResourceResult(contents=[content])
+
+    async def _list(self, context: Any, params: Any) -> ListToolsResult:
+        self.listed += 1
+        return await super()._list(context, params)
 
     async def _call(self, context: Any, params: Any) -> CallToolResult:
         headers = context.request.headers

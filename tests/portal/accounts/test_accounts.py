@@ -41,6 +41,7 @@ async def test_two_people_sign_in_once_and_each_is_who_they_are(tmp_path: Path, 
             answer = await run(client)
             assert answer["result"]["who"] == who
             assert answer["result"]["token"] == "[hidden]"
+        assert own.mirror.listed == 1, "with the login of the operator, for all"
         stored = content_of(tmp_path)
         assert not any(token.encode() in stored for token in own.authorization.tokens)
         lines = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
