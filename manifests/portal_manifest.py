@@ -427,7 +427,8 @@ class RunsSettings(Section):
     """How runs are kept, so that they survive a restart and can wait for days."""
 
     store: HostPath | None = None
-    """The SQLite file with runs, relative to this file; for one portal at a time. It holds arguments and results.
+    """The SQLite file with runs, relative to this file, for one portal at a time; or the URL of a Postgres database,
+    postgres://user:password@host/name, for any number of portals with this manifest. It holds arguments and results.
     Default: a file in mcp-code-portal in $XDG_STATE_HOME."""
     key: Key | None = Field(default=None, repr=False)
     """The secret that encrypts arguments, results and scripts in the store, as ${NAME}: at least 16 characters. Does
@@ -448,6 +449,11 @@ class RunsSettings(Section):
     events are refused."""
     webhooks: Annotated[tuple[Webhook, ...], Strict(False), Field(max_length=100)] = ()
     """URLs that are told when a run waits or ends. Default: none."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several portals use the store: it is a Postgres database."""
+        return self.store is not None and self.store.startswith(("postgres://", "postgresql://"))
 
 
 class ProfileTools(ToolRules):

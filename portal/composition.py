@@ -27,10 +27,12 @@ from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
 from portal.runs.components import Components
+from portal.runs.places import Place, held_place, open_store
 from portal.runs.records import StoreError
 from portal.runs.service import Runs
+from portal.runs.store import RunFile
 from portal.runs.webhooks import Webhooks, note_states
-from portal.runs.writer import RunStore, held_file, open_store
+from portal.runs.writer import RunStore
 from portal.search.docs_search import DocsSearch, ScriptSearch
 from portal.sessions import Sessions
 from sandbox_runtime.aot import guest_component
@@ -162,7 +164,8 @@ async def open_portal(
     async with AsyncExitStack() as stack:
         audit = open_audit(manifest)
         stack.callback(audit.close)
-        kept = await _open_store(stack, manifest) if runs_scripts and runs != "none" else None
+        is_kept = runs_scripts and runs != "none"
+        place, kept = await _open_store(stack, manifest) if is_kept else (None, None)
         grants = await stack.enter_async_context(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
@@ -197,7 +200,7 @@ async def open_portal(
         sessions = Sessions(settings)
         awaiting = await_upstreams or (lambda fleet, names: fleet.settled(settings.start_seconds, names))
 
-        components = Components(kept.path if kept else Path("none"), stack, progress)
+        components = Components(place.components if place else Path("none"), stack, progress)
 
         def view(part: _ViewParts) -> View:
             own = part.authority.manifest
@@ -259,23 +262,27 @@ async def _keep_component(lazy: LazySandbox, components: Components, component: 
     await components.keep(component, (await lazy.opened()).component)
 
 
-async def _open_store(stack: AsyncExitStack, manifest: Manifest) -> RunStore | None:
-    """The store of runs; None if the default one cannot be used.
+async def _open_store(
+    stack: AsyncExitStack, manifest: Manifest
+) -> tuple[Place, RunStore] | tuple[None, None]:
+    """The store of runs, and where it is; None if the default one cannot be used.
 
     Raises StoreError: the manifest names one, which cannot be used.
     """
     try:
-        path = stack.enter_context(held_file(manifest))
-        store = await anyio.to_thread.run_sync(open_store, path, manifest)
+        place = stack.enter_context(held_place(manifest))
+        store = await anyio.to_thread.run_sync(open_store, place, manifest)
     except StoreError as error:
         # A default store that cannot be created, as in a container without a writable home, is no reason not to serve.
         if manifest.portal.runs.store or not isinstance(error.__cause__, OSError):
             raise
         log.warning("runs_not_durable", reason=str(error))
-        return None
+        return None, None
     stack.push_async_callback(store.close)
     await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
-    return store
+    if store.is_shared:
+        await store.write(partial(RunFile.beat, url=""))
+    return place, store
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,11 @@ from sandbox_runtime.sandbox import Sandbox, open_sandbox
 log = structlog.get_logger()
 
 
-def components_folder(store: Path) -> Path:
-    return store.with_name(f"{store.name}.components")
-
-
 class Components:
-    """The components that the runs of one store began in, in a folder beside its file."""
+    """The components that the runs of one store began in, in a folder."""
 
-    def __init__(self, store: Path, stack: AsyncExitStack, progress: Callable[[str], None]) -> None:
-        self._folder = components_folder(store)
+    def __init__(self, folder: Path, stack: AsyncExitStack, progress: Callable[[str], None]) -> None:
+        self._folder = folder
         self._stack = stack
         self._progress = progress
         self._present = ""

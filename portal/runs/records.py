@@ -37,6 +37,14 @@ class StoreError(PortalError):
     """The store of runs cannot be used. The message says why, and what to do."""
 
 
+class DatabaseError(StoreError):
+    """A statement failed. With `spoils_all` nothing else of its transaction is written either."""
+
+    def __init__(self, message: str, *, spoils_all: bool = True) -> None:
+        super().__init__(message)
+        self.spoils_all = spoils_all
+
+
 class DamagedRowError(StoreError):
     """A row was written with another key, or is damaged."""
 
@@ -66,6 +74,8 @@ class RunRow:
     title: str = ""
     component: str = ""
     profile: str | None = None
+    holder: str = ""
+    """The portal that runs it, or ran it last."""
 
     @property
     def told(self) -> RunState:
