@@ -76,9 +76,9 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self, *, is_lasting: bool = False) -> Iterator[None]:
-        settings = "" if is_lasting else "SET LOCAL synchronous_commit = off; "
+        # Always lasting: a portal outlives its database, and must not believe what that forgot.
         with self._explaining():
-            cursor = self._connection().execute(f"BEGIN; {settings}SELECT pg_current_xact_id()::text")
+            cursor = self._connection().execute("BEGIN; SELECT pg_current_xact_id()::text")
             while cursor.nextset():
                 pass
             self._xid = cursor.fetchall()[0][0]

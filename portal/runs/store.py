@@ -123,7 +123,7 @@ class RunFile:
         self._seal = Seal(key)
         self._rows = database.rows
         self._execute = database.execute
-        with database.transaction():
+        with database.transaction(is_lasting=True):
             self._prepare()
 
     def close(self) -> None:
