@@ -200,7 +200,7 @@ async def open_portal(
         sessions = Sessions(settings)
         awaiting = await_upstreams or (lambda fleet, names: fleet.settled(settings.start_seconds, names))
 
-        components = Components(place.components if place else Path("none"), stack, progress)
+        components = Components(place.components if place else Path("none"), stack, progress, kept)
 
         def view(part: _ViewParts) -> View:
             own = part.authority.manifest

@@ -366,7 +366,7 @@ class Runs:
         for run in await store.write(partial(RunFile.sweep, now=now, keep_seconds=keep_seconds)):
             self._fence(run)
         self.note_change()
-        self.components.delete_others(await store.read(RunFile.components))
+        await self.components.delete_others(await store.read(RunFile.components))
 
     async def _until(self, at: float, news: anyio.Event) -> None:
         """Wait until a time of the store's clock, news, or somebody else's change of the store."""

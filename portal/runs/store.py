@@ -493,6 +493,24 @@ class RunFile:
     def has_replicas(self) -> bool:
         return bool(self._rows("SELECT 1 FROM replicas WHERE seen > ?", self.now() - LEASE_SECONDS))
 
+    def put_component(self, sha256: str, content: bytes) -> None:
+        """Keep a guest component for other portals, if none has done so."""
+        if not self.use_component(sha256):
+            self.put("component", "", sha256, content)
+
+    def component(self, sha256: str) -> bytes | None:
+        return self.get("component", "", sha256)
+
+    def use_component(self, sha256: str) -> bool:
+        """Say that a portal uses it. Deletes those that nobody used for a day. Returns whether it is there."""
+        now, needed = self.now(), {*self.components(), sha256}
+        query = "SELECT name FROM things WHERE kind = 'component' AND changed < ?"
+        for (name,) in self._rows(query, now - DAY_SECONDS):
+            if name not in needed:
+                self.drop("component", "", name)
+        touch = "UPDATE things SET changed = ? WHERE kind = 'component' AND name = ?"
+        return self._execute(touch, (now, sha256)) > 0
+
     # What portals keep besides runs, such as tokens
 
     def put(self, kind: str, owner: str, name: str, value: bytes) -> None:

@@ -26,9 +26,9 @@ async def test_component_is_kept_for_open_runs_and_deleted_after_them(tmp_path: 
         await components.keep(tmp_path / "new.wasm", "new")
         kept = store
         assert (kept / "old.wasm").read_bytes() == b"wasm"
-        components.delete_others({"old"})
+        await components.delete_others({"old"})
         assert {path.name for path in kept.iterdir()} == {"old.wasm", "new.wasm"}
-        components.delete_others(set())
+        await components.delete_others(set())
         assert {path.name for path in kept.iterdir()} == {"new.wasm"}
 
 
