@@ -26,6 +26,7 @@ from portal.middleware import load_middleware
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
+from portal.replicas import home_of
 from portal.runs.components import Components
 from portal.runs.places import Place, held_place, open_store
 from portal.runs.records import StoreError
@@ -197,7 +198,7 @@ async def open_portal(
                 open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress
             )
         )
-        sessions = Sessions(settings)
+        sessions = Sessions(settings, home_of(kept))
         awaiting = await_upstreams or (lambda fleet, names: fleet.settled(settings.start_seconds, names))
 
         components = Components(place.components if place else Path("none"), stack, progress, kept)
@@ -243,7 +244,7 @@ async def open_portal(
                     upstream.on_offering_change = changes.note
             authorities = {name: each.authority for name, each in views.items()}
             resources = ClientResources(authorities, fleet, audit, changes)
-            rounds = Rounds(tasks)
+            rounds = Rounds(tasks, home=home_of(kept))
             yield Portal(
                 **vars(views[None]),
                 views=views,

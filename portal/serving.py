@@ -28,7 +28,9 @@ from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
 from portal.errors import BindError
 from portal.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
+from portal.replicas import ReplicaMiddleware
 from portal.runs.http import run_routes
+from portal.runs.service import Runs
 from portal.server import build_server
 from portal.sign_in import SignInError
 
@@ -72,6 +74,8 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
         ],
     )
     app.user_middleware.append(Middleware(HttpAccessMiddleware, access=access))
+    if portal.runs.store is not None and portal.runs.store.is_shared:
+        app.user_middleware.append(Middleware(ReplicaMiddleware, runs=portal.runs))
     return app
 
 
@@ -190,6 +194,7 @@ async def serve_http(
         # Shielded: responses end before the upstreams and workers that they need.
         with anyio.CancelScope(shield=True):
             async with open_portal(manifest, progress, profile=profile, bound=bound) as portal:
+                portal.runs.replica_url = _replica_url(portal.runs, host, listener.getsockname()[1])
                 if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
                     portal.runs.public_url = url
                 server = _HttpServer(
@@ -205,6 +210,12 @@ async def serve_http(
                 progress(f"listening on {url}/mcp")
                 await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
+
+
+def _replica_url(runs: Runs, host: str, port: int) -> str:
+    """Where other replicas reach this one: if it listens on all addresses, at the one that the database sees."""
+    address = runs.store.address if runs.store is not None and host in ("0.0.0.0", "::") else host
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 class _HttpServer(uvicorn.Server):

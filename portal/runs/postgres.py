@@ -5,7 +5,9 @@ Rule 2: a transaction that a restart of the database interrupts is done again, u
 committed. So nothing is written twice.
 """
 
+import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +61,7 @@ class PostgresDatabase:
         self._xid = ""
         self._is_within = False
         self._silent_until = 0.0
+        self.address = "127.0.0.1"
         self._clock = (0.0, 0.0)
         self._closed = threading.Event()
         self._connect()
@@ -185,6 +188,7 @@ class PostgresDatabase:
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
             assert row is not None
             self._clock = (before + time.monotonic()) / 2, float(row[0])
+            self.address = _own_address(connection.fileno())
             self._sql, self._silent_until = connection, 0.0
 
     def _is_committed(self, xid: str, until: float) -> bool:
@@ -227,6 +231,13 @@ def database_name(url: str) -> str:
     """The hosts and the name of the database, without user and password."""
     shown = re.sub(r"^postgres(ql)?://", "", url).partition("?")[0]
     return shown.rpartition("@")[2]
+
+
+def _own_address(descriptor: int) -> str:
+    """The address of this machine at one end of a connection; that of the loopback interface for a Unix socket."""
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        own = connection.getsockname()
+    return str(own[0]) if isinstance(own, tuple) else "127.0.0.1"
 
 
 @cache

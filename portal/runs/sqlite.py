@@ -25,6 +25,9 @@ class Database(Protocol):
     is_shared: bool
     """Whether several portals write it."""
 
+    address: str
+    """The address of this machine from which it is used."""
+
     @property
     def name(self) -> str:
         """For messages: the path, or the host and the name of the database."""
@@ -61,6 +64,7 @@ class SqliteDatabase:
     """A file. It is created if it is missing. Raises DatabaseError: it cannot be opened, or is damaged."""
 
     is_shared = False
+    address = "127.0.0.1"
 
     def __init__(self, path: Path) -> None:
         self.path = path

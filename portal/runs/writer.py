@@ -59,6 +59,11 @@ class RunStore:
         """The id of this portal among them."""
         return self._file.holder
 
+    @property
+    def address(self) -> str:
+        """The address of this machine that the database sees."""
+        return self._file.database.address
+
     def now(self) -> float:
         """Seconds since 1970, by the clock of the store."""
         return self._reader.now()
