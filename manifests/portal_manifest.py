@@ -342,6 +342,9 @@ class ServerSettings(Section):
     start_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
     """Seconds, from the portal's start, that a script or a search waits for starting upstreams (default 10). Then it
     continues without them, with a notice."""
+    drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 3.0
+    """Seconds that open HTTP responses get to end when the portal is stopped (default 3). Then their connections are
+    closed; journaled runs go on later."""
     check: Literal["strict", "warn", "off"] = "strict"
     """Effect of a type error. strict (the default): the script is refused; warn: a notice; off: no check."""
     repairs: bool = True

@@ -21,7 +21,7 @@ from portal.authority import Authority, CallRates
 from portal.check.checker import Checker, open_checker
 from portal.execution import AwaitUpstreams, Execution
 from portal.library.catalog import Catalog
-from portal.library.observed import Observations, ShapeStore, open_observations
+from portal.library.observed import Observations, Shapes, ShapeStore, open_observations
 from portal.middleware import load_middleware
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.questions import SamplingDepths
@@ -31,6 +31,7 @@ from portal.runs.components import Components
 from portal.runs.places import Place, held_place, open_store
 from portal.runs.records import StoreError
 from portal.runs.service import Runs
+from portal.runs.shapes import SharedShapes
 from portal.runs.store import RunFile
 from portal.runs.webhooks import Webhooks, note_states
 from portal.runs.writer import RunStore
@@ -170,7 +171,7 @@ async def open_portal(
         grants = await stack.enter_async_context(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
-        observations = await stack.enter_async_context(_open_observations(manifest))
+        observations = await stack.enter_async_context(_open_observations(manifest, kept))
         rates = CallRates()  # shared by all views, and so are the budgets
         parts: dict[str | None, _ViewParts] = {
             name: await _open_view_parts(stack, each, rates, observations) for name, each in manifests.items()
@@ -308,12 +309,15 @@ async def _open_view_parts(
 
 
 @asynccontextmanager
-async def _open_observations(manifest: Manifest) -> AsyncIterator[Observations]:
+async def _open_observations(manifest: Manifest, kept: RunStore | None) -> AsyncIterator[Observations]:
     settings = manifest.portal.server
     if not settings.observe_results:
         yield Observations(None)
         return
     own = settings.observed_folder
     folder = manifest.folder / own if own else state_folder(os.environ) / "observed"
-    async with open_observations(ShapeStore(folder, str(manifest.folder.resolve()))) as observations:
+    shapes: Shapes = ShapeStore(folder, str(manifest.folder.resolve()))
+    if kept is not None and kept.is_shared and own is None:
+        shapes = SharedShapes(kept)
+    async with open_observations(shapes) as observations:
         yield observations

@@ -153,10 +153,6 @@ class ClientAnswers(anyio.AsyncFile[str]):
         """Do nothing: `write` does not buffer."""
 
 
-SHUTDOWN_SECONDS = 3
-"""Time for open HTTP responses to end after Ctrl-C."""
-
-
 async def serve_stdio(
     manifest: Manifest, progress: Callable[[str], None], profile: str | None = None
 ) -> None:
@@ -203,7 +199,7 @@ async def serve_http(
                         log_config=None,
                         access_log=False,
                         server_header=False,
-                        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+                        timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]  # passed to asyncio
                     )
                 )
                 tasks.start_soon(server.end_when_cancelled)
@@ -226,7 +222,7 @@ class _HttpServer(uvicorn.Server):
         yield
 
     async def end_when_cancelled(self) -> None:
-        """Wait for cancellation, then stop. Open responses get SHUTDOWN_SECONDS to end."""
+        """Wait for cancellation, then stop. Open responses get `server.drain_seconds` to end."""
         try:
             await anyio.sleep_forever()
         finally:

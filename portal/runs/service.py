@@ -183,7 +183,7 @@ class Runs:
         return RunError(
             "runs_unavailable",
             f"{what} needs the store of runs, which cannot be used; the portal's log says why",
-            hint="Set runs.store in portal.yaml to a file that can be written.",
+            hint="Set runs.store in portal.yaml to a file that can be written, or to a Postgres database.",
         )
 
     async def end(self, run: str, state: RunState, answer: bytes | None = None) -> None:
