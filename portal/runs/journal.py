@@ -36,6 +36,7 @@ from portal.runs.past import (
 from portal.runs.records import (
     CallKind,
     CallRow,
+    DatabaseError,
     FencedError,
     RunRow,
     StoreError,
@@ -529,5 +530,8 @@ def unwritten(error: StoreError, what: str) -> RunError:
     """The error of something that is not done because it cannot be written before."""
     if isinstance(error, TooManyRunsError):
         return RunError("too_many_runs", f"{what}: {error}")
+    if isinstance(error, DatabaseError) and error.is_in_doubt:
+        what, hint = f"{what}, as far as is known", "Look whether it was done before you try again."
+        return RunError("journal_failed", f"{what}: the store of runs was lost meanwhile", hint=hint)
     hint = "Nothing was done. Until the store can be written, only calls that may be repeated are made."
     return RunError("journal_failed", f"{what}: it cannot be written to the store of runs", hint=hint)

@@ -192,13 +192,13 @@ class PostgresDatabase:
             self._sql, self._silent_until = connection, 0.0
 
     def _is_committed(self, xid: str, until: float) -> bool:
-        """Whether a transaction was committed whose end was not heard. Raises PassingError: nobody can tell."""
+        """Whether a transaction was committed whose end was not heard. Raises DatabaseError: nobody can tell."""
         while True:
             try:
                 found = self._rows("SELECT pg_xact_status(?::xid8)", (xid,))[0][0]
-            except PassingError:
+            except PassingError as error:
                 if time.monotonic() > until or self._closed.is_set():
-                    raise
+                    raise DatabaseError(str(error), is_in_doubt=True) from None
             else:
                 if found != "in progress":
                     return bool(found == "committed")

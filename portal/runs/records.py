@@ -38,11 +38,15 @@ class StoreError(PortalError):
 
 
 class DatabaseError(StoreError):
-    """A statement failed. With `spoils_all` nothing else of its transaction is written either."""
+    """A statement failed. With `spoils_all` nothing else of its transaction is written either.
 
-    def __init__(self, message: str, *, spoils_all: bool = True) -> None:
+    `is_in_doubt`: the connection was lost while it was committed, and nobody can tell whether it was.
+    """
+
+    def __init__(self, message: str, *, spoils_all: bool = True, is_in_doubt: bool = False) -> None:
         super().__init__(message)
         self.spoils_all = spoils_all
+        self.is_in_doubt = is_in_doubt
 
 
 class DamagedRowError(StoreError):

@@ -12,8 +12,9 @@ import pytest
 
 from portal.runs import postgres as database
 from portal.runs.decisions import RunsError, decide_call
+from portal.runs.journal import unwritten
 from portal.runs.postgres import PassingError, PostgresDatabase
-from portal.runs.records import CallRow, FencedError, StoreError
+from portal.runs.records import CallRow, DatabaseError, FencedError, StoreError
 from portal.runs.store import LEASE_SECONDS, RunFile
 from portal.runs.writer import RunStore
 from tests.portal.runs.rows import Tables, asked, begun
@@ -222,6 +223,27 @@ async def test_a_commit_whose_confirmation_was_lost_is_not_done_again(
     assert file.database.commit(lambda: (file.note(run.id, "noted"), "done")[1], is_lasting=True) == "done"
     assert lost
     assert [row.kind for row in watcher.log_after(0, run.id)] == ["began", "noted"]
+
+
+async def test_a_commit_of_which_nobody_can_tell_is_told_as_such(
+    own_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
+    tables = Tables(own_server.new_database())
+    file = tables()
+    run = begun(file)
+
+    def stop() -> None:
+        file.note(run.id, "noted")
+        own_server.stop("immediate")
+
+    with pytest.raises(DatabaseError) as error:
+        file.database.commit(stop, is_lasting=True)
+    assert error.value.is_in_doubt
+    told = unwritten(error.value, "The run did not start")
+    assert "as far as is known" in told.message
+    own_server.start()
+    tables.close()
 
 
 async def test_a_database_that_is_gone_for_long_is_an_error_that_says_so(
