@@ -359,7 +359,7 @@ class Runs:
                 next_at = now + RETRY_SECONDS
             retry_at = now + RETRY_SECONDS if self._unwritten else math.inf
             look_at = now + (BEAT_SECONDS if store.is_shared else SWEEP_SECONDS)
-            await self._until(min(next_at, retry_at, *self._retries.values(), look_at), news)
+            await self._until(store, min(next_at, retry_at, *self._retries.values(), look_at), news)
 
     async def _sweep(self, store: RunStore, now: float) -> None:
         keep_seconds = self.settings.keep_days * DAY_SECONDS
@@ -368,9 +368,8 @@ class Runs:
         self.note_change()
         await self.components.delete_others(await store.read(RunFile.components))
 
-    async def _until(self, at: float, news: anyio.Event) -> None:
+    async def _until(self, store: RunStore, at: float, news: anyio.Event) -> None:
         """Wait until a time of the store's clock, news, or somebody else's change of the store."""
-        store = self.store_or_error()
         while not news.is_set() and (left := at - store.now()) > 0:
             with anyio.move_on_after(min(left, POLL_SECONDS)):
                 await news.wait()

@@ -137,7 +137,7 @@ async def test_what_a_killed_replica_ran_goes_on_and_its_sessions_are_told_to_be
 
 async def ended(client: Client, name: str) -> dict[str, Any]:
     """The answer of a run that goes on by itself, once it has ended."""
-    with anyio.fail_after(2 * DEADLINE_SECONDS):
+    with anyio.fail_after(4 * DEADLINE_SECONDS):
         while (answer := await run(client, "", run=name))["status"] == "running":  # noqa: ASYNC110
             await anyio.sleep(0.1)
     return answer
