@@ -402,6 +402,34 @@ class AuditSettings(Section):
     """Whether each line is flushed to disk, twice per call, to survive a power failure (default false)."""
 
 
+class TelemetrySettings(Section):
+    """What the portal tells operators by OpenTelemetry. Sampling, batches and limits are set by the OTEL_* variables of
+    its SDK. Needs the extra telemetry."""
+
+    otlp: Url | None = Field(default=None, repr=False)
+    """The base URL of a collector that speaks OTLP over HTTP, like http://127.0.0.1:4318. Default: nothing is sent."""
+    headers: Annotated[dict[HeaderName, Header], EMPTY_IS_DEFAULT] = Field(default_factory=dict, repr=False)
+    """HTTP headers of every request to it. Write a reference, not the secret itself."""
+    service_name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """The service.name of this portal. Default: $OTEL_SERVICE_NAME, else mcp-code-portal."""
+    arguments: bool = False
+    """Whether spans have the arguments and results of tools and calls, scripts among them (default false). Known
+    secrets are masked."""
+    metrics: bool = False
+    """Whether the HTTP server shows numbers at /metrics, for Prometheus (default false)."""
+    metrics_token: Token | None = Field(default=None, repr=False)
+    """The bearer token for /metrics, as ${NAME}, which opens nothing else. Default: server.token."""
+
+    @model_validator(mode="after")
+    def _does_something_safely(self) -> Self:
+        if self.otlp is None and not self.metrics:
+            raise refusal("does nothing", "Set otlp to the URL of a collector, or metrics: true.")
+        if self.otlp is not None and self.headers and not is_safe_for_tokens(self.otlp):
+            hint = "Use https://. http:// is allowed only on this machine, or without headers."
+            raise refusal("has headers, but an otlp that is not https://", hint)
+        return self
+
+
 RunEvent: TypeAlias = Literal[
     "run.waiting", "run.ok", "run.error", "run.cancelled", "run.expired", "run.stuck"
 ]
@@ -506,6 +534,8 @@ class PortalManifest(Section):
     """Tenants and profiles of people who sign in (server.auth). Default: everybody has the same capabilities."""
     runs: Annotated[RunsSettings, EMPTY_IS_DEFAULT] = RunsSettings()
     """How runs are kept, so that they survive a restart and can wait for days."""
+    telemetry: TelemetrySettings | None = None
+    """What the portal tells operators by OpenTelemetry. Default: nothing, which costs nothing."""
     middleware: Annotated[tuple[MiddlewareName, ...], Strict(False), Field(max_length=20)] = ()
     """Your own Python around every call of a script, outermost first: package.module:name, an async function. Modules
     may be beside this file. They run with the portal's rights. Default: none."""

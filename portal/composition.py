@@ -37,6 +37,10 @@ from portal.runs.webhooks import Webhooks, note_states
 from portal.runs.writer import RunStore
 from portal.search.docs_search import DocsSearch, ScriptSearch
 from portal.sessions import Sessions
+from portal.telemetry.export import open_telemetry
+from portal.telemetry.gauges import observe_portal, observe_runs
+from portal.telemetry.requests import UpstreamRequests
+from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry
 from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
@@ -94,6 +98,7 @@ class Portal(View):
     runs: Runs
     resources: ClientResources
     list_changes: ListChanges
+    telemetry: Telemetry = NO_TELEMETRY
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
 
 
@@ -104,7 +109,8 @@ class LazySandbox:
         self._open_one = open_one
         self._wanted = anyio.Event()
         self._opened = anyio.Event()
-        self._sandbox: Sandbox | None = None
+        self.current: Sandbox | None = None
+        """The sandbox, once it is open."""
 
     async def hold(self) -> None:
         """Open the sandbox when it is requested, and keep it open until cancelled.
@@ -113,7 +119,7 @@ class LazySandbox:
         """
         await self._wanted.wait()
         async with self._open_one() as sandbox:
-            self._sandbox = sandbox
+            self.current = sandbox
             self._opened.set()
             await anyio.sleep_forever()
 
@@ -128,8 +134,8 @@ class LazySandbox:
     async def opened(self) -> Sandbox:
         """Wait until it is open."""
         await self._opened.wait()
-        assert self._sandbox is not None
-        return self._sandbox
+        assert self.current is not None
+        return self.current
 
 
 @asynccontextmanager
@@ -152,7 +158,7 @@ async def open_portal(
 
     Raises:
         AuditError: The audit log cannot be written to.
-        PortalError: Middleware cannot be loaded.
+        PortalError: Middleware cannot be loaded, or the packages for telemetry are missing.
         BakedComponentError: The manifest's component cannot be used.
         StoreError: The store of runs that the manifest names cannot be used.
         ExceptionGroup: With a SandboxError, at any time: the sandbox cannot run on this machine.
@@ -164,6 +170,9 @@ async def open_portal(
     manifests: dict[str | None, Manifest] = {None: narrowed(manifest, profile) if profile else manifest}
     manifests |= {name: narrowed(manifest, name) for name in bound}
     async with AsyncExitStack() as stack:
+        telemetry = NO_TELEMETRY
+        if runs_scripts:
+            telemetry = await stack.enter_async_context(open_telemetry(manifest))
         audit = open_audit(manifest)
         stack.callback(audit.close)
         is_kept = runs_scripts and runs != "none"
@@ -191,6 +200,7 @@ async def open_portal(
                 manifest.credentials,
                 header_renewals(manifest),
                 manifest.written,
+                UpstreamRequests(telemetry) if telemetry.is_on else None,
             )
         )
         queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
@@ -199,6 +209,7 @@ async def open_portal(
                 open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress
             )
         )
+        observe_portal(telemetry, audit, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(kept))
         awaiting = await_upstreams or (lambda fleet, names: fleet.settled(settings.start_seconds, names))
 
@@ -221,6 +232,7 @@ async def open_portal(
                 middleware=middleware,
                 await_upstreams=awaiting,
                 runs=service,
+                telemetry=telemetry,
             )
             return View(own, part.authority, part.catalog, search, execution)
 
@@ -236,6 +248,7 @@ async def open_portal(
             service.executions = [each.execution for each in views.values()]
             if kept is not None:
                 tasks.start_soon(service.keep)
+                tasks.start_soon(observe_runs, telemetry, kept)
                 tasks.start_soon(Webhooks(manifest, service, kept).keep)
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             changes = ListChanges()
@@ -256,6 +269,7 @@ async def open_portal(
                 runs=service,
                 resources=resources,
                 list_changes=changes,
+                telemetry=telemetry,
             )
             tasks.cancel_scope.cancel()
 

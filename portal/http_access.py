@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from manifests.portal_manifest import AuthSettings, ServerSettings, Tenants
+from manifests.portal_manifest import AuthSettings, ServerSettings, TelemetrySettings, Tenants
 from portal.errors import OpenBindError
 from portal.sessions import BEARER, Bearer
 from portal.sign_in import SignIn, SignInError
@@ -46,18 +46,29 @@ OPEN_BEGINNINGS: Final = ("/hooks/", _METADATA)
 """Paths that begin so need no token: a hook has its secret in the path, and a client reads there where to sign in."""
 
 
+METRICS_PATH: Final = "/metrics"
+"""Guarded by its own route: no tenant's token opens it, because its numbers are those of all tenants."""
+
+
 class HttpAccess:
     """Decides who may call a portal that listens on `host`. Hosts and origins match with and without a port.
 
     Raises OpenBindError: other machines can reach `host`, and callers need no token.
     """
 
-    def __init__(self, host: str, settings: ServerSettings, tenants: Tenants | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        settings: ServerSettings,
+        tenants: Tenants | None = None,
+        telemetry: TelemetrySettings | None = None,
+    ) -> None:
         if not settings.knows_callers and not is_loopback(host):
             raise OpenBindError(host)
         self._auth = settings.auth
         self._sign_in = SignIn(settings.auth, tenants) if settings.auth else None
         self._needs_token = settings.knows_callers
+        self._metrics_token = (telemetry and telemetry.metrics_token) or settings.token
         bracketed = f"[{host}]" if ":" in host else host
         own = [AnyHttpUrl(settings.auth.resource).host or ""] if settings.auth else []
         self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *own, *settings.allowed_hosts)}
@@ -100,6 +111,20 @@ class HttpAccess:
             )
             return PlainTextResponse(text, 403)
         return None
+
+    def metrics_refusal(self, headers: Headers) -> Response | None:
+        """401 without the token for numbers, which is `telemetry.metrics_token`, else `server.token`.
+
+        With that token any Host is allowed: a scraper uses addresses, and a web page that guesses one has no token.
+        """
+        if self._metrics_token is None:
+            if self._needs_token:
+                return PlainTextResponse("Set telemetry.metrics_token in portal.yaml.\n", 403)
+            return self.refusal(headers)
+        expected = f"Bearer {self._metrics_token.get_secret_value()}"
+        if hmac.compare_digest(headers.get("authorization", "").encode(), expected.encode()):
+            return None
+        return self.challenge(SignInError(401, "", "the bearer token for metrics is required"))
 
     def challenge(self, error: SignInError) -> Response:
         """The response to a request whose token is missing or refused.
@@ -154,7 +179,9 @@ class HttpAccessMiddleware:
         if scope["type"] == "http":
             headers, path, bearer = Headers(scope=scope), scope["path"], None
             refusal = self.access.refusal(headers)
-            if refusal is None and path not in OPEN_PATHS and not path.startswith(OPEN_BEGINNINGS):
+            if path == METRICS_PATH:
+                refusal = None
+            elif refusal is None and path not in OPEN_PATHS and not path.startswith(OPEN_BEGINNINGS):
                 try:
                     bearer = await self.access.caller(headers)
                 except SignInError as error:

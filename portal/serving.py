@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -27,7 +28,7 @@ from manifests.manifest import Manifest
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
 from portal.errors import BindError
-from portal.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
+from portal.http_access import METRICS_PATH, HttpAccess, HttpAccessMiddleware, sign_in_routes
 from portal.replicas import ReplicaMiddleware
 from portal.runs.http import run_routes
 from portal.runs.service import Runs
@@ -58,6 +59,16 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
         body = compact(_readiness(portal, shows_names))
         return Response(f"{body}\n", media_type="application/json")
 
+    async def metrics(request: Request) -> Response:
+        refused = access.metrics_refusal(request.headers)
+        if refused is not None:
+            return refused
+        assert portal.telemetry.page is not None
+        # In a thread, because a thousand series take some milliseconds.
+        page = partial(portal.telemetry.page, request.headers.get("accept", ""))
+        text, media_type = await anyio.to_thread.run_sync(page)
+        return Response(text, media_type=media_type)
+
     app = server.streamable_http_app(
         streamable_http_path="/mcp",
         max_request_body_size=MAX_REQUEST_BYTES,
@@ -70,6 +81,7 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
                 lambda profile: portal.views[profile].execution,
                 may_decide=settings.knows_callers,
             ),
+            *([Route(METRICS_PATH, metrics)] if portal.telemetry.page else []),
             *sign_in_routes(settings.auth),
         ],
     )
@@ -180,7 +192,7 @@ async def serve_http(
         BindError: The port is taken, or the host is not an address of this machine.
     """
     settings = manifest.portal.server
-    access = HttpAccess(host, settings, manifest.portal.tenants)
+    access = HttpAccess(host, settings, manifest.portal.tenants, manifest.portal.telemetry)
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"

@@ -23,7 +23,7 @@ from upstreams.transports.http import open_http_wire
 from upstreams.transports.http_credentials import HeaderRenewal, HttpCredentials
 from upstreams.transports.stdio import open_stdio_wire
 from upstreams.transports.wire import Wire
-from upstreams.upstream import Upstream
+from upstreams.upstream import RequestObserver, Upstream
 
 if TYPE_CHECKING:
     from upstreams.oauth.tokens import LoginStore
@@ -68,6 +68,7 @@ async def open_fleet(
     credentials: Mapping[str, Collection[str]] | None = None,
     renewals: Mapping[str, HeaderRenewal] | None = None,
     written: Mapping[str, Json] | None = None,
+    observer: RequestObserver | None = None,
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task. Returns before any is ready.
 
@@ -76,6 +77,7 @@ async def open_fleet(
     - `secrets` are masked in all text for people, the `credentials` of an upstream also in its results for scripts.
     - `renewals` fetch new headers after a refusal.
     - `written` has the manifest's sections with unresolved references (`ListingStore`).
+    - `observer` sends and observes each request that a caller makes.
 
     On exit all connections close at once, and no child process is left.
     """
@@ -103,6 +105,7 @@ async def open_fleet(
             for name, spec in specs.items()
         }
         for upstream in upstreams.values():
+            upstream.observe = observer or upstream.observe
             tasks.start_soon(upstream.run, name=f"upstream {upstream.name}")
         try:
             yield Fleet(upstreams)

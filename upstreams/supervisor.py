@@ -68,6 +68,8 @@ class Supervisor:
     """Bounds how many upstreams connect at once."""
     on_offering_change: Callable[[], None] = lambda: None
     """Called when its resources or prompts may have changed."""
+    connections: int = 0
+    """Connections that were opened since the portal started."""
     _down_since: datetime | None = None
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _session: Session | None = None
@@ -230,6 +232,7 @@ class Supervisor:
                 async with self.connecting:
                     session = await stack.enter_async_context(opening)
                 ending = _Ending(None, began)
+                self.connections += 1
                 self._handshake_first = not session.is_modern
                 await self._update_listing(session)
                 ms = round((anyio.current_time() - began) * 1000)

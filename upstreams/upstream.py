@@ -4,7 +4,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from math import inf
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import anyio
 
@@ -29,9 +29,25 @@ from upstreams.transports.wire import ProgressHandler
 T = TypeVar("T")
 
 
+class RequestObserver(Protocol):
+    """Sends one request, and observes it: `method`, and the `tool` that it calls or ""."""
+
+    async def __call__(
+        self, upstream: "Upstream", session: Session, method: str, tool: str, send: Callable[[], Awaitable[T]]
+    ) -> T: ...
+
+
+async def _unobserved(
+    upstream: "Upstream", session: Session, method: str, tool: str, send: Callable[[], Awaitable[T]]
+) -> T:
+    return await send()
+
+
 class Upstream(Supervisor):
     """One MCP server behind the portal. Calls run in their callers' tasks."""
 
+    observe: RequestObserver = staticmethod(_unobserved)
+    """Observes each attempt of a request."""
     _repeatable: "_Repeatable | None" = None
 
     async def call(
@@ -62,7 +78,7 @@ class Upstream(Supervisor):
             progress=progress,
             request_handler=request_handler,
         )
-        return await self._deliver(send, seconds, on_sent, partial(self.may_repeat, tool))
+        return await self._deliver(send, "tools/call", tool, seconds, on_sent, partial(self.may_repeat, tool))
 
     async def offered(
         self, listed: Listed, *, seconds: float, on_sent: Callable[[bool], None]
@@ -85,11 +101,13 @@ class Upstream(Supervisor):
     ) -> dict[str, Json]:
         """The raw result of any other request, retried if it was not sent. Raises UpstreamError: as `call` does."""
         send = partial(Session.ask, method=method, params=params)
-        return await self._deliver(send, seconds, on_sent, lambda: False)
+        return await self._deliver(send, method, "", seconds, on_sent, lambda: False)
 
     async def _deliver(
         self,
         send: Callable[..., Awaitable[T]],
+        method: str,
+        tool: str,
         seconds: float,
         on_sent: Callable[[bool], None],
         is_safe: Callable[[], bool],
@@ -105,8 +123,10 @@ class Upstream(Supervisor):
                     raise UpstreamWithheldError("the tool no longer declares that it is safe to retry")
                 with self._circuit.guard():
                     on_sent(was_seen)
+                    left_seconds = max(0.0, deadline - anyio.current_time())
+                    sending = partial(send, session, seconds=left_seconds)
                     try:
-                        return await send(session, seconds=max(0.0, deadline - anyio.current_time()))
+                        return await self.observe(self, session, method, tool, sending)
                     except UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"
                         may_have_acted = may_have_acted or error.outcome == "unknown"

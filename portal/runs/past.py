@@ -31,6 +31,8 @@ class RunHead:
     record: Record | None = None
     notices: tuple[str, ...] = ()
     is_background: bool = False
+    trace: str = ""
+    """The `traceparent` of the request that started it; "" if nobody recorded that."""
 
 
 @dataclass(frozen=True, slots=True)

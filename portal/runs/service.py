@@ -37,6 +37,7 @@ from portal.runs.results import KeptResults
 from portal.runs.store import DAY_SECONDS, LEASE_SECONDS, RunFile
 from portal.runs.writer import RunStore
 from portal.sessions import Caller
+from portal.telemetry.telemetry import current_trace
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox
@@ -166,7 +167,7 @@ class Runs:
         """Run a script in the background. The answer says only that it runs, under which id."""
         if self.store is None:
             return Answer("refused", "", error=self.unavailable("A run in the background"))
-        head = RunHead(request, caller, execution.profile, is_background=True)
+        head = RunHead(request, caller, execution.profile, is_background=True, trace=current_trace())
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
         row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))
         try:

@@ -309,6 +309,10 @@ class RunFile:
         expires = self._value(f"SELECT min(expires) FROM runs WHERE {_OPEN}")
         return min(self._value(query, now) or math.inf, expires or math.inf)
 
+    def open_counts(self) -> dict[str, int]:
+        """How many runs are in each state that is no end."""
+        return dict(self._rows(f"SELECT state, count(*) FROM runs WHERE {_OPEN} GROUP BY state"))
+
     def components(self) -> set[str]:
         """The guest components in which open runs began."""
         return {
