@@ -34,7 +34,7 @@ from portal.runs.service import Runs
 from portal.runs.waits import Waits
 from portal.sessions import LOCAL, Caller, SessionError, SessionHistory, Sessions
 from portal.telemetry.instruments import CHECK, QUEUE_WAIT, RESULT_BYTES, RUN, SCRIPT_RUN, STATUS
-from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry, current_trace
+from portal.telemetry.telemetry import NO_TELEMETRY, Observed, Telemetry, current_trace
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.grants.run_grants import OpenGrants, RunGrants
@@ -153,13 +153,11 @@ class Execution:
         # Its first piece is a child of the request; others have traces of their own.
         link = piece.head.trace if piece.epoch else ""
         with self.telemetry.operation(SCRIPT_RUN, "run script", {RUN: piece.run_id}, link=link) as observed:
-            answer = await self._audited(piece, ledger, channel)
-            observed.set({STATUS: answer.status})
-            if answer.error is not None:
-                observed.fail(answer.error.code)
-            return answer
+            return await self._audited(piece, ledger, channel, observed)
 
-    async def _audited(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
+    async def _audited(
+        self, piece: Piece, ledger: Ledger, channel: ClientChannel, observed: Observed
+    ) -> Answer:
         ledger.run_id = piece.run_id
         caller = piece.head.caller
         audit = self.audit.run(piece.run_id, caller, self.profile)
@@ -181,6 +179,9 @@ class Execution:
             raise
         finally:
             audit.ended(status, code, ledger)
+            observed.set({STATUS: status})
+            if code:
+                observed.fail(code)
 
     async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
         request, caller = piece.head.request, piece.head.caller

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -64,9 +63,7 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
         if refused is not None:
             return refused
         assert portal.telemetry.page is not None
-        # In a thread, because a thousand series take some milliseconds.
-        page = partial(portal.telemetry.page, request.headers.get("accept", ""))
-        text, media_type = await anyio.to_thread.run_sync(page)
+        text, media_type = await anyio.to_thread.run_sync(portal.telemetry.page)
         return Response(text, media_type=media_type)
 
     app = server.streamable_http_app(

@@ -90,11 +90,10 @@ class _Exported(Telemetry):
         self._meters.shutdown()
 
 
-def _page(registry: "CollectorRegistry", accept: str) -> tuple[bytes, str]:
-    from prometheus_client.exposition import choose_encoder
+def _page(registry: "CollectorRegistry") -> tuple[bytes, str]:
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-    encode, media_type = choose_encoder(accept)
-    return encode(registry), media_type
+    return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
 class _Outage:

@@ -8,7 +8,6 @@ from mcp.server._otel import OpenTelemetryMiddleware
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult
 from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METHODS
 from starlette.requests import Request
 
@@ -64,12 +63,10 @@ class _ClientRequests(ServerMiddleware[Any]):
                 observed.set({instruments.RPC_CODE: str(error.error.code)})
                 observed.fail(str(error.error.code))
                 raise
-            if method == "tools/call":
-                called = result if isinstance(result, dict) else result and result.model_dump(by_alias=True)
-                observed.set(self.telemetry.shown(instruments.RESULT, called and called.get("content")))
-                match result:
-                    case CallToolResult(is_error=True) | {"isError": True}:
-                        observed.fail("tool_error")
+            if method == "tools/call" and isinstance(result, dict):  # as it is sent
+                observed.set(self.telemetry.shown(instruments.RESULT, result.get("content")))
+                if result.get("isError") is True:
+                    observed.fail("tool_error")
             return result
 
     def _method(self, method: str) -> str:

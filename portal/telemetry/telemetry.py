@@ -54,8 +54,8 @@ class Telemetry:
     def __init__(
         self, tracer: Tracer | None = None, meter: Meter | None = None, mask: Redaction | None = None
     ) -> None:
-        self.page: Callable[[str], tuple[bytes, str]] | None = None
-        """The numbers for Prometheus and their media type, by an Accept header; None if nobody wants them. Blocks."""
+        self.page: Callable[[], tuple[bytes, str]] | None = None
+        """The numbers for Prometheus and their media type; None if nobody wants them. Blocks for milliseconds."""
         self._tracer = tracer
         self._meter = meter
         self._mask = mask
@@ -139,7 +139,12 @@ class Telemetry:
         """The attribute with an argument or a result, if the manifest wants them: JSON, masked and cut."""
         if self._mask is None or value is None:
             return {}
-        text = value if isinstance(value, str) else _start(value, MAX_SHOWN_CHARACTERS + self._mask.longest)
+        try:
+            text = (
+                value if isinstance(value, str) else _start(value, MAX_SHOWN_CHARACTERS + self._mask.longest)
+            )
+        except (RecursionError, ValueError):  # too deep, or an integer with more digits than Python writes
+            return {}
         return {name: self._mask.start(text, MAX_SHOWN_CHARACTERS)}
 
 

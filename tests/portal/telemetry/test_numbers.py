@@ -28,7 +28,7 @@ OPERATORS, METRICS, TENANTS = "token-of-operators", "token-of-metrics", "token-o
 
 def page(portal: Opened) -> dict[str, dict[tuple[str, ...], float]]:
     """The numbers by their names, each by the values of its labels, without those of buckets."""
-    shown = portal.portal.telemetry.page("")
+    shown = portal.portal.telemetry.page()
     return {
         sample.name: {
             tuple(value for _, value in sorted(other.labels.items())): other.value
@@ -101,7 +101,7 @@ async def test_strangers_choose_no_label(tmp_path: Path) -> None:
             await portal.client.call_tool(word, {})
         with pytest.raises(MCPError):
             await portal.client.session.send_request(Request(method=word, params=RequestParams()), Result)
-        shown = portal.portal.telemetry.page("")
+        shown = portal.portal.telemetry.page()
     assert word not in shown[0].decode()
 
 
@@ -146,10 +146,7 @@ async def test_a_scraper_may_use_an_address(tmp_path: Path) -> None:
     telemetry = {"metrics": True, "metrics_token": METRICS}
     async with opened(tmp_path, telemetry=telemetry) as portal, served(portal) as http:
         headers = {"Host": "10.0.0.7:8080", "Authorization": f"Bearer {METRICS}"}
-        accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
-        response = await http.get("/metrics", headers={**headers, **accept})
-        assert response.headers["content-type"].startswith("application/openmetrics-text")
-        assert response.text.endswith("# EOF\n")
+        assert (await http.get("/metrics", headers=headers)).status_code == 200
 
 
 @pytest.mark.parametrize("telemetry", [None, {"otlp": "http://127.0.0.1:9"}])

@@ -1,6 +1,8 @@
 """Traces: one from a client's request through run, check and calls to the upstreams, and nothing private in it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +224,9 @@ async def test_without_the_section_nothing_is_recorded_or_passed_on(tmp_path: Pa
         assert build_server(portal.portal).middleware == []
         assert not (await run(portal, "await store.echo()", traceparent=TRACEPARENT)).is_error
     assert "traceparent" not in store.metas[0]
+
+
+def test_without_the_section_nothing_of_the_sdk_is_loaded() -> None:
+    code = "import sys, portal.serving; sys.exit(any(each in sys.modules for each in sys.argv[1:]))"
+    loaded = ["opentelemetry.sdk", "opentelemetry.exporter.otlp", "prometheus_client"]
+    assert subprocess.run([sys.executable, "-c", code, *loaded], check=False).returncode == 0
