@@ -129,6 +129,7 @@ async def test_who_may_read_metrics(
                     "/metrics", headers={"Authorization": f"Bearer {sent}"} if sent else {}
                 )
                 assert ("mcp_code_portal" in response.text) is (response.status_code == 200)
+                assert "acme" not in response.text
                 found.append(response.status_code)
             if token:  # it opens nothing else
                 run = await http.get("/runs", headers={"Authorization": f"Bearer {token}"})

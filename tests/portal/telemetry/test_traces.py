@@ -10,6 +10,7 @@ import anyio
 import pytest
 from mcp_types import CallToolResult
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from starlette.responses import Response
 
 from manifests.json_value import Json
 from portal.server import build_server
@@ -24,6 +25,7 @@ from tests.portal.telemetry.collector import (
     attributes_of,
     collecting,
 )
+from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 
@@ -51,11 +53,12 @@ def parents(collector: Collector) -> dict[bytes, Span]:
     return {span.span_id: span for span in collector.spans}
 
 
-async def test_one_trace_goes_from_the_client_to_the_upstream(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_one_trace_goes_from_the_client_to_the_upstream(tmp_path: Path, mode: str) -> None:
     store = NotingPeer()
     async with (
         collecting() as collector,
-        opened(tmp_path, {"store": store}, telemetry={"otlp": collector.url}) as portal,
+        opened(tmp_path, {"store": store}, mode=mode, telemetry={"otlp": collector.url}) as portal,
     ):
         answer = await run(portal, BOTH, traceparent=TRACEPARENT, tracestate="vendor=1")
         assert not answer.is_error
@@ -90,6 +93,29 @@ async def test_calls_that_run_at_once_are_children_of_their_own_runs(tmp_path: P
     for sent in collector.named("tools/call echo"):
         call = found[sent.parent_span_id]
         assert sent.trace_id == call.trace_id == found[call.parent_span_id].trace_id
+
+
+async def test_each_attempt_is_a_request_of_its_own(tmp_path: Path) -> None:
+    answers = iter([503, 200])
+    retried = {"annotations": {"readOnlyHint": True}}
+    store = Peer(tool("echo", **retried))
+    app = store.server.streamable_http_app()
+
+    async def flaky(scope: Any, receive: Any, send: Any) -> None:
+        is_call = scope["type"] == "http" and dict(scope["headers"]).get(b"mcp-method") == b"tools/call"
+        if is_call and (status := next(answers)) != 200:
+            await Response(status_code=status)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    async with collecting() as collector, http_peer(flaky) as peer:
+        upstream = {"url": f"http://127.0.0.1:{peer.port}/mcp"}
+        async with opened(tmp_path, {"store": upstream}, telemetry={"otlp": collector.url}) as portal:
+            assert not (await run(portal, "await store.echo(a=1)")).is_error
+    call = collector.one("execute_tool store.echo")
+    sent = collector.named("tools/call echo")
+    assert [span.parent_span_id for span in sent] == [call.span_id] * 2
+    assert [attributes_of(span).get("error.type") for span in sent] == ["upstream_answer", None]
 
 
 async def test_failures_are_told_by_their_codes(tmp_path: Path) -> None:
