@@ -83,10 +83,7 @@ class HttpAccess:
 
     async def caller(self, headers: Headers) -> Bearer | None:
         """Whose token the request has. None: `server.token`, or nobody needs one. Raises SignInError: it is refused."""
-        # Of two, a proxy in front may have looked at the other one.
-        values = headers.getlist("authorization")
-        scheme, _, given = (values[0] if len(values) == 1 else "").partition(" ")
-        token = given.strip() if scheme.lower() == "bearer" else ""
+        token = _token(headers)
         # Each is compared, so that the time says nothing.
         found = [own for known, own in self._bearers.items() if hmac.compare_digest(token.encode(), known)]
         if found:
@@ -121,8 +118,8 @@ class HttpAccess:
             if self._needs_token:
                 return PlainTextResponse("Set telemetry.metrics_token in portal.yaml.\n", 403)
             return self.refusal(headers)
-        expected = f"Bearer {self._metrics_token.get_secret_value()}"
-        if hmac.compare_digest(headers.get("authorization", "").encode(), expected.encode()):
+        expected = self._metrics_token.get_secret_value().encode()
+        if hmac.compare_digest(_token(headers).encode(), expected):
             return None
         return self.challenge(SignInError(401, "", "the bearer token for metrics is required"))
 
@@ -202,6 +199,14 @@ class HttpAccessMiddleware:
             await self.app(scope, receive, send)
         if open_stream.cancelled_caught:
             await send({"type": "http.response.body", "body": b""})
+
+
+def _token(headers: Headers) -> str:
+    """The bearer token of a request; "" without one."""
+    # Of two, a proxy in front may have looked at the other one.
+    values = headers.getlist("authorization")
+    scheme, _, given = (values[0] if len(values) == 1 else "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else ""
 
 
 def _matches(value: str, allowed: Set[str]) -> bool:

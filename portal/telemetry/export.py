@@ -70,11 +70,12 @@ class _Exported(Telemetry):
         name = settings.service_name or os.environ.get("OTEL_SERVICE_NAME") or _NAME
         resource = Resource.create({SERVICE_NAME: name, SERVICE_VERSION: version(_NAME)})
         outage = _Outage(settings.otlp or "")
-        self._tracers = _tracer_provider(settings, resource, outage)
+        self._tracers = _tracer_provider(settings, resource, outage) if settings.otlp else None
         registry, self._meters = _meter_provider(settings, resource, outage)
         secrets = chain(manifest.hidden, *map(secrets_of, manifest.portal.upstreams.values()))
         mask = Redaction(secrets) if settings.arguments else None
-        super().__init__(self._tracers.get_tracer(_NAME), self._meters.get_meter(_NAME), mask)
+        tracer = self._tracers.get_tracer(_NAME) if self._tracers else None
+        super().__init__(tracer, self._meters.get_meter(_NAME), mask)
         if registry is not None:
             self.page = partial(_page, registry)
 
@@ -86,7 +87,8 @@ class _Exported(Telemetry):
         await anyio.to_thread.run_sync(closing.join, FLUSH_SECONDS)
 
     def _shut_down(self) -> None:
-        self._tracers.shutdown()
+        if self._tracers is not None:
+            self._tracers.shutdown()
         self._meters.shutdown()
 
 
@@ -117,7 +119,6 @@ def _tracer_provider(settings: TelemetrySettings, resource: "Resource", outage: 
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
-    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
     class Exporter(OTLPSpanExporter):
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -126,10 +127,8 @@ def _tracer_provider(settings: TelemetrySettings, resource: "Resource", outage: 
             return result
 
     # Not at exit: the portal closes it, and gives a collector that is away less time.
-    if settings.otlp is None:
-        return TracerProvider(ALWAYS_OFF, resource, shutdown_on_exit=False)
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    exporter = Exporter(f"{settings.otlp.rstrip('/')}/v1/traces", headers=settings.headers)
+    exporter = Exporter(_endpoint(settings, "traces"), headers=settings.headers)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
 
@@ -158,6 +157,10 @@ def _meter_provider(
     if registry is not None:
         readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
     if settings.otlp is not None:
-        exporter = Exporter(f"{settings.otlp.rstrip('/')}/v1/metrics", headers=settings.headers)
+        exporter = Exporter(_endpoint(settings, "metrics"), headers=settings.headers)
         readers.append(PeriodicExportingMetricReader(exporter))
     return registry, MeterProvider(readers, resource, shutdown_on_exit=False)
+
+
+def _endpoint(settings: TelemetrySettings, signal: str) -> str:
+    return f"{(settings.otlp or '').rstrip('/')}/v1/{signal}"

@@ -15,15 +15,12 @@ from manifests.portal_manifest import StdioUpstream
 from portal.definitions import DOCS_SEARCH, EXECUTE_CODE
 from portal.telemetry import instruments
 from portal.telemetry.telemetry import Telemetry, client_context
-from upstreams.errors import UpstreamError, UpstreamRefusedError
+from upstreams.errors import UpstreamError
 from upstreams.session import Session
 from upstreams.tools import ToolResult
 from upstreams.upstream import Upstream
 
 T = TypeVar("T")
-
-MAX_ID_CHARACTERS: Final = 200
-"""The id that a client gives its request is cut to this length."""
 
 OTHER: Final = "_OTHER"
 """Stands for a method that the server does not know: clients can make up any number of them."""
@@ -78,8 +75,8 @@ class _ClientRequests(ServerMiddleware[Any]):
         attributes: dict[str, str | int] = {instruments.METHOD: method, instruments.TRANSPORT: transport}
         if ctx.protocol_version:
             attributes[instruments.PROTOCOL] = ctx.protocol_version
-        if ctx.request_id is not None:
-            attributes[instruments.REQUEST_ID] = str(ctx.request_id)[:MAX_ID_CHARACTERS]
+        if isinstance(ctx.request_id, int):  # a text may say anything
+            attributes[instruments.REQUEST_ID] = str(ctx.request_id)
         return attributes
 
 
@@ -107,7 +104,7 @@ class UpstreamRequests:
             try:
                 result = await send()
             except UpstreamError as error:
-                if isinstance(error, UpstreamRefusedError):
+                if error.rpc_code is not None:
                     observed.set({instruments.RPC_CODE: str(error.rpc_code)})
                 observed.fail(error.code)
                 raise

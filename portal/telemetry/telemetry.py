@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
-from opentelemetry.trace import Link, Span, StatusCode, Tracer, get_current_span
+from opentelemetry.trace import Link, NoOpTracer, Span, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from manifests.json_value import Json
@@ -46,7 +46,7 @@ class Observed:
 
 
 class Telemetry:
-    """Records with a tracer and a meter; without them nothing, which costs next to nothing.
+    """Records numbers with a meter and spans with a tracer, if there is one; without a meter nothing.
 
     With `mask` spans have arguments and results, masked by it.
     """
@@ -56,7 +56,7 @@ class Telemetry:
     ) -> None:
         self.page: Callable[[], tuple[bytes, str]] | None = None
         """The numbers for Prometheus and their media type; None if nobody wants them. Blocks for milliseconds."""
-        self._tracer = tracer
+        self._tracer = tracer or NoOpTracer()
         self._meter = meter
         self._mask = mask
         recorded = [each for each in INSTRUMENTS if each.kind in ("histogram", "counter")]
@@ -64,7 +64,7 @@ class Telemetry:
 
     @property
     def is_on(self) -> bool:
-        return self._tracer is not None
+        return self._meter is not None
 
     def operation(
         self,
@@ -81,7 +81,7 @@ class Telemetry:
         to. An exception that leaves the context is recorded by its class alone.
         """
         observed = Observed(attributes)
-        if self._tracer is None:
+        if not self.is_on:
             return nullcontext(observed)
         links = (
             [Link(get_current_span(client_context({"traceparent": link})).get_span_context())] if link else []

@@ -252,6 +252,13 @@ async def test_without_the_section_nothing_is_recorded_or_passed_on(tmp_path: Pa
     assert "traceparent" not in store.metas[0]
 
 
+async def test_without_a_collector_the_trace_of_a_client_goes_on_as_it_is(tmp_path: Path) -> None:
+    store = NotingPeer()
+    async with opened(tmp_path, {"store": store}, telemetry={"metrics": True}) as portal:
+        assert not (await run(portal, "await store.echo()", traceparent=TRACEPARENT)).is_error
+    assert store.metas[0]["traceparent"] == TRACEPARENT
+
+
 def test_without_the_section_nothing_of_the_sdk_is_loaded() -> None:
     code = "import sys, portal.serving; sys.exit(any(each in sys.modules for each in sys.argv[1:]))"
     loaded = ["opentelemetry.sdk", "opentelemetry.exporter.otlp", "prometheus_client"]
