@@ -16,14 +16,14 @@ from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from upstreams.health import Diagnostics
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.session import WireOpener
-from upstreams.supervisor import MAX_CONNECTING
+from upstreams.supervisor import MAX_CONNECTING, RequestObserver
 from upstreams.tools import ListingStore
 from upstreams.transports.child_process import ChildCommand
 from upstreams.transports.http import open_http_wire
 from upstreams.transports.http_credentials import HeaderRenewal, HttpCredentials
 from upstreams.transports.stdio import open_stdio_wire
 from upstreams.transports.wire import Wire
-from upstreams.upstream import RequestObserver, Upstream
+from upstreams.upstream import Upstream
 
 if TYPE_CHECKING:
     from upstreams.oauth.tokens import LoginStore
@@ -101,11 +101,11 @@ async def open_fleet(
                 on_change,
                 ListingStore(listings, name, spec, folder, (written or {}).get(name)) if listings else None,
                 connecting,
+                observe=observer,
             )
             for name, spec in specs.items()
         }
         for upstream in upstreams.values():
-            upstream.observe = observer or upstream.observe
             tasks.start_soon(upstream.run, name=f"upstream {upstream.name}")
         try:
             yield Fleet(upstreams)

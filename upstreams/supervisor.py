@@ -2,12 +2,12 @@
 
 import os
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import ceil, inf
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import anyio
 import structlog
@@ -53,6 +53,12 @@ PROBE_SECONDS: Final = 10.0
 """After a call timed out, an upstream without any answer for this long (at most `call_seconds`) is reconnected."""
 
 
+RequestObserver: TypeAlias = Callable[
+    ["Supervisor", Session, str, str, Callable[[], Awaitable[Any]]], Awaitable[Any]
+]
+"""Sends a request by its last argument, and observes it: the upstream, its session, the method, and the tool or ""."""
+
+
 @dataclass(eq=False)
 class Supervisor:
     """Connects and reconnects: `run` does so in its own task, and calls use the current session."""
@@ -68,6 +74,8 @@ class Supervisor:
     """Bounds how many upstreams connect at once."""
     on_offering_change: Callable[[], None] = lambda: None
     """Called when its resources or prompts may have changed."""
+    observe: RequestObserver | None = None
+    """Sends each request, if it is set."""
     connections: int = 0
     """Connections that were opened since the portal started."""
     _down_since: datetime | None = None

@@ -4,7 +4,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from math import inf
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 
@@ -29,25 +29,9 @@ from upstreams.transports.wire import ProgressHandler
 T = TypeVar("T")
 
 
-class RequestObserver(Protocol):
-    """Sends one request, and observes it: `method`, and the `tool` that it calls or ""."""
-
-    async def __call__(
-        self, upstream: "Upstream", session: Session, method: str, tool: str, send: Callable[[], Awaitable[T]]
-    ) -> T: ...
-
-
-async def _unobserved(
-    upstream: "Upstream", session: Session, method: str, tool: str, send: Callable[[], Awaitable[T]]
-) -> T:
-    return await send()
-
-
 class Upstream(Supervisor):
     """One MCP server behind the portal. Calls run in their callers' tasks."""
 
-    observe: RequestObserver = staticmethod(_unobserved)
-    """Observes each attempt of a request."""
     _repeatable: "_Repeatable | None" = None
 
     async def call(
@@ -126,7 +110,10 @@ class Upstream(Supervisor):
                     left_seconds = max(0.0, deadline - anyio.current_time())
                     sending = partial(send, session, seconds=left_seconds)
                     try:
-                        return await self.observe(self, session, method, tool, sending)
+                        if self.observe is None:
+                            return await sending()
+                        result: T = await self.observe(self, session, method, tool, sending)
+                        return result
                     except UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"
                         may_have_acted = may_have_acted or error.outcome == "unknown"

@@ -17,8 +17,8 @@ from portal.telemetry import instruments
 from portal.telemetry.telemetry import Telemetry, client_context
 from upstreams.errors import UpstreamError
 from upstreams.session import Session
+from upstreams.supervisor import Supervisor
 from upstreams.tools import ToolResult
-from upstreams.upstream import Upstream
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class UpstreamRequests:
     telemetry: Telemetry
 
     async def __call__(
-        self, upstream: Upstream, session: Session, method: str, tool: str, send: Callable[[], Awaitable[T]]
+        self, upstream: Supervisor, session: Session, method: str, tool: str, send: Callable[[], Awaitable[T]]
     ) -> T:
         transport = "pipe" if isinstance(upstream.spec, StdioUpstream) else "tcp"
         attributes: dict[str, str | int] = {
