@@ -208,6 +208,7 @@ async def serve_http(
                         log_config=None,
                         access_log=False,
                         server_header=False,
+                        timeout_keep_alive=KEEP_ALIVE_SECONDS,
                         timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]  # passed to asyncio
                     )
                 )
@@ -221,6 +222,11 @@ def _replica_url(runs: Runs, host: str, port: int) -> str:
     """Where other replicas reach this one: if it listens on all addresses, at the one that the database sees."""
     address = runs.store.address if runs.store is not None and host in ("0.0.0.0", "::") else host
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+KEEP_ALIVE_SECONDS: Final = 75
+"""A connection without requests is closed after this time. Load balancers close theirs after 60 s; whoever closes first
+must not be the portal, which may not have seen a request yet."""
 
 
 class _HttpServer(uvicorn.Server):
