@@ -45,6 +45,7 @@ from portal.definitions import ExecuteCode
 from portal.logs import configure_logs
 from portal.runs.decisions import RunsError, decide_call
 from portal.runs.records import StoredRun
+from portal.runs.sqlite import SqliteDatabase
 from portal.runs.store import RunFile
 from portal.sessions import LOCAL
 from upstreams.upstream import Upstream
@@ -193,7 +194,7 @@ async def trivial_ms(portal: Portal) -> float:
 async def races(portal: Portal, runs: Sequence[str]) -> dict[str, int]:
     """Who won, the portal with its yes or the other process with its no, and what was wrong."""
     store = portal.runs.store_or_error()
-    command = [sys.executable, "-m", "benchmarks.parked", "--deny", str(store.path)]
+    command = [sys.executable, "-m", "benchmarks.parked", "--deny", store.name]
     won: Counter[str] = Counter()
     starting = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with await anyio.to_thread.run_sync(starting) as other:
@@ -226,7 +227,7 @@ async def races(portal: Portal, runs: Sequence[str]) -> dict[str, int]:
 
 def deny_what_comes(path: Path) -> None:
     """The other process: denies each run of stdin, as the command line does, and says what came of it."""
-    file = RunFile(path, None)
+    file = RunFile(SqliteDatabase(path), None)
     print("ready", flush=True)
     for line in sys.stdin:
         time.sleep(random.random() * 0.004)

@@ -60,6 +60,12 @@ def held(runs: int) -> Held:
     )
 
 
+def memory_of_tree(pid: int) -> float:
+    """Megabytes that a process and all below it hold, what they share counted once."""
+    pids = [pid, *(child for each in children(pid) for child in (each, *children(each)))]
+    return sum(_proportional_mb(each) for each in {*pids})
+
+
 def growth(samples: Sequence[Held], field: str) -> float:
     """By how much a straight line through the samples rises from the first to the last."""
     times = [sample.runs for sample in samples]
@@ -77,6 +83,13 @@ def _private_mb(pid: int) -> float:
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8").splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+    return 0.0
+
+
+def _proportional_mb(pid: int) -> float:
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8").splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
     return 0.0
 
 

@@ -150,7 +150,7 @@ def exposures(
         "the audit log": portal.audit.to if portal.audit and portal.audit.to != "stderr" else None,
         "server.observed_folder": portal.server.observed_folder,
         "server.component": portal.server.component,
-        "runs.store": portal.runs.store,
+        "runs.store": None if portal.runs.is_shared else portal.runs.store,
         **{f"the middleware {each}": each.partition(":")[0].replace(".", "/") for each in portal.middleware},
         "the portal's own code": str(Path(__file__).parent),
     }

@@ -103,6 +103,7 @@ def validation_problems(
             *found,
             _token_problems(portal),
             _tenant_problems(portal),
+            _telemetry_problems(portal),
             _fallback_problems(portal),
             _caller_problems(portal, caller_headers),
         )
@@ -194,6 +195,15 @@ def _tenant_problems(portal: PortalManifest) -> Iterator[_Finding]:
     if portal.server.auth is not None and _shares_by_tenant(portal) and not (tenants and tenants.claim):
         message = "who signs in has no tenant, but capabilities.files shares files by tenant"
         yield ("server", "auth"), message, "Set tenants.claim."
+
+
+def _telemetry_problems(portal: PortalManifest) -> Iterator[_Finding]:
+    telemetry, server = portal.telemetry, portal.server
+    if telemetry is None or not telemetry.metrics or telemetry.metrics_token or server.token:
+        return
+    if server.knows_callers:
+        message = "nobody may read /metrics: server.tokens and people who sign in do not open it"
+        yield ("telemetry", "metrics"), message, 'Set metrics_token: "${METRICS_TOKEN}".'
 
 
 def _fallback_problems(portal: PortalManifest) -> Iterator[_Finding]:

@@ -362,6 +362,9 @@ class ServerSettings(Section):
     start_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
     """Seconds, from the portal's start, that a script or a search waits for starting upstreams (default 10). Then it
     continues without them, with a notice."""
+    drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 3.0
+    """Seconds that open HTTP responses get to end when the portal is stopped (default 3). Then their connections are
+    closed; journaled runs go on later."""
     check: Literal["strict", "warn", "off"] = "strict"
     """Effect of a type error. strict (the default): the script is refused; warn: a notice; off: no check."""
     repairs: bool = True
@@ -419,6 +422,34 @@ class AuditSettings(Section):
     """Whether each line is flushed to disk, twice per call, to survive a power failure (default false)."""
 
 
+class TelemetrySettings(Section):
+    """What the portal tells operators by OpenTelemetry. Sampling, batches and limits are set by the OTEL_* variables of
+    its SDK. Needs the extra telemetry."""
+
+    otlp: Url | None = Field(default=None, repr=False)
+    """The base URL of a collector that speaks OTLP over HTTP, like http://127.0.0.1:4318. Default: nothing is sent."""
+    headers: Annotated[dict[HeaderName, Header], EMPTY_IS_DEFAULT] = Field(default_factory=dict, repr=False)
+    """HTTP headers of every request to it. Write a reference, not the secret itself."""
+    service_name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """The service.name of this portal. Default: $OTEL_SERVICE_NAME, else mcp-code-portal."""
+    arguments: bool = False
+    """Whether spans have the arguments and results of tools and calls, scripts among them (default false). Known
+    secrets are masked."""
+    metrics: bool = False
+    """Whether the HTTP server shows numbers at /metrics, for Prometheus (default false)."""
+    metrics_token: Token | None = Field(default=None, repr=False)
+    """The bearer token for /metrics, as ${NAME}, which opens nothing else. Default: server.token."""
+
+    @model_validator(mode="after")
+    def _does_something_safely(self) -> Self:
+        if self.otlp is None and not self.metrics:
+            raise refusal("does nothing", "Set otlp to the URL of a collector, or metrics: true.")
+        if self.otlp is not None and self.headers and not is_safe_for_tokens(self.otlp):
+            hint = "Use https://. http:// is allowed only on this machine, or without headers."
+            raise refusal("has headers, but an otlp that is not https://", hint)
+        return self
+
+
 RunEvent: TypeAlias = Literal[
     "run.waiting", "run.ok", "run.error", "run.cancelled", "run.expired", "run.stuck"
 ]
@@ -447,7 +478,8 @@ class RunsSettings(Section):
     """How runs are kept, so that they survive a restart and can wait for days."""
 
     store: HostPath | None = None
-    """The SQLite file with runs, relative to this file; for one portal at a time. It holds arguments and results.
+    """The SQLite file with runs, relative to this file, for one portal at a time; or the URL of a Postgres database,
+    postgres://user:password@host/name, for any number of portals with this manifest. It holds arguments and results.
     Default: a file in mcp-code-portal in $XDG_STATE_HOME."""
     key: Key | None = Field(default=None, repr=False)
     """The secret that encrypts arguments, results and scripts in the store, as ${NAME}: at least 16 characters. Does
@@ -468,6 +500,11 @@ class RunsSettings(Section):
     events are refused."""
     webhooks: Annotated[tuple[Webhook, ...], Strict(False), Field(max_length=100)] = ()
     """URLs that are told when a run waits or ends. Default: none."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several portals use the store: it is a Postgres database."""
+        return self.store is not None and self.store.startswith(("postgres://", "postgresql://"))
 
 
 class ProfileTools(ToolRules):
@@ -517,6 +554,8 @@ class PortalManifest(Section):
     """Tenants and profiles of people who sign in (server.auth). Default: everybody has the same capabilities."""
     runs: Annotated[RunsSettings, EMPTY_IS_DEFAULT] = RunsSettings()
     """How runs are kept, so that they survive a restart and can wait for days."""
+    telemetry: TelemetrySettings | None = None
+    """What the portal tells operators by OpenTelemetry. Default: nothing, which costs nothing."""
     middleware: Annotated[tuple[MiddlewareName, ...], Strict(False), Field(max_length=20)] = ()
     """Your own Python around every call of a script, outermost first: package.module:name, an async function. Modules
     may be beside this file. They run with the portal's rights. Default: none."""

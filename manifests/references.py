@@ -125,7 +125,7 @@ def pieces(text: str) -> Iterator[Piece]:
     yield text[end:]
 
 
-_SECTIONS = (("upstreams",), ("server",), ("runs",))
+_SECTIONS = (("upstreams",), ("server",), ("runs",), ("telemetry",))
 """Sections that may have references. `capabilities.environment` may have references to variables only, because scripts
 read it. Nothing else of the capabilities depends on the environment."""
 
@@ -188,7 +188,7 @@ class Interpolation:
             return piece
         if isinstance(piece, SecretReference):
             message = f"${{{piece.kind}:...}} is not allowed here, because every script could read it"
-            self._note(path, message, "Use it under upstreams, server or runs.")
+            self._note(path, message, "Use it under upstreams, server, runs or telemetry.")
             return ""
         if isinstance(piece, FaultyReference):
             hint = "Write ${NAME} or ${NAME:-default}, without $ in the default. Write a literal ${ as $${."

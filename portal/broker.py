@@ -40,6 +40,8 @@ from portal.runs.journal import Journal
 from portal.runs.waits import FUNCTIONS as WAITED
 from portal.runs.waits import Waits
 from portal.sessions import SessionHistory
+from portal.telemetry import instruments
+from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
 from upstreams.errors import (
@@ -100,6 +102,7 @@ class Broker:
     waits: Waits | None = None
     own: CallerUpstreams | None = None
     """The upstreams as the caller has them; by default the portal's own."""
+    telemetry: Telemetry = NO_TELEMETRY
     repairs: RepairNotes = field(default_factory=RepairNotes)
     _substitutes: dict[tuple[str, str], str] = field(default_factory=dict)
     """Why a function was answered by its fallback, for the first time."""
@@ -133,6 +136,36 @@ class Broker:
         Raises FencedError: somebody else goes on with the run, or has ended it.
         """
         entry = self.ledger[call.seq]
+        if not self.telemetry.is_on:
+            return await self._journaled(call, entry)
+        with self.telemetry.operation(instruments.CALL, *self._observation(call)) as observed:
+            outcome = await self._journaled(call, entry)
+            observed.set(
+                {
+                    instruments.CALL_STATE: entry.state,
+                    **self.telemetry.shown(instruments.RESULT, outcome.value),
+                }
+            )
+            if outcome.error is not None:
+                observed.fail(outcome.error.code)
+            return outcome
+
+    def _observation(self, call: ToolCall) -> tuple[str, dict[str, str | int]]:
+        """The name and the attributes of a call's span. A script may have made up its function."""
+        attributes: dict[str, str | int] = {
+            instruments.OPERATION: instruments.EXECUTE_TOOL,
+            instruments.SEQ: call.seq,
+        }
+        attributes |= self.telemetry.shown(instruments.ARGUMENTS, call.arguments)
+        known = call.function if call.function in WAITED else self._known_function(call.function)
+        if known is None:
+            return instruments.EXECUTE_TOOL, attributes
+        return f"{instruments.EXECUTE_TOOL} {known}", attributes | {
+            instruments.TOOL: known,
+            instruments.NAMESPACE: known.partition(".")[0],
+        }
+
+    async def _journaled(self, call: ToolCall, entry: Entry) -> Outcome:
         if self.journal is None:
             return await self._steps(call, entry)
         self.journal.call_began(entry)

@@ -23,18 +23,26 @@ from portal.authority import Authority, CallRates
 from portal.check.checker import Checker, open_checker
 from portal.execution import AwaitUpstreams, Execution
 from portal.library.catalog import Catalog
-from portal.library.observed import Observations, ShapeStore, open_observations
+from portal.library.observed import Observations, Shapes, ShapeStore, open_observations
 from portal.middleware import load_middleware
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
+from portal.replicas import home_of
 from portal.runs.components import Components
+from portal.runs.places import Place, held_place, open_store
 from portal.runs.records import StoreError
 from portal.runs.service import Runs
+from portal.runs.shapes import SharedShapes
+from portal.runs.store import RunFile
 from portal.runs.webhooks import Webhooks, note_states
-from portal.runs.writer import RunStore, held_file, open_store
+from portal.runs.writer import RunStore
 from portal.search.docs_search import DocsSearch, ScriptSearch
 from portal.sessions import Sessions
+from portal.telemetry.export import open_telemetry
+from portal.telemetry.gauges import observe_portal, observe_runs
+from portal.telemetry.requests import UpstreamRequests
+from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry
 from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
@@ -93,6 +101,7 @@ class Portal(View):
     accounts: Accounts
     resources: ClientResources
     list_changes: ListChanges
+    telemetry: Telemetry = NO_TELEMETRY
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
 
 
@@ -103,7 +112,8 @@ class LazySandbox:
         self._open_one = open_one
         self._wanted = anyio.Event()
         self._opened = anyio.Event()
-        self._sandbox: Sandbox | None = None
+        self.current: Sandbox | None = None
+        """The sandbox, once it is open."""
 
     async def hold(self) -> None:
         """Open the sandbox when it is requested, and keep it open until cancelled.
@@ -112,7 +122,7 @@ class LazySandbox:
         """
         await self._wanted.wait()
         async with self._open_one() as sandbox:
-            self._sandbox = sandbox
+            self.current = sandbox
             self._opened.set()
             await anyio.sleep_forever()
 
@@ -127,8 +137,8 @@ class LazySandbox:
     async def opened(self) -> Sandbox:
         """Wait until it is open."""
         await self._opened.wait()
-        assert self._sandbox is not None
-        return self._sandbox
+        assert self.current is not None
+        return self.current
 
 
 @asynccontextmanager
@@ -151,7 +161,7 @@ async def open_portal(
 
     Raises:
         AuditError: The audit log cannot be written to.
-        PortalError: Middleware cannot be loaded.
+        PortalError: Middleware cannot be loaded, or the packages for telemetry are missing.
         BakedComponentError: The manifest's component cannot be used.
         StoreError: The store of runs that the manifest names cannot be used.
         ExceptionGroup: With a SandboxError, at any time: the sandbox cannot run on this machine.
@@ -163,13 +173,17 @@ async def open_portal(
     manifests: dict[str | None, Manifest] = {None: narrowed(manifest, profile) if profile else manifest}
     manifests |= {name: narrowed(manifest, name) for name in bound}
     async with AsyncExitStack() as stack:
+        telemetry = NO_TELEMETRY
+        if runs_scripts:
+            telemetry = await stack.enter_async_context(open_telemetry(manifest))
         audit = open_audit(manifest)
         stack.callback(audit.close)
-        kept = await _open_store(stack, manifest) if runs_scripts and runs != "none" else None
+        is_kept = runs_scripts and runs != "none"
+        place, kept = await _open_store(stack, manifest) if is_kept else (None, None)
         grants = await stack.enter_async_context(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
-        observations = await stack.enter_async_context(_open_observations(manifest))
+        observations = await stack.enter_async_context(_open_observations(manifest, kept))
         rates = CallRates()  # shared by all views, and so are the budgets
         parts: dict[str | None, _ViewParts] = {
             name: await _open_view_parts(stack, each, rates, observations) for name, each in manifests.items()
@@ -191,6 +205,7 @@ async def open_portal(
                 manifest.written,
                 manifest.caller_headers,
                 partial(person_logins, kept, manifest.portal.upstreams) if kept else None,
+                UpstreamRequests(telemetry) if telemetry.is_on else None,
             )
         )
         accounts = Accounts(manifest, fleet, kept, audit)
@@ -200,10 +215,11 @@ async def open_portal(
                 open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress
             )
         )
-        sessions = Sessions(settings)
+        observe_portal(telemetry, audit, fleet, lambda: lazy.current)
+        sessions = Sessions(settings, home_of(kept))
         awaiting = await_upstreams or (lambda fleet, names: fleet.settled(settings.start_seconds, names))
 
-        components = Components(kept.path if kept else Path("none"), stack, progress)
+        components = Components(place.components if place else Path("none"), stack, progress, kept)
 
         def view(part: _ViewParts) -> View:
             own = part.authority.manifest
@@ -223,6 +239,7 @@ async def open_portal(
                 await_upstreams=awaiting,
                 runs=service,
                 accounts=accounts,
+                telemetry=telemetry,
             )
             return View(own, part.authority, part.catalog, search, execution)
 
@@ -238,6 +255,7 @@ async def open_portal(
             service.executions = [each.execution for each in views.values()]
             if kept is not None:
                 tasks.start_soon(service.keep)
+                tasks.start_soon(observe_runs, telemetry, kept)
                 tasks.start_soon(Webhooks(manifest, service, kept).keep)
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             changes = ListChanges()
@@ -247,7 +265,7 @@ async def open_portal(
                     upstream.on_offering_change = changes.note
             authorities = {name: each.authority for name, each in views.items()}
             resources = ClientResources(authorities, fleet, audit, changes, accounts)
-            rounds = Rounds(tasks)
+            rounds = Rounds(tasks, home=home_of(kept))
             yield Portal(
                 **vars(views[None]),
                 views=views,
@@ -259,6 +277,7 @@ async def open_portal(
                 accounts=accounts,
                 resources=resources,
                 list_changes=changes,
+                telemetry=telemetry,
             )
             tasks.cancel_scope.cancel()
 
@@ -267,23 +286,27 @@ async def _keep_component(lazy: LazySandbox, components: Components, component: 
     await components.keep(component, (await lazy.opened()).component)
 
 
-async def _open_store(stack: AsyncExitStack, manifest: Manifest) -> RunStore | None:
-    """The store of runs; None if the default one cannot be used.
+async def _open_store(
+    stack: AsyncExitStack, manifest: Manifest
+) -> tuple[Place, RunStore] | tuple[None, None]:
+    """The store of runs, and where it is; None if the default one cannot be used.
 
     Raises StoreError: the manifest names one, which cannot be used.
     """
     try:
-        path = stack.enter_context(held_file(manifest))
-        store = await anyio.to_thread.run_sync(open_store, path, manifest)
+        place = stack.enter_context(held_place(manifest))
+        store = await anyio.to_thread.run_sync(open_store, place, manifest)
     except StoreError as error:
         # A default store that cannot be created, as in a container without a writable home, is no reason not to serve.
         if manifest.portal.runs.store or not isinstance(error.__cause__, OSError):
             raise
         log.warning("runs_not_durable", reason=str(error))
-        return None
+        return None, None
     stack.push_async_callback(store.close)
     await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
-    return store
+    if store.is_shared:
+        await store.write(partial(RunFile.beat, url=""))
+    return place, store
 
 
 @dataclass(frozen=True)
@@ -308,12 +331,15 @@ async def _open_view_parts(
 
 
 @asynccontextmanager
-async def _open_observations(manifest: Manifest) -> AsyncIterator[Observations]:
+async def _open_observations(manifest: Manifest, kept: RunStore | None) -> AsyncIterator[Observations]:
     settings = manifest.portal.server
     if not settings.observe_results:
         yield Observations(None)
         return
     own = settings.observed_folder
     folder = manifest.folder / own if own else state_folder(os.environ) / "observed"
-    async with open_observations(ShapeStore(folder, str(manifest.folder.resolve()))) as observations:
+    shapes: Shapes = ShapeStore(folder, str(manifest.folder.resolve()))
+    if kept is not None and kept.is_shared and own is None:
+        shapes = SharedShapes(kept)
+    async with open_observations(shapes) as observations:
         yield observations

@@ -3,7 +3,8 @@
 PortalError
 ├── OpenBindError     the address is not loopback, and no token is set
 ├── BindError         the portal cannot listen on the address
-└── AuditError        the audit log cannot be written to
+├── AuditError        the audit log cannot be written to
+└── TelemetryError    the packages for telemetry are not installed
 
 RuleError             data, not raised: a rule of the manifest refuses a call
 UnreachableError      data, not raised: the upstream of a call is down or does not answer
@@ -38,6 +39,16 @@ class BindError(PortalError):
 
 class AuditError(PortalError):
     """The audit log cannot be written to, or is not an audit log."""
+
+
+class TelemetryError(PortalError):
+    """The packages for the manifest's `telemetry` are not installed."""
+
+    def __init__(self, where: str, package: str) -> None:
+        super().__init__(
+            f"telemetry ({where}) needs packages that are not installed, among them {package}. In the clone, reinstall "
+            "the portal with this extra: `pip install '.[telemetry]'`"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`execute_code`: runs a script and returns its answer."""
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,8 @@ from portal.runs.records import FencedError, StoreError
 from portal.runs.service import Runs
 from portal.runs.waits import Waits
 from portal.sessions import LOCAL, Caller, SessionError, SessionHistory, Sessions
+from portal.telemetry.instruments import CHECK, QUEUE_WAIT, RESULT_BYTES, RUN, SCRIPT_RUN, STATUS
+from portal.telemetry.telemetry import NO_TELEMETRY, Observed, Telemetry, current_trace
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.grants.run_grants import OpenGrants, RunGrants
@@ -97,6 +100,7 @@ class Execution:
     await_upstreams: AwaitUpstreams
     runs: Runs
     accounts: Accounts
+    telemetry: Telemetry = NO_TELEMETRY
     _histories: "WeakKeyDictionary[Session, SessionHistory]" = field(default_factory=WeakKeyDictionary)
 
     @property
@@ -121,7 +125,7 @@ class Execution:
             return await self._earlier(request.run, caller)
         if request.background:
             return await self.runs.start(self, request, caller)
-        piece = Piece(new_run_id(), RunHead(request, caller, self.profile))
+        piece = Piece(new_run_id(), RunHead(request, caller, self.profile, trace=current_trace()))
         ledger = ledger if ledger is not None else Ledger()
         try:
             answer = await self._piece(piece, ledger, channel)
@@ -148,6 +152,14 @@ class Execution:
 
     async def _piece(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
         """A run from its start or its last interruption until it ends or waits in the store."""
+        # Its first piece is a child of the request; others have traces of their own.
+        link = piece.head.trace if piece.epoch else ""
+        with self.telemetry.operation(SCRIPT_RUN, "run script", {RUN: piece.run_id}, link=link) as observed:
+            return await self._audited(piece, ledger, channel, observed)
+
+    async def _audited(
+        self, piece: Piece, ledger: Ledger, channel: ClientChannel, observed: Observed
+    ) -> Answer:
         ledger.run_id = piece.run_id
         caller = piece.head.caller
         audit = self.audit.run(piece.run_id, caller, self.profile)
@@ -169,6 +181,9 @@ class Execution:
             raise
         finally:
             audit.ended(status, code, ledger)
+            observed.set({STATUS: status})
+            if code:
+                observed.fail(code)
 
     async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
         request, caller = piece.head.request, piece.head.caller
@@ -207,6 +222,7 @@ class Execution:
                         waits=Waits(self.runs, journal, caller.run_owner, channel, audit),
                         middleware=self.middleware,
                         own=CallerUpstreams(self.fleet, self.accounts, caller, channel),
+                        telemetry=self.telemetry,
                     )
                     where, size = partial(self._where_of, limits), len(request.code)
                     take = partial(
@@ -262,7 +278,9 @@ class Execution:
         self, take: Callable[[], AbstractAsyncContextManager[Run]], code: str, broker: Broker
     ) -> Answer:
         """Check and run a script from its beginning."""
+        began = time.perf_counter()
         async with take() as run:
+            self.telemetry.record(QUEUE_WAIT, time.perf_counter() - began)
             return await self._run_in(run, code, broker)
 
     async def _resume(
@@ -333,6 +351,7 @@ class Execution:
     def _answered(self, result: RunResult, broker: Broker, notices: Sequence[str]) -> Answer:
         ledger, error = broker.ledger, result.error
         ms = round(result.wall_ms, 1)
+        self.telemetry.record(RESULT_BYTES, result.answers_bytes)
         log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
         return Answer(
             status="ok" if error is None else "error",
@@ -358,7 +377,16 @@ class Execution:
 
     async def _check(self, prepared: Prepared, snapshot: Snapshot) -> tuple[RunError | None, list[str]]:
         """Check the script. Returns an error if it is refused, else notices."""
-        diagnostics = await self.checker.check(prepared, snapshot) if self.checker else ()
+        if self.checker is None:
+            return None, []
+        with self.telemetry.operation(CHECK, "check script", {}) as observed:
+            diagnostics = await self.checker.check(prepared, snapshot)
+            error, notices = self._judged(diagnostics)
+            if error is not None:
+                observed.fail(error.code)
+            return error, notices
+
+    def _judged(self, diagnostics: Sequence[Diagnostic]) -> tuple[RunError | None, list[str]]:
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
         if refusing and self.authority.manifest.portal.server.check == "strict":
             return _check_error(refusing), []

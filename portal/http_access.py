@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from manifests.portal_manifest import AuthSettings, ServerSettings, Tenants
+from manifests.portal_manifest import AuthSettings, ServerSettings, TelemetrySettings, Tenants
 from portal.errors import OpenBindError
 from portal.sessions import BEARER, Bearer
 from portal.sign_in import SignIn, SignInError
@@ -47,6 +47,10 @@ OPEN_BEGINNINGS: Final = ("/hooks/", _METADATA, "/oauth/sign-in/")
 browser has none, and a sign-in asks the identity provider who it is."""
 
 
+METRICS_PATH: Final = "/metrics"
+"""Guarded by its own route: no tenant's token opens it, because its numbers are those of all tenants."""
+
+
 class HttpAccess:
     """Decides who may call a portal that listens on `host`. Hosts and origins match with and without a port.
 
@@ -58,6 +62,7 @@ class HttpAccess:
         host: str,
         settings: ServerSettings,
         tenants: Tenants | None = None,
+        telemetry: TelemetrySettings | None = None,
         claims: Collection[str] = (),
     ) -> None:
         if not settings.knows_callers and not is_loopback(host):
@@ -65,6 +70,7 @@ class HttpAccess:
         self._auth = settings.auth
         self._sign_in = SignIn(settings.auth, tenants, claims) if settings.auth else None
         self._needs_token = settings.knows_callers
+        self._metrics_token = (telemetry and telemetry.metrics_token) or settings.token
         bracketed = f"[{host}]" if ":" in host else host
         own = [AnyHttpUrl(settings.auth.resource).host or ""] if settings.auth else []
         self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *own, *settings.allowed_hosts)}
@@ -79,10 +85,7 @@ class HttpAccess:
 
     async def caller(self, headers: Headers) -> Bearer | None:
         """Whose token the request has. None: `server.token`, or nobody needs one. Raises SignInError: it is refused."""
-        # Of two, a proxy in front may have looked at the other one.
-        values = headers.getlist("authorization")
-        scheme, _, given = (values[0] if len(values) == 1 else "").partition(" ")
-        token = given.strip() if scheme.lower() == "bearer" else ""
+        token = _token(headers)
         # Each is compared, so that the time says nothing.
         found = [own for known, own in self._bearers.items() if hmac.compare_digest(token.encode(), known)]
         if found:
@@ -107,6 +110,20 @@ class HttpAccess:
             )
             return PlainTextResponse(text, 403)
         return None
+
+    def metrics_refusal(self, headers: Headers) -> Response | None:
+        """401 without the token for numbers, which is `telemetry.metrics_token`, else `server.token`.
+
+        With that token any Host is allowed: a scraper uses addresses, and a web page that guesses one has no token.
+        """
+        if self._metrics_token is None:
+            if self._needs_token:
+                return PlainTextResponse("Set telemetry.metrics_token in portal.yaml.\n", 403)
+            return self.refusal(headers)
+        expected = self._metrics_token.get_secret_value().encode()
+        if hmac.compare_digest(_token(headers).encode(), expected):
+            return None
+        return self.challenge(SignInError(401, "", "the bearer token for metrics is required"))
 
     def challenge(self, error: SignInError) -> Response:
         """The response to a request whose token is missing or refused.
@@ -161,7 +178,9 @@ class HttpAccessMiddleware:
         if scope["type"] == "http":
             headers, path, bearer = Headers(scope=scope), scope["path"], None
             refusal = self.access.refusal(headers)
-            if refusal is None and path not in OPEN_PATHS and not path.startswith(OPEN_BEGINNINGS):
+            if path == METRICS_PATH:
+                refusal = None
+            elif refusal is None and path not in OPEN_PATHS and not path.startswith(OPEN_BEGINNINGS):
                 try:
                     bearer = await self.access.caller(headers)
                 except SignInError as error:
@@ -182,6 +201,14 @@ class HttpAccessMiddleware:
             await self.app(scope, receive, send)
         if open_stream.cancelled_caught:
             await send({"type": "http.response.body", "body": b""})
+
+
+def _token(headers: Headers) -> str:
+    """The bearer token of a request; "" without one."""
+    # Of two, a proxy in front may have looked at the other one.
+    values = headers.getlist("authorization")
+    scheme, _, given = (values[0] if len(values) == 1 else "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else ""
 
 
 def _matches(value: str, allowed: Set[str]) -> bool:

@@ -40,7 +40,8 @@ def configure_logs(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Marked("%(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
-    for name in ("mcp", "server"):
+    # The exporters of telemetry log each batch that fails; the portal logs each outage.
+    for name in ("mcp", "server", "opentelemetry"):
         logging.getLogger(name).setLevel(logging.DEBUG if number == logging.DEBUG else logging.CRITICAL)
     # Its client also logs URLs of upstreams, which may contain keys, and their answers.
     for name in ("mcp.client", "client"):

@@ -50,6 +50,8 @@ from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_i
 from portal.passthrough.rounds import PendingRequest
 from portal.runs.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
 from portal.sessions import Caller, caller_of
+from portal.telemetry.instruments import ANSWER_BYTES
+from portal.telemetry.requests import record_requests
 from sandbox_runtime.result import RunError
 
 log = structlog.get_logger()
@@ -114,6 +116,7 @@ def build_server(portal: Portal) -> Server[Any]:
         server.add_request_handler("tasks/get", TaskParams, _handler(portal, tasks.get))
         server.add_request_handler("tasks/update", TaskUpdateParams, _handler(portal, tasks.update))
         server.add_request_handler("tasks/cancel", TaskParams, _handler(portal, tasks.cancel))
+    record_requests(server, portal.telemetry)
     return server
 
 
@@ -239,7 +242,10 @@ async def _answer(
     async def work() -> CallToolResult:
         if params.name == EXECUTE_CODE:
             answer = await view.execution.run(execute_code_request(arguments), caller, ledger, channel)
-            return await fit_answer(portal, caller.run_owner, answer)
+            fitted = await fit_answer(portal, caller.run_owner, answer)
+            shown = sum(len(each.text.encode()) for each in fitted.content if isinstance(each, TextContent))
+            portal.telemetry.record(ANSWER_BYTES, shown)
+            return fitted
         channel.stage("waiting for upstreams that are starting")
         found = await view.docs_search.answer(docs_search_request(arguments))
         return CallToolResult(content=[_text(found.text)], structured_content=sendable_json(found.structured))

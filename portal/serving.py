@@ -29,8 +29,10 @@ from portal.accounts.pages import account_routes
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
 from portal.errors import BindError
-from portal.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
+from portal.http_access import METRICS_PATH, HttpAccess, HttpAccessMiddleware, sign_in_routes
+from portal.replicas import ReplicaMiddleware
 from portal.runs.http import run_routes
+from portal.runs.service import Runs
 from portal.server import build_server
 from portal.sessions import Bearer
 from portal.sign_in import SignInError
@@ -62,6 +64,14 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
     async def whose(token: str) -> Bearer | None:
         return await access.caller(Headers({"authorization": f"Bearer {token}"}))
 
+    async def metrics(request: Request) -> Response:
+        refused = access.metrics_refusal(request.headers)
+        if refused is not None:
+            return refused
+        assert portal.telemetry.page is not None
+        text, media_type = await anyio.to_thread.run_sync(portal.telemetry.page)
+        return Response(text, media_type=media_type)
+
     app = server.streamable_http_app(
         streamable_http_path="/mcp",
         max_request_body_size=MAX_REQUEST_BYTES,
@@ -74,11 +84,14 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
                 lambda profile: portal.views[profile].execution,
                 may_decide=settings.knows_callers,
             ),
+            *([Route(METRICS_PATH, metrics)] if portal.telemetry.page else []),
             *sign_in_routes(settings.auth),
             *account_routes(portal.accounts, whose),
         ],
     )
     app.user_middleware.append(Middleware(HttpAccessMiddleware, access=access))
+    if portal.runs.store is not None and portal.runs.store.is_shared:
+        app.user_middleware.append(Middleware(ReplicaMiddleware, runs=portal.runs))
     return app
 
 
@@ -156,10 +169,6 @@ class ClientAnswers(anyio.AsyncFile[str]):
         """Do nothing: `write` does not buffer."""
 
 
-SHUTDOWN_SECONDS = 3
-"""Time for open HTTP responses to end after Ctrl-C."""
-
-
 async def serve_stdio(
     manifest: Manifest, progress: Callable[[str], None], profile: str | None = None
 ) -> None:
@@ -187,7 +196,8 @@ async def serve_http(
         BindError: The port is taken, or the host is not an address of this machine.
     """
     settings = manifest.portal.server
-    access = HttpAccess(host, settings, manifest.portal.tenants, manifest.caller_claims)
+    named = manifest.portal.telemetry, manifest.caller_claims
+    access = HttpAccess(host, settings, manifest.portal.tenants, *named)
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
@@ -197,6 +207,7 @@ async def serve_http(
         # Shielded: responses end before the upstreams and workers that they need.
         with anyio.CancelScope(shield=True):
             async with open_portal(manifest, progress, profile=profile, bound=bound) as portal:
+                portal.runs.replica_url = _replica_url(portal.runs, host, listener.getsockname()[1])
                 if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
                     portal.runs.public_url = url
                 server = _HttpServer(
@@ -205,13 +216,25 @@ async def serve_http(
                         log_config=None,
                         access_log=False,
                         server_header=False,
-                        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+                        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                        timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]  # passed to asyncio
                     )
                 )
                 tasks.start_soon(server.end_when_cancelled)
                 progress(f"listening on {url}/mcp")
                 await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
+
+
+def _replica_url(runs: Runs, host: str, port: int) -> str:
+    """Where other replicas reach this one: if it listens on all addresses, at the one that the database sees."""
+    address = runs.store.address if runs.store is not None and host in ("0.0.0.0", "::") else host
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+KEEP_ALIVE_SECONDS: Final = 75
+"""A connection without requests is closed after this time. Load balancers close theirs after 60 s; whoever closes first
+must not be the portal, which may not have seen a request yet."""
 
 
 class _HttpServer(uvicorn.Server):
@@ -222,7 +245,7 @@ class _HttpServer(uvicorn.Server):
         yield
 
     async def end_when_cancelled(self) -> None:
-        """Wait for cancellation, then stop. Open responses get SHUTDOWN_SECONDS to end."""
+        """Wait for cancellation, then stop. Open responses get `server.drain_seconds` to end."""
         try:
             await anyio.sleep_forever()
         finally:

@@ -179,10 +179,12 @@ class Sessions:
     """At most `server.sessions` sessions, each a worker process of a few megabytes.
 
     A session ends after `server.session_idle_seconds` without use. To make room, the caller with the most sessions
-    loses the least recently used idle one. A session belongs to the caller who started it, if the caller is known.
+    loses the least recently used idle one. A session belongs to the caller who started it, if the caller is known. Ids
+    begin with `home`.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, home: str = "") -> None:
+        self._home = home
         self._capacity = settings.sessions
         self._idle_seconds = settings.session_idle_seconds
         self._idle: dict[str, IdleSession] = {}
@@ -248,12 +250,14 @@ class Sessions:
         start = object()
         self._busy[start] = caller
         try:
-            return await sandbox.open_session()
+            session = await sandbox.open_session()
         except WorkerStartError as error:
             message = f"no session could be started: {error}"
             raise SessionError("sandbox_busy", message, "Try again in a moment.") from error
         finally:
             del self._busy[start]
+        session.id = self._home + session.id
+        return session
 
     @property
     def _size(self) -> int:

@@ -108,6 +108,7 @@ class CallsInFlight:
     _latest: int = 0
     _cancelled: int = 0
     _waiting: OrderedDict[int, tuple[int, str, bytes]] = field(default_factory=OrderedDict)
+    answers_bytes: int = 0
     _held_bytes: int = 0
     _running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     _file: asyncio.Task[None] | None = None
@@ -295,6 +296,7 @@ class CallsInFlight:
         if error is None:
             value = encode(outcome.value) if outcome.text is None else outcome.text
             if len(value) <= self._limits.outcome_bytes:
+                self.answers_bytes += len(value)
                 self._post(b"[%d,1,%b]" % (identity, value))
                 return
             size = f"{len(value):,} bytes"

@@ -41,6 +41,8 @@ class RunResult:
     notices: tuple[str, ...]
     wall_ms: float
     cpu_ms: float
+    answers_bytes: int = 0
+    """Bytes of the answers that the script's calls got in this process, as JSON."""
 
 
 UNKNOWN_VALUE: Final = "\x00"

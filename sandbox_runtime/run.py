@@ -350,7 +350,10 @@ class Run:
         captured = self._captured
         notices = (*captured.notices, *ending.notices)
         stdout, dropped = captured.stdout, captured.dropped_bytes
-        return RunResult(ending.value, ending.error, stdout, dropped, blocks, notices, wall_ms, cpu_ms)
+        answers_bytes = 0 if self._calls is None else self._calls.answers_bytes
+        return RunResult(
+            ending.value, ending.error, stdout, dropped, blocks, notices, wall_ms, cpu_ms, answers_bytes
+        )
 
 
 def _guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants: RunGrants) -> bytes:

@@ -81,6 +81,16 @@ class Sandbox:
         """How many scripts wait for a worker."""
         return len(self._workers.waiting)
 
+    @property
+    def workers(self) -> dict[str, int]:
+        """How many processes there are, those of sessions among them: idle and busy."""
+        return self._workers.counts()
+
+    @property
+    def lost_workers(self) -> int:
+        """How many workers died, or were killed at a limit, since the start. Does not cover those of sessions."""
+        return self._workers.lost
+
     @asynccontextmanager
     async def run(
         self,
@@ -211,6 +221,8 @@ class Workers:
     report: Callable[[str], None]
     queue: QueueLimits = QueueLimits()
     all: set[WorkerProcess] = field(default_factory=set)
+    lost: int = 0
+    """Workers that were not retired, and had to be replaced."""
     _free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """The free workers, longest free first, each with the timer that retires it."""
     _respawns: set[asyncio.Task[None]] = field(default_factory=set)
@@ -266,6 +278,11 @@ class Workers:
                 return
         self._add_free(worker)
 
+    def counts(self) -> dict[str, int]:
+        """The workers that are idle and busy, at once."""
+        idle = len(self._free)
+        return {"idle": idle, "busy": max(len(self.all) - idle, 0)}
+
     async def close(self) -> None:
         self._is_open = False
         for worker in list(self.all):
@@ -295,6 +312,7 @@ class Workers:
         if self._pooled > self.size and not self.waiting:
             self._pooled -= 1
         elif self._is_open:
+            self.lost += 1
             self._start_respawn()
 
     def _start_respawn(self) -> None:

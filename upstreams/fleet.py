@@ -14,11 +14,12 @@ from manifests.json_value import Json
 from manifests.own_files import state_folder
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from manifests.references import CallerHeader
+from upstreams.errors import UpstreamUnavailableError
 from upstreams.health import Diagnostics
 from upstreams.people import IDLE_SECONDS, Headers, LoginsOf, PeoplesUpstreams, Person
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.session import WireOpener
-from upstreams.supervisor import MAX_CONNECTING
+from upstreams.supervisor import MAX_CONNECTING, RequestObserver
 from upstreams.tools import ListingStore
 from upstreams.transports.child_process import ChildCommand
 from upstreams.transports.http import open_http_wire
@@ -73,6 +74,7 @@ async def open_fleet(
     written: Mapping[str, Json] | None = None,
     caller_headers: Mapping[str, Mapping[str, CallerHeader]] | None = None,
     logins: LoginsOf | None = None,
+    observer: RequestObserver | None = None,
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task. Returns before any is ready.
 
@@ -82,6 +84,7 @@ async def open_fleet(
     - `renewals` fetch new headers after a refusal.
     - `written` has the manifest's sections with unresolved references (`ListingStore`).
     - `caller_headers` name claims of callers, and `logins` has those of people, for `Fleet.people`.
+    - `observer` sends and observes each request that a caller makes.
 
     On exit all connections close at once, and no child process is left.
     """
@@ -94,6 +97,8 @@ async def open_fleet(
     ) -> Upstream:
         spec = specs[name]
         assert isinstance(spec, HttpUpstream), "nothing else has credentials of people"
+        if spec.is_per_caller and logins is None:  # never with the portal's login instead
+            raise UpstreamUnavailableError(f"upstream {name!r}: there is no store for logins of people")
         # Its own redaction: that of all upstreams keeps few tokens.
         own_redact = Redaction(hidden)
         own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
@@ -107,9 +112,15 @@ async def open_fleet(
             tasks,
             logins(name, person.owner) if logins is not None and spec.is_per_caller else None,
         )
-        shared = upstreams[name]
         return Upstream(
-            name, own, opener, own_redact, on_own_change, idle_stop_seconds=IDLE_SECONDS, listed_by=shared
+            name,
+            own,
+            opener,
+            own_redact,
+            on_own_change,
+            idle_stop_seconds=IDLE_SECONDS,
+            listed_by=upstreams[name],
+            observe=observer,
         )
 
     async with anyio.create_task_group() as tasks:
@@ -130,6 +141,7 @@ async def open_fleet(
                 on_change,
                 ListingStore(listings, name, spec, folder, (written or {}).get(name)) if listings else None,
                 connecting,
+                observe=observer,
             )
             for name, spec in specs.items()
         }

@@ -31,6 +31,7 @@ from mcp_types import (
     Implementation,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import ValidationError
 
 from manifests.json_value import Json
@@ -64,6 +65,9 @@ IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
 
 Source: MCP 2026-07-28, basic#_meta: a vendor's key has a reversed domain before the slash.
 """
+
+_TRACE_CONTEXT: Final = TraceContextTextMapPropagator()
+"""Adds the current span to `_meta`, if there is one. Source: SEP-414."""
 
 _DISTRIBUTION: Final = "mcp-code-portal"
 
@@ -184,15 +188,15 @@ class Session:
     _grace_until: float = -inf
 
     def __post_init__(self) -> None:
-        self._version = self.client.protocol_version or ""
-        self.is_modern = self._version in MODERN_PROTOCOL_VERSIONS
+        self.version = self.client.protocol_version or ""
+        self.is_modern = self.version in MODERN_PROTOCOL_VERSIONS
         """Whether it speaks 2026-07-28 or later, without a handshake."""
         self._meta: dict[str, Json] = {}
         if self.is_modern:
             info = client_info().model_dump(by_alias=True, mode="json", exclude_none=True)
             # Declares no capabilities: an upstream that asks anyway gets an error.
             self._meta = {CLIENT_INFO_META_KEY: info, CLIENT_CAPABILITIES_META_KEY: {}}
-            self._meta[PROTOCOL_VERSION_META_KEY] = self._version
+            self._meta[PROTOCOL_VERSION_META_KEY] = self.version
 
     @property
     def server(self) -> str:
@@ -302,6 +306,8 @@ class Session:
     ) -> dict[str, Json]:
         """Send one request, which the upstream may continue after its caller is gone."""
         options = CallOptions(headers=self._headers(method, params))
+        meta = dict(meta)
+        _TRACE_CONTEXT.inject(meta)
         params = self._with_meta(params, meta)
         if self.wire.closes_requests:
             return await self.wire.send_raw_request(method, params, options, progress=progress)
@@ -319,7 +325,7 @@ class Session:
         return {**params, "_meta": whole} if whole else params
 
     def _headers(self, method: str, params: Mapping[str, Json]) -> dict[str, str]:
-        headers = {MCP_PROTOCOL_VERSION_HEADER: self._version}
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}
         if not self.is_modern:
             return headers
         headers[MCP_METHOD_HEADER] = method

@@ -2,12 +2,12 @@
 
 import os
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import ceil, inf
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import anyio
 import structlog
@@ -53,6 +53,12 @@ PROBE_SECONDS: Final = 10.0
 """After a call timed out, an upstream without any answer for this long (at most `call_seconds`) is reconnected."""
 
 
+RequestObserver: TypeAlias = Callable[
+    ["Supervisor", Session, str, str, Callable[[], Awaitable[Any]]], Awaitable[Any]
+]
+"""Sends a request by its last argument, and observes it: the upstream, its session, the method, and the tool or ""."""
+
+
 @dataclass(eq=False)
 class Supervisor:
     """Connects and reconnects: `run` does so in its own task, and calls use the current session."""
@@ -72,6 +78,10 @@ class Supervisor:
     """Seconds without a call after which it is disconnected; None for never."""
     listed_by: "Supervisor | None" = None
     """Another connection to the same server, whose tools it has instead of a listing of its own."""
+    observe: RequestObserver | None = None
+    """Sends each request, if it is set."""
+    connections: int = 0
+    """Connections that were opened since the portal started."""
     _down_since: datetime | None = None
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _session: Session | None = None
@@ -237,6 +247,7 @@ class Supervisor:
                 async with self.connecting:
                     session = await stack.enter_async_context(opening)
                 ending = _Ending(None, began)
+                self.connections += 1
                 self._handshake_first = not session.is_modern
                 await self._update_listing(session)
                 ms = round((anyio.current_time() - began) * 1000)

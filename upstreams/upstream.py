@@ -62,7 +62,7 @@ class Upstream(Supervisor):
             progress=progress,
             request_handler=request_handler,
         )
-        return await self._deliver(send, seconds, on_sent, partial(self.may_repeat, tool))
+        return await self._deliver(send, "tools/call", tool, seconds, on_sent, partial(self.may_repeat, tool))
 
     async def offered(
         self, listed: Listed, *, seconds: float, on_sent: Callable[[bool], None]
@@ -85,11 +85,13 @@ class Upstream(Supervisor):
     ) -> dict[str, Json]:
         """The raw result of any other request, retried if it was not sent. Raises UpstreamError: as `call` does."""
         send = partial(Session.ask, method=method, params=params)
-        return await self._deliver(send, seconds, on_sent, lambda: False)
+        return await self._deliver(send, method, "", seconds, on_sent, lambda: False)
 
     async def _deliver(
         self,
         send: Callable[..., Awaitable[T]],
+        method: str,
+        tool: str,
         seconds: float,
         on_sent: Callable[[bool], None],
         is_safe: Callable[[], bool],
@@ -105,8 +107,13 @@ class Upstream(Supervisor):
                     raise UpstreamWithheldError("the tool no longer declares that it is safe to retry")
                 with self._circuit.guard():
                     on_sent(was_seen)
+                    left_seconds = max(0.0, deadline - anyio.current_time())
+                    sending = partial(send, session, seconds=left_seconds)
                     try:
-                        return await send(session, seconds=max(0.0, deadline - anyio.current_time()))
+                        if self.observe is None:
+                            return await sending()
+                        result: T = await self.observe(self, session, method, tool, sending)
+                        return result
                     except UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"
                         may_have_acted = may_have_acted or error.outcome == "unknown"

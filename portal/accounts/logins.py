@@ -44,19 +44,20 @@ class PersonLogins:
 
     async def load(self) -> Login | None:
         with _store_errors():
-            return self._login(await self._store.read(lambda file: file.kept(LOGIN, *self._of)))
+            return self._login(await self._store.read(lambda file: file.get(LOGIN, *self._of)))
 
     async def save(self, login: Login) -> None:
         """Keep a login instead of any other. Raises OAuthUnreachableError."""
         value = login.model_dump_json().encode()
         with _store_errors():
-            await self._store.write(lambda file: file.keep(LOGIN, *self._of, value), is_lasting=True)
+            await self._store.write(lambda file: file.put(LOGIN, *self._of, value), is_lasting=True)
 
     async def replace(self, before: Login, after: Login) -> Login:
         def swap(file: RunFile) -> Login | None:
-            known = self._login(file.kept(LOGIN, *self._of))
+            file.lock(LOGIN, *self._of)
+            known = self._login(file.get(LOGIN, *self._of))
             if known == before:
-                file.keep(LOGIN, *self._of, after.model_dump_json().encode())
+                file.put(LOGIN, *self._of, after.model_dump_json().encode())
                 return after
             return known
 
@@ -70,10 +71,11 @@ class PersonLogins:
         """Delete the login, or only this one. Returns what was deleted. Raises OAuthUnreachableError."""
 
         def drop(file: RunFile) -> Login | None:
-            known = self._login(file.kept(LOGIN, *self._of))
+            file.lock(LOGIN, *self._of)
+            known = self._login(file.get(LOGIN, *self._of))
             if known is None or only not in (None, known):
                 return None
-            file.drop_kept(LOGIN, *self._of)
+            file.drop(LOGIN, *self._of)
             return known
 
         with _store_errors():
@@ -99,15 +101,16 @@ class PersonLogins:
 
     def _take(self, own: bytes, stale: bytes | None, file: RunFile) -> bytes:
         """Who holds the lock from now on."""
-        holder = file.kept(_LOCK, *self._of)
-        if holder is not None and holder != stale:
+        file.lock(_LOCK, *self._of)
+        holder = file.get(_LOCK, *self._of)
+        if holder and holder != stale:
             return holder
-        file.keep(_LOCK, *self._of, own)
+        file.put(_LOCK, *self._of, own)
         return own
 
     def _release(self, own: bytes, file: RunFile) -> None:
-        if file.kept(_LOCK, *self._of) == own:
-            file.drop_kept(_LOCK, *self._of)
+        if file.get(_LOCK, *self._of) == own:
+            file.drop(_LOCK, *self._of)
 
     def _login(self, content: bytes | None) -> Login | None:
         try:

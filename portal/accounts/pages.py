@@ -155,7 +155,7 @@ class _Pages:
             nonce = secrets.token_urlsafe(32)
             url = started.url(self._seal("callback", upstream, owner, nonce), http)
         value = _ADAPTER.dump_json(_Started(nonce, browser, bearer.name, started))
-        await self.store.write(partial(RunFile.keep, kind=_STARTED, owner=owner, name=upstream, value=value))
+        await self.store.write(partial(RunFile.put, kind=_STARTED, owner=owner, name=upstream, value=value))
         return RedirectResponse(url, 303)
 
     async def callback(self, request: Request) -> Response:
@@ -164,12 +164,13 @@ class _Pages:
         upstream, owner, nonce = self._sealed(query["state"], "callback", STEP_SECONDS)
 
         def take(file: RunFile) -> _Started:
-            value = file.kept(_STARTED, owner, upstream)
-            started = None if value is None else _ADAPTER.validate_json(value)
+            file.lock(_STARTED, owner, upstream)  # two replicas may be asked at once
+            value = file.get(_STARTED, owner, upstream)
+            started = None if not value else _ADAPTER.validate_json(value)
             if started is None or not hmac.compare_digest(started.nonce, nonce):
                 raise PageError(400, f"This sign-in is over, or another one took its place. {_AGAIN}")
             self._check_browser(request, started.browser)
-            file.drop_kept(_STARTED, owner, upstream)
+            file.drop(_STARTED, owner, upstream)
             return started
 
         started, spec = await self.store.write(take), self._spec(upstream)

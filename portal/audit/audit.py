@@ -7,7 +7,7 @@ recorded by its code and by the rule as the manifest states it.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -39,6 +39,8 @@ class Audit:
     """The audit log of one portal. Without a sink nothing is written and nothing fails."""
 
     def __init__(self, sink: Sink | None) -> None:
+        self.on_refusal: Callable[[CallError], None] = lambda error: None
+        """Called with the error of each call that is not sent, whether or not there is a log."""
         self._sink = sink
         self._lost = 0
 
@@ -78,7 +80,7 @@ def open_audit(manifest: Manifest) -> Audit:
     """Open the log that the manifest configures. Raises AuditError: it cannot be written."""
     settings = manifest.portal.audit
     if settings is None:
-        return NO_AUDIT
+        return Audit(None)
     is_file = settings.to != STDERR
     sink: Sink = (
         FileSink(manifest.folder / settings.to, is_durable=settings.sync) if is_file else StderrSink()
@@ -134,6 +136,7 @@ class RunAudit:
     def refused(self, seq: int, function: str | None, error: CallError) -> None:
         """Record a call that is not sent. `function` is None if it does not exist: the script made up its name."""
         self._refused += 1
+        self.audit.on_refusal(error)
         if self.audit.is_enabled and self._refused <= MAX_REFUSALS:
             self._refusal(seq, function, error)
 
@@ -147,10 +150,12 @@ class RunAudit:
         A call that was refused after all always gets a `call_refused` line, even beyond MAX_REFUSALS. Without that
         line it would look as if it may have happened.
         """
-        if not self.audit.is_enabled:
-            return
         if entry.state == "refused" and entry.error is not None:
-            self._refusal(entry.seq, entry.request or entry.function, entry.error)
+            self.audit.on_refusal(entry.error)
+            if self.audit.is_enabled:
+                self._refusal(entry.seq, entry.request or entry.function, entry.error)
+            return
+        if not self.audit.is_enabled:
             return
         ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)
         code = entry.error.code if entry.error else None

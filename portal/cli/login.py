@@ -9,7 +9,7 @@ from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from portal.accounts.logins import LOGIN
 from portal.cli.terminal import Terminal, unknown_name
-from portal.runs.writer import open_file, run_files
+from portal.runs.places import places
 from portal.sessions import Bearer
 from portal.sign_in import identity
 from upstreams.fleet import login_store
@@ -93,13 +93,13 @@ def _persons_logins(manifest: Manifest, name: str, subject: str, tenant: str | N
     found = []
     for profile in (None, *manifest.portal.profiles):
         owner = Bearer.of("", identity(auth.issuer, subject), profile, tenant).run_owner
-        for path in run_files(manifest):
-            file = open_file(path, manifest)
+        for place in places(manifest):
+            file = place.open(manifest)
             try:
                 with file.transaction(is_lasting=True):
-                    if (kept := file.kept(LOGIN, owner, name)) is not None:
+                    if (kept := file.get(LOGIN, owner, name)) is not None:
                         found.append(Login.model_validate_json(kept))
-                        file.drop_kept(LOGIN, owner, name)
+                        file.drop(LOGIN, owner, name)
             finally:
                 file.close()
     return found

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -37,10 +36,10 @@ from portal.runs.decisions import (
     waiting_view,
 )
 from portal.runs.past import HEAD, Past, RunHead
+from portal.runs.places import Place, places
 from portal.runs.records import OPEN, CallRow, RunRow, StoredRun, StoreError
 from portal.runs.store import RunFile
 from portal.runs.webhooks import note_states
-from portal.runs.writer import is_held, open_file, run_files, unmoved
 from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import replay as replay_record
@@ -62,7 +61,7 @@ class Stores:
 
     def __init__(self, manifest: Manifest, terminal: Terminal) -> None:
         self._manifest, self._terminal = manifest, terminal
-        self._files: dict[Path, RunFile | None] = {}
+        self._files: dict[Place, RunFile | None] = {}
         self.refresh()
 
     def __iter__(self) -> Iterator[RunFile]:
@@ -74,20 +73,23 @@ class Stores:
 
     def refresh(self) -> None:
         """Open new stores and close those that are gone. Raises StoreError: the only one cannot be read."""
-        paths = run_files(self._manifest)
-        for path in self._files.keys() - {*paths}:
-            if (file := self._files.pop(path)) is not None:
+        found = places(self._manifest)
+        for place in self._files.keys() - {*found}:
+            if (file := self._files.pop(place)) is not None:
                 file.close()
-        for path in paths:
-            if path not in self._files:
+        for place in found:
+            if place not in self._files:
                 try:
-                    self._files[path] = file = open_file(path, self._manifest)
+                    self._files[place] = file = place.open(self._manifest)
                     note_states(file, self._manifest.portal.runs.webhooks)
                 except StoreError as error:
-                    if len(paths) == 1:
+                    if len(found) == 1:
                         raise
-                    self._files[path] = None
+                    self._files[place] = None
                     self._terminal.error(str(error))
+
+    def place(self, file: RunFile) -> Place:
+        return next(place for place, each in self._files.items() if each is file)
 
     def find(self, run: str) -> tuple[RunFile, str]:
         """The store of a run and its id, by the id or a unique prefix of it. Raises RunsError."""
@@ -105,7 +107,7 @@ class Stores:
         """A transaction in the store of a run, which no portal moves meanwhile. Raises RunsError, as `find`."""
         while True:
             file, _ = self.find(run)
-            with unmoved(file.path) as is_there:
+            with self.place(file).unmoved() as is_there:
                 if is_there:
                     with file.transaction(is_lasting=True):
                         yield file
@@ -169,7 +171,7 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
         run, seen = None, {file: file.last_log() for file in stores}
         if options.run is not None:
             file, run = stores.find(options.run)
-            _say_if_nobody(file, run, terminal)
+            _say_if_nobody(stores, file, run, terminal)
             seen = {}
         is_open = True
         while is_open:
@@ -192,7 +194,7 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
     """Wait until a run has ended, and print its answer. Exits with 1 if that is not ok, TIMED_OUT if it goes on."""
     with closing(Stores(manifest, terminal)) as stores:
         file, run = stores.find(options.run)
-        _say_if_nobody(file, run, terminal)
+        _say_if_nobody(stores, file, run, terminal)
         asked: set[int] = set()
         with anyio.move_on_after(options.timeout):
             while _is_open(stores, run):
@@ -240,7 +242,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
             )
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
         _tell(view, f"call {call.seq} is {state}", options, terminal)
-        _say_if_nobody(file, run, terminal)
+        _say_if_nobody(stores, file, run, terminal)
     return 0
 
 
@@ -258,6 +260,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     """Repeat a run from its journal without making a call, and print its steps. Exits with 1 if it differs."""
     with closing(Stores(manifest, terminal)) as stores:
         file, stored = stores.load(options.run)
+        place = stores.place(file)
     head, _, record = _past(stored)
     own = narrowed(manifest, head.profile) if head.profile in manifest.portal.profiles else manifest
     record = record.with_environment(own.portal.capabilities.environment)
@@ -265,7 +268,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         record = record.until(_index(record, options.at) + 1)
     divergence, result = None, None
     async with AsyncExitStack() as stack:
-        sandbox = await _sandbox(record, own, file.path, stack, terminal)
+        sandbox = await _sandbox(record, own, place, stack, terminal)
         try:
             mask, where = Redaction(manifest.hidden), partial(own.where, "capabilities", "limits")
             result = await replay_record(sandbox, record, where, mask=mask)
@@ -312,7 +315,7 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
             row = fork_run(file, stored.row.id, options.at, code)
         text = f"{row.id} goes on from there. Its answer: mcp-code-portal runs wait {row.id}"
         _tell(run_view(row), text, options, terminal)
-        _say_if_nobody(file, row.id, terminal)
+        _say_if_nobody(stores, file, row.id, terminal)
     return 0
 
 
@@ -326,7 +329,7 @@ def _list(listed: Sequence[tuple[RunRow, Sequence[CallRow]]], terminal: Terminal
 
 
 async def _sandbox(
-    record: Record, manifest: Manifest, store: Path, stack: AsyncExitStack, terminal: Terminal
+    record: Record, manifest: Manifest, place: Place, stack: AsyncExitStack, terminal: Terminal
 ) -> Sandbox:
     """The sandbox with the guest component in which a run began. Raises RecordError: it is not kept."""
     own = manifest.portal.server.component
@@ -335,7 +338,7 @@ async def _sandbox(
     sandbox = await stack.enter_async_context(opening)
     if sandbox.component == record.origin.component:
         return sandbox
-    return await Components(store, stack, terminal.note).sandbox(record.origin.component)
+    return await Components(place.components, stack, terminal.note).sandbox(record.origin.component)
 
 
 def _steps(record: Record) -> Iterator[dict[str, Json]]:
@@ -448,9 +451,9 @@ def _is_open(stores: Stores, run: str) -> bool:
     return row is not None and row.state in OPEN
 
 
-def _say_if_nobody(file: RunFile, run: str, terminal: Terminal) -> None:
+def _say_if_nobody(stores: Stores, file: RunFile, run: str, terminal: Terminal) -> None:
     row = file.row(run)
-    if row is not None and row.state in OPEN and not is_held(file.path):
+    if row is not None and row.state in OPEN and not stores.place(file).is_used(file):
         terminal.note("no portal with this manifest is running: the run goes on when one is started")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -285,6 +285,16 @@ class Observed:
 _FILE: Final = TypeAdapter(dict[str, Observed])
 
 
+class Shapes(Protocol):
+    """Keeps what was learnt. Its methods run in a thread."""
+
+    def load(self, upstream: str) -> dict[str, Observed]:
+        """What is stored about an upstream's tools, by name. Empty if it cannot be read."""
+
+    def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
+        """Store `tools`, merged with what others stored meanwhile. Raises OSError."""
+
+
 @dataclass(frozen=True)
 class ShapeStore:
     """Stores shapes in one folder, private to this user. Several portals may use it at once. Its methods block.
@@ -301,9 +311,8 @@ class ShapeStore:
         if not is_private(self.folder):
             return {}
         try:
-            data = self._file(upstream).read_bytes()
-            return _FILE.validate_json(data) if len(data) <= MAX_FILE_BYTES else {}
-        except (OSError, ValidationError):
+            return loaded(self._file(upstream).read_bytes())
+        except OSError:
             return {}
 
     def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
@@ -314,21 +323,34 @@ class ShapeStore:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(self.folder):
             raise PermissionError("other users can write to the folder")
-        together = self.load(upstream)
-        for name, own in tools.items():  # at the end, because they are the latest
-            together[name] = together.pop(name, own).merged_with(own)
-        together = {name: each for name, each in together.items() if name.isprintable()}
-        while len(data := _FILE.dump_json(together, exclude_defaults=True)) > MAX_FILE_BYTES:
-            together = dict(islice(together.items(), (len(together) + 1) // 2, None))
-        write_whole(self._file(upstream), data, is_lasting=False)
+        write_whole(self._file(upstream), dumped(self.load(upstream), tools), is_lasting=False)
 
     def _file(self, upstream: str) -> Path:
         name = hashlib.sha256(f"{self.scope}\n{upstream}".encode(errors="surrogatepass")).hexdigest()
         return self.folder / f"{name[:32]}.json"
 
 
+def loaded(data: bytes) -> dict[str, Observed]:
+    """What `dumped` wrote; empty if it is something else."""
+    try:
+        return _FILE.validate_json(data) if len(data) <= MAX_FILE_BYTES else {}
+    except ValidationError:
+        return {}
+
+
+def dumped(stored: Mapping[str, Observed], tools: Mapping[str, Observed]) -> bytes:
+    """Both together as JSON, of at most MAX_FILE_BYTES."""
+    together = dict(stored)
+    for name, own in tools.items():  # at the end, because they are the latest
+        together[name] = together.pop(name, own).merged_with(own)
+    together = {name: each for name, each in together.items() if name.isprintable()}
+    while len(data := _FILE.dump_json(together, exclude_defaults=True)) > MAX_FILE_BYTES:
+        together = dict(islice(together.items(), (len(together) + 1) // 2, None))
+    return data
+
+
 @asynccontextmanager
-async def open_observations(store: ShapeStore) -> AsyncIterator["Observations"]:
+async def open_observations(store: Shapes) -> AsyncIterator["Observations"]:
     """Observations that are saved to `store`, also at the end."""
     observations = Observations(store)
     async with anyio.create_task_group() as tasks:
@@ -349,7 +371,7 @@ class Observations:
     Without a store nothing is learnt.
     """
 
-    def __init__(self, store: ShapeStore | None) -> None:
+    def __init__(self, store: Shapes | None) -> None:
         self._listeners: list[Callable[[], None]] = []
         self._store = store
         self._known: dict[str, dict[str, Observed]] = {}

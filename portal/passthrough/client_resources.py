@@ -55,6 +55,7 @@ from portal.passthrough.resources import (
     recorded,
 )
 from portal.sessions import caller_of
+from upstreams.errors import UpstreamRefusedError
 from upstreams.fleet import Fleet
 
 PREFIX: Final = "portal://"
@@ -77,6 +78,9 @@ PAUSE_SECONDS: Final = 1.0
 """Minimum time between change notifications."""
 
 SEND_SECONDS: Final = 2.0
+
+_NOT_FOUND: Final = (INVALID_PARAMS, -32002)
+"""What upstreams answer to an unknown name: since 2026-07-28 the first, before that the second for resources."""
 
 Context = ServerRequestContext[Any, Any]
 Row = TypeVar("Row", bound=BaseModel)
@@ -154,8 +158,10 @@ class ClientResources:
 
     async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         namespace, _, uri = params.uri.removeprefix(PREFIX).partition("/")
-        key = self._key(context, namespace if uri and params.uri.startswith(PREFIX) else "", "resource")
-        async with self._resources(context, "resources/read") as (resources, entry):
+        about = {"uri": params.uri}
+        named = namespace if uri and params.uri.startswith(PREFIX) else ""
+        key = self._key(context, named, "resource", about)
+        async with self._resources(context, "resources/read", about) as (resources, entry):
             contents = await resources.read(key, uri, entry)
         for each in contents:
             theirs = each.get("uri")
@@ -233,16 +239,21 @@ class ClientResources:
     def _manifest(self, context: Context) -> Manifest:
         return self.authorities[caller_of(context).profile].manifest
 
-    def _key(self, context: Context, namespace: str, kind: str) -> str:
+    def _key(self, context: Context, namespace: str, kind: str, about: Json = None) -> str:
         for key, known in self._manifest(context).namespaces.items():
             if known == namespace:
                 return key
         raise MCPError(
-            INVALID_PARAMS, f"there is no such {kind}: its name does not begin with that of an upstream"
+            INVALID_PARAMS,
+            f"there is no such {kind}: its name does not begin with that of an upstream",
+            about,
         )
 
     @asynccontextmanager
-    async def _resources(self, context: Context, function: Method) -> AsyncIterator[tuple[Resources, Entry]]:
+    async def _resources(
+        self, context: Context, function: Method, about: Json = None
+    ) -> AsyncIterator[tuple[Resources, Entry]]:
+        """A context for one request. Its errors become an MCPError with `about` as data."""
         caller = caller_of(context)
         authority = self.authorities[caller.profile]
         audit = self.audit.run(f"read_{secrets.token_hex(8)}", caller, authority.manifest.profile)
@@ -257,7 +268,10 @@ class ClientResources:
             message = error.call_error.message
             end = "" if message.endswith((".", "!", "?")) else "."
             text = f"{error.call_error.code}: {message}{end} {error.call_error.hint}".strip()
-            raise MCPError(INVALID_PARAMS if error.state == "refused" else INTERNAL_ERROR, text) from error
+            cause = error.__cause__
+            is_rejected = isinstance(cause, UpstreamRefusedError) and cause.rpc_code in _NOT_FOUND
+            is_clients_fault = error.state == "refused" or is_rejected
+            raise MCPError(INVALID_PARAMS if is_clients_fault else INTERNAL_ERROR, text, about) from error
 
     async def _answer(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:
         most = self._manifest(context).portal.capabilities.limits.outcome_bytes

@@ -98,10 +98,11 @@ class PendingRequest:
 
 
 class Rounds:
-    """The requests that wait for an answer of their clients. They run in `tasks`."""
+    """The requests that wait for an answer of their clients. They run in `tasks`; their names begin with `home`."""
 
-    def __init__(self, tasks: TaskGroup, seconds: float = WAITING_SECONDS) -> None:
+    def __init__(self, tasks: TaskGroup, seconds: float = WAITING_SECONDS, home: str = "") -> None:
         self._tasks = tasks
+        self._home = home
         self._seconds = seconds
         self._waiting: dict[str, PendingRequest] = {}
 
@@ -150,7 +151,7 @@ class Rounds:
             owners = [*(each.queue_key for each in self._waiting.values()), pending.queue_key]
             most = Counter(owners).most_common(1)[0][0]
             self._end(next(state for state, each in self._waiting.items() if each.queue_key == most))
-        state = secrets.token_urlsafe(32)
+        state = self._home + secrets.token_urlsafe(32)
         self._waiting[state] = pending
         self._tasks.start_soon(self._expire, state)
         return state

@@ -1,30 +1,38 @@
 """Guest components of runs that began before an upgrade: kept while a run may need them, and opened on demand."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import structlog
 
+from portal.runs.records import StoreError
+from portal.runs.store import RunFile
+from portal.runs.writer import RunStore
 from sandbox_runtime.errors import RecordError, SandboxError
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 
 log = structlog.get_logger()
 
 
-def components_folder(store: Path) -> Path:
-    return store.with_name(f"{store.name}.components")
-
-
 class Components:
-    """The components that the runs of one store began in, in a folder beside its file."""
+    """The components that the runs of one store began in, in a folder; if portals share the store, also there."""
 
-    def __init__(self, store: Path, stack: AsyncExitStack, progress: Callable[[str], None]) -> None:
-        self._folder = components_folder(store)
+    def __init__(
+        self,
+        folder: Path,
+        stack: AsyncExitStack,
+        progress: Callable[[str], None],
+        store: RunStore | None = None,
+    ) -> None:
+        self._folder = folder
+        self._store = store if store is not None and store.is_shared else None
         self._stack = stack
         self._progress = progress
         self._present = ""
@@ -36,15 +44,18 @@ class Components:
         self._present = sha256
         try:
             await anyio.to_thread.run_sync(self._keep, component, self._path(sha256))
-        except OSError as error:
-            log.warning("component_not_kept", reason=error.strerror)
+            if self._store is not None:
+                content = await anyio.to_thread.run_sync(component.read_bytes)
+                await self._store.write(partial(RunFile.put_component, sha256=sha256, content=content))
+        except (OSError, StoreError) as error:
+            log.warning("component_not_kept", reason=getattr(error, "strerror", None) or str(error))
 
     async def sandbox(self, sha256: str) -> Sandbox:
         """The sandbox of a kept component. The first time it compiles for seconds. Raises RecordError: it is gone."""
         async with self._opening:
             if sha256 not in self._opened:
                 path = self._path(sha256)
-                if not path.exists():
+                if not path.exists() and not await self._fetch(sha256, path):
                     raise RecordError(
                         f"it began in the guest component {sha256[:12]}..., which is not kept here"
                     )
@@ -57,8 +68,27 @@ class Components:
                     ) from error
             return self._opened[sha256]
 
-    def delete_others(self, needed: set[str]) -> None:
-        """Delete the components that no open run needs."""
+    async def _fetch(self, sha256: str, path: Path) -> bool:
+        """Get a component that another portal keeps in the store. Returns whether it is there."""
+        if self._store is None:
+            return False
+        content = await self._store.read(partial(RunFile.component, sha256=sha256))
+        if content is None or hashlib.sha256(content).hexdigest() != sha256:
+            return False
+
+        def write() -> None:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            unfinished = path.with_suffix(f".new-{os.getpid()}")
+            unfinished.write_bytes(content)
+            unfinished.replace(path)
+
+        await anyio.to_thread.run_sync(write)
+        return True
+
+    async def delete_others(self, needed: set[str]) -> None:
+        """Delete the components that no open run needs. Raises StoreError."""
+        if self._store is not None:
+            await self._store.write(partial(RunFile.use_component, sha256=self._present))
         for path in self._folder.glob("*.wasm"):
             if path.stem not in (*needed, self._present):
                 path.unlink(missing_ok=True)

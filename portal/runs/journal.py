@@ -36,6 +36,7 @@ from portal.runs.past import (
 from portal.runs.records import (
     CallKind,
     CallRow,
+    DatabaseError,
     FencedError,
     RunRow,
     StoreError,
@@ -83,6 +84,8 @@ class Journal:
     epoch: int = 0
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_parked: bool = False
+    _chunks: int = 0
+    """How many pieces of the journal are written."""
     _written_events: int = 0
     _head_written: RunHead | None = None
     _started: Record | None = None
@@ -108,6 +111,7 @@ class Journal:
 
     def __post_init__(self) -> None:
         self._with_row |= self.past.calls.keys()
+        self._chunks = self.past.chunks
         if self.past.record is not None:
             self._written_events = len(self.past.record.events)
 
@@ -171,7 +175,10 @@ class Journal:
         """
         if self.recording is None:
             return None
-        return await self._add(CallRow(self.run_id, seq, "call", function, "intended"))
+        error = await self._add(CallRow(self.run_id, seq, "call", function, "intended"))
+        if not self.runs.is_holding:  # this process was stopped meanwhile
+            raise FencedError(self.run_id)
+        return error
 
     async def wait(
         self,
@@ -236,10 +243,10 @@ class Journal:
     async def _wait_for(self, changed: anyio.Event, seq: int, due_at: float | None, seconds: float) -> None:
         """Wait for a change, or until the call is due, at most so long."""
         if due_at is not None:
-            seconds = min(seconds, due_at - time.time())
+            seconds = min(seconds, due_at - self.store.now())
         with anyio.move_on_after(max(seconds, 0)):
             await changed.wait()
-        if due_at is not None and due_at <= time.time():
+        if due_at is not None and due_at <= self.store.now():
             await self.store.write(partial(RunFile.expire_call, run=self.run_id, seq=seq))
 
     # What the execution tells
@@ -376,10 +383,13 @@ class Journal:
         events = self._new_events(is_ended=answer is not None)
         head = self._head_now()
 
+        is_chunk = bool(events or touched)
+
         def done(_: object, error: Exception | None) -> None:
             self._is_writing = False
             if error is None:
                 self.epoch = self.epoch or 1
+                self._chunks += is_chunk
                 self._written_events += len(events)
                 self._head_written = head
                 del self._outcomes[: len(outcomes)]
@@ -451,6 +461,7 @@ class Journal:
             self.run_id,
             epoch,
             chunk=chunk,
+            n=self._chunks + 1,
             head=text,
             component=component,
             calls=calls,
@@ -519,5 +530,8 @@ def unwritten(error: StoreError, what: str) -> RunError:
     """The error of something that is not done because it cannot be written before."""
     if isinstance(error, TooManyRunsError):
         return RunError("too_many_runs", f"{what}: {error}")
+    if isinstance(error, DatabaseError) and error.is_in_doubt:
+        what, hint = f"{what}, as far as is known", "Look whether it was done before you try again."
+        return RunError("journal_failed", f"{what}: the store of runs was lost meanwhile", hint=hint)
     hint = "Nothing was done. Until the store can be written, only calls that may be repeated are made."
     return RunError("journal_failed", f"{what}: it cannot be written to the store of runs", hint=hint)

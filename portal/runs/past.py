@@ -31,6 +31,8 @@ class RunHead:
     record: Record | None = None
     notices: tuple[str, ...] = ()
     is_background: bool = False
+    trace: str = ""
+    """The `traceparent` of the request that started it; "" if nobody recorded that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Past:
     record: Record | None = None
     entries: Mapping[int, EntryRow] = field(default_factory=dict)
     calls: Mapping[int, CallRow] = field(default_factory=dict)
+    chunks: int = 0
 
     @cached_property
     def settled(self) -> frozenset[int]:
@@ -95,7 +98,7 @@ class Past:
         events = tuple(event for chunk in chunks for event in chunk.events)
         record = None if head.record is None else replace(head.record, events=events)
         entries = {entry.seq: entry for chunk in chunks for entry in chunk.entries}
-        return cls(record, entries, {call.seq: call for call in stored.calls})
+        return cls(record, entries, {call.seq: call for call in stored.calls}, len(chunks))
 
 
 NO_PAST: Final = Past()

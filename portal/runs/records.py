@@ -37,6 +37,18 @@ class StoreError(PortalError):
     """The store of runs cannot be used. The message says why, and what to do."""
 
 
+class DatabaseError(StoreError):
+    """A statement failed. With `spoils_all` nothing else of its transaction is written either.
+
+    `is_in_doubt`: the connection was lost while it was committed, and nobody can tell whether it was.
+    """
+
+    def __init__(self, message: str, *, spoils_all: bool = True, is_in_doubt: bool = False) -> None:
+        super().__init__(message)
+        self.spoils_all = spoils_all
+        self.is_in_doubt = is_in_doubt
+
+
 class DamagedRowError(StoreError):
     """A row was written with another key, or is damaged."""
 
@@ -66,6 +78,8 @@ class RunRow:
     title: str = ""
     component: str = ""
     profile: str | None = None
+    holder: str = ""
+    """The portal that runs it, or ran it last."""
 
     @property
     def told(self) -> RunState:

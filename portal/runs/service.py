@@ -34,9 +34,10 @@ from portal.runs.records import (
     StoreError,
 )
 from portal.runs.results import KeptResults
-from portal.runs.store import DAY_SECONDS, RunFile
+from portal.runs.store import DAY_SECONDS, LEASE_SECONDS, RunFile
 from portal.runs.writer import RunStore
 from portal.sessions import Caller
+from portal.telemetry.telemetry import current_trace
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox
@@ -50,6 +51,9 @@ log = structlog.get_logger()
 POLL_SECONDS: Final = 0.1
 """How often the portal looks whether somebody else has written the store, such as the command line."""
 
+BEAT_SECONDS: Final = LEASE_SECONDS / 5
+"""How often a portal says that it is alive, if others share its store."""
+
 SWEEP_SECONDS: Final = 600.0
 RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 600.0
@@ -60,8 +64,6 @@ MAX_DUE: Final = 100
 
 UNATTENDED_SECONDS: Final = 0.1
 """After this time a run is parked for which no client waits."""
-
-_MTIME_SECONDS: Final = 0.02
 
 
 class Runs:
@@ -108,7 +110,10 @@ class Runs:
         workers = manifest.portal.server.workers or 8 * (os.cpu_count() or 1)
         # Half of the workers: a thousand runs that wake at once leave the others to new callers.
         self._turns = anyio.CapacityLimiter(max(1, workers // 2))
-        self._seen: tuple[int, int] = (0, 0)
+        self._beaten = time.monotonic()
+        """When the store last had a sign of life of this portal, if others share it; by the monotonic clock."""
+        self.replica_url = ""
+        """Where other portals with this store reach this one; "" if they cannot."""
 
     # For executions
 
@@ -162,7 +167,7 @@ class Runs:
         """Run a script in the background. The answer says only that it runs, under which id."""
         if self.store is None:
             return Answer("refused", "", error=self.unavailable("A run in the background"))
-        head = RunHead(request, caller, execution.profile, is_background=True)
+        head = RunHead(request, caller, execution.profile, is_background=True, trace=current_trace())
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
         row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))
         try:
@@ -179,7 +184,7 @@ class Runs:
         return RunError(
             "runs_unavailable",
             f"{what} needs the store of runs, which cannot be used; the portal's log says why",
-            hint="Set runs.store in portal.yaml to a file that can be written.",
+            hint="Set runs.store in portal.yaml to a file that can be written, or to a Postgres database.",
         )
 
     async def end(self, run: str, state: RunState, answer: bytes | None = None) -> None:
@@ -297,15 +302,35 @@ class Runs:
 
     # The dispatcher
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether no other portal can have taken over the runs of this one."""
+        is_shared = self.store is not None and self.store.is_shared
+        return not is_shared or time.monotonic() - self._beaten < LEASE_SECONDS
+
     async def keep(self) -> None:
-        """Go on with the runs that the last portal left, and wake runs that are due, until cancelled."""
+        """Go on with the runs that other portals left, and wake runs that are due, until cancelled."""
         if self.store is None:
             return
         try:
-            await self._keep(self.store)
+            async with anyio.create_task_group() as tasks:
+                if self.store.is_shared:
+                    tasks.start_soon(self._keep_beating, self.store)
+                await self._keep(self.store)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._write_ends()
+
+    async def _keep_beating(self, store: RunStore) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                await store.write(partial(RunFile.beat, url=self.replica_url))
+            except StoreError as error:
+                log.error("replica_not_seen", error=str(error))
+            else:
+                self._beaten = began
+            await anyio.sleep(BEAT_SECONDS)
 
     async def _write_ends(self) -> None:
         for run, (state, answer) in [*self._unwritten.items()]:
@@ -314,13 +339,13 @@ class Runs:
 
     async def _keep(self, store: RunStore) -> None:
         profiles = [each.profile for each in self.executions]
-        swept_at, is_first = 0.0, self._takes_all
+        swept_at = 0.0
         while True:
-            news, now, next_at = self.news, time.time(), math.inf
+            news, now, next_at = self.news, store.now(), math.inf
             try:
                 await self._write_ends()
                 limit = MAX_DUE if self._takes_all else MAX_OPEN_RUNS  # most may be others'
-                look = partial(_look, now=now, profiles=profiles, limit=limit, is_first=is_first)
+                look = partial(_look, now=now, profiles=profiles, limit=limit)
                 due, left, next_at = await store.read(look)
                 if now - swept_at > SWEEP_SECONDS or next_at <= now:  # a run has expired
                     swept_at = now
@@ -330,43 +355,31 @@ class Runs:
                     if self._retries.get(run, 0) <= now:
                         self._retries.pop(run, None)
                         self._spawn(run)
-                is_first = False
             except StoreError as error:
                 log.error("runs_not_read", error=str(error))
                 next_at = now + RETRY_SECONDS
             retry_at = now + RETRY_SECONDS if self._unwritten else math.inf
-            await self._until(min(next_at, retry_at, *self._retries.values(), now + SWEEP_SECONDS), news)
+            look_at = now + (BEAT_SECONDS if store.is_shared else SWEEP_SECONDS)
+            await self._until(store, min(next_at, retry_at, *self._retries.values(), look_at), news)
 
     async def _sweep(self, store: RunStore, now: float) -> None:
         keep_seconds = self.settings.keep_days * DAY_SECONDS
         for run in await store.write(partial(RunFile.sweep, now=now, keep_seconds=keep_seconds)):
             self._fence(run)
         self.note_change()
-        self.components.delete_others(await store.read(RunFile.components))
+        await self.components.delete_others(await store.read(RunFile.components))
 
-    async def _until(self, at: float, news: anyio.Event) -> None:
-        """Wait until a time of the wall clock, news, or somebody else's change of the file."""
-        while not news.is_set() and (left := at - time.time()) > 0:
+    async def _until(self, store: RunStore, at: float, news: anyio.Event) -> None:
+        """Wait until a time of the store's clock, news, or somebody else's change of the store."""
+        while not news.is_set() and (left := at - store.now()) > 0:
             with anyio.move_on_after(min(left, POLL_SECONDS)):
                 await news.wait()
-            if self._is_file_changed():
-                try:
+            try:
+                if await store.is_changed():
                     await self._look_again()
-                except StoreError as error:
-                    log.error("runs_not_read", error=str(error))
-
-    def _is_file_changed(self) -> bool:
-        """Whether anybody has written the store since the last time, as its files tell."""
-        assert self.store is not None
-        try:
-            status = os.stat(f"{self.store.path}-wal")
-        except OSError:
-            return False
-        now = status.st_mtime_ns, status.st_size
-        # A second write within one tick of the file system's clock changes nothing here.
-        is_recent = time.time() - status.st_mtime < POLL_SECONDS + _MTIME_SECONDS
-        is_changed, self._seen = now != self._seen or is_recent, now
-        return is_changed
+            except StoreError as error:
+                log.error("runs_not_read", error=str(error))
+                await anyio.sleep(RETRY_SECONDS)
 
     async def _look_again(self) -> None:
         """Tell what may have been decided about live runs: by another process, or for a client that left meanwhile."""
@@ -440,7 +453,9 @@ class Runs:
     def _retry_at(self, run: str) -> float:
         """When a run that could not be taken up is tried again."""
         self._failures[run] += 1
-        return time.time() + min(RETRY_SECONDS * 2.0 ** min(self._failures[run], 20), MAX_RETRY_SECONDS)
+        return self.store_or_error().now() + min(
+            RETRY_SECONDS * 2.0 ** min(self._failures[run], 20), MAX_RETRY_SECONDS
+        )
 
     def note_change(self, own: str | None = None) -> None:
         """Something happened to a run: to `own`, if this portal began it."""
@@ -451,8 +466,7 @@ class Runs:
 
 
 def _look(
-    file: RunFile, now: float, profiles: Sequence[str | None], limit: int, is_first: bool
+    file: RunFile, now: float, profiles: Sequence[str | None], limit: int
 ) -> tuple[Sequence[str], Sequence[str], float]:
-    """The due runs, those that the last portal left, and when the next run is due or expires."""
-    left = file.running(profiles) if is_first else ()
-    return file.due(now, profiles, limit), left, file.next_due(now)
+    """The due runs, those that other portals left, and when the next run is due or expires."""
+    return file.due(now, profiles, limit), file.left(profiles), file.next_due(now)

@@ -1,4 +1,4 @@
-"""The SQLite file of runs. One portal writes it; the command line reads it, and writes decisions of people.
+"""The tables of runs, in SQLite or in Postgres.
 
 Rule 1: each write of a portal about a run names the epoch under which it holds the run. Who takes the run over, or ends
 it, increases the epoch, so the former holder's writes change nothing (`FencedError`).
@@ -7,12 +7,8 @@ Rule 2: the first decision about a call wins.
 
 import hashlib
 import math
-import os
 import secrets
-import sqlite3
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
@@ -31,55 +27,59 @@ from portal.runs.records import (
     StoreError,
     TooManyRunsError,
 )
+from portal.runs.sqlite import Database, SqliteDatabase
 
-FORMAT: Final = 1
-BUSY_SECONDS: Final = 5.0
-"""How long a write waits for another process, such as the command line."""
+FORMAT: Final = 2
 
 DAY_SECONDS: Final = 86_400.0
 
+LEASE_SECONDS: Final = 10.0
+"""A replica that was not seen for so long has lost its runs to the others."""
+
+_META: Final = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID"
 _SCHEMA: Final = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
-CREATE TABLE runs (
+CREATE TABLE IF NOT EXISTS runs (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, state TEXT NOT NULL, epoch INTEGER NOT NULL, began REAL NOT NULL,
     updated REAL NOT NULL, expires REAL NOT NULL, wake_at REAL, ended REAL, parent TEXT, title BLOB NOT NULL,
-    component TEXT NOT NULL, profile TEXT, head BLOB NOT NULL, answer BLOB
+    component TEXT NOT NULL, profile TEXT, head BLOB NOT NULL, answer BLOB, holder TEXT NOT NULL DEFAULT ''
 );
-CREATE INDEX due ON runs (wake_at) WHERE state = 'waiting';
-CREATE INDEX open_runs ON runs (expires) WHERE state IN ('running', 'waiting');
-CREATE INDEX ended_runs ON runs (ended);
-CREATE INDEX owned ON runs (owner, began);
-CREATE INDEX owned_and_open ON runs (owner) WHERE state IN ('running', 'waiting');
-CREATE TABLE events (run TEXT, n INTEGER, chunk BLOB NOT NULL, PRIMARY KEY (run, n)) WITHOUT ROWID;
-CREATE TABLE calls (
+CREATE INDEX IF NOT EXISTS due ON runs (wake_at) WHERE state = 'waiting';
+CREATE INDEX IF NOT EXISTS open_runs ON runs (expires) WHERE state IN ('running', 'waiting');
+CREATE INDEX IF NOT EXISTS ended_runs ON runs (ended);
+CREATE INDEX IF NOT EXISTS owned ON runs (owner, began);
+CREATE INDEX IF NOT EXISTS owned_and_open ON runs (owner) WHERE state IN ('running', 'waiting');
+CREATE INDEX IF NOT EXISTS held_runs ON runs (holder) WHERE state = 'running';
+CREATE TABLE IF NOT EXISTS replicas (id TEXT PRIMARY KEY, seen REAL NOT NULL, url TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS things (
+    kind TEXT, owner TEXT, name TEXT, value BLOB NOT NULL, changed REAL NOT NULL, PRIMARY KEY (kind, owner, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS events (run TEXT, n INTEGER, chunk BLOB NOT NULL, PRIMARY KEY (run, n)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS calls (
     run TEXT, seq INTEGER, kind TEXT NOT NULL, function TEXT NOT NULL, state TEXT NOT NULL, digest TEXT NOT NULL,
     arguments_sha256 TEXT NOT NULL, name TEXT NOT NULL, due_at REAL, decided_by TEXT NOT NULL, shown BLOB NOT NULL,
     decision BLOB, outcome BLOB, PRIMARY KEY (run, seq)
 ) WITHOUT ROWID;
-CREATE TABLE hooks (
+CREATE TABLE IF NOT EXISTS hooks (
     token_sha256 TEXT PRIMARY KEY, run TEXT NOT NULL, name TEXT NOT NULL, token BLOB NOT NULL, payload BLOB,
     UNIQUE (run, name)
 ) WITHOUT ROWID;
-CREATE TABLE results (handle TEXT PRIMARY KEY, owner TEXT NOT NULL, value BLOB NOT NULL, kept REAL NOT NULL);
-CREATE TABLE log (n INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT, at REAL, kind TEXT, data BLOB);
-CREATE INDEX log_of_run ON log (run, n);
-CREATE TABLE deliveries (
+CREATE TABLE IF NOT EXISTS results (
+    handle TEXT PRIMARY KEY, owner TEXT NOT NULL, value BLOB NOT NULL, kept REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS log (n INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT, at REAL, kind TEXT, data BLOB);
+CREATE INDEX IF NOT EXISTS log_of_run ON log (run, n);
+CREATE TABLE IF NOT EXISTS deliveries (
     id TEXT PRIMARY KEY, run TEXT, hook INTEGER, body BLOB, attempt INTEGER, next_at REAL
 ) WITHOUT ROWID;
-CREATE INDEX due_deliveries ON deliveries (hook, next_at);
-CREATE INDEX deliveries_of_run ON deliveries (run, hook, id);
+CREATE INDEX IF NOT EXISTS due_deliveries ON deliveries (hook, next_at);
+CREATE INDEX IF NOT EXISTS deliveries_of_run ON deliveries (run, hook, id);
 """
-_ADDED: Final = (
-    "CREATE TABLE IF NOT EXISTS kept (kind TEXT NOT NULL, owner TEXT NOT NULL, name TEXT NOT NULL, "
-    "value BLOB NOT NULL, changed REAL NOT NULL, PRIMARY KEY (kind, owner, name))"
-)
-"""What files of this format may lack that an earlier version wrote."""
-
 _RUN_FIELDS: Final = [field.name for field in fields(RunRow)]
 _CALL_FIELDS: Final = [field.name for field in fields(CallRow)]
 _OF_CALL: Final = attrgetter(*_CALL_FIELDS)
 _RUN_COLUMNS: Final = ", ".join(_RUN_FIELDS)
 _CALL_COLUMNS: Final = ", ".join(_CALL_FIELDS)
+_LEFT: Final = "NOT EXISTS (SELECT 1 FROM replicas WHERE replicas.id = runs.holder AND seen > ?)"
 _ADD_CALL: Final = (
     f"INSERT INTO calls ({_CALL_COLUMNS}) VALUES ({', '.join('?' * len(_CALL_FIELDS))}) "
     # An approved call is about to be sent: its row exists.
@@ -103,72 +103,31 @@ class Delivery:
 
 
 class RunFile:
-    """A connection to the file. Methods that write have to be called within `transaction()`.
+    """The tables of runs. Methods that write have to be called within `transaction()`.
 
     Not for several threads at once.
     """
 
-    def __init__(self, path: Path, key: str | None) -> None:
-        """Open the file, and create it if it is missing.
+    def __init__(self, database: Database, key: str | None, holder: str = "") -> None:
+        """Create the tables if they are missing. `holder` is the portal that runs what it creates and claims.
 
-        Raises StoreError: it cannot be opened, is damaged, of another version, or needs another key.
+        Raises StoreError: they are damaged, of another version, or need another key.
         """
-        self.path = path
+        self.database = database
+        self.transaction = database.transaction
+        self.now = database.now
+        self.holder = holder
         self.on_note: Callable[[RunFile, str, str], None] | None = None
         """Called with a run and what happened to it, such as its new state, in the same transaction."""
         self._key = key
-        self._is_lasting: bool | None = None
         self._seal = Seal(key)
-        try:
-            # Created here, because SQLite would do it with the umask. An existing file must not be opened: closing it
-            # would drop the locks of this process's other connections, and a process that closes the file then would
-            # delete their -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            self._sql = sqlite3.connect(
-                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._sql.execute("PRAGMA journal_mode = WAL")
-            with self.transaction():
-                self._prepare()
-        except (OSError, sqlite3.Error) as error:
-            raise _explained(error, path) from None
+        self._rows = database.rows
+        self._execute = database.execute
+        with database.transaction(is_lasting=True):
+            self._prepare()
 
     def close(self) -> None:
-        self._sql.close()
-
-    @contextmanager
-    def transaction(self, *, is_lasting: bool = False) -> Iterator[None]:
-        """Write everything or nothing; with `is_lasting` it survives a loss of power when this returns.
-
-        Raises StoreError: it cannot be written.
-        """
-        try:
-            if is_lasting is not self._is_lasting:
-                self._sql.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}")
-                self._is_lasting = is_lasting
-            self._sql.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._sql.execute("COMMIT")
-            except BaseException:
-                if self._sql.in_transaction:
-                    self._sql.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise _explained(error, self.path) from None
-
-    @contextmanager
-    def part(self) -> Iterator[None]:
-        """A part of a transaction, which is undone alone if it raises."""
-        self._sql.execute("SAVEPOINT part")
-        try:
-            yield
-        except BaseException:
-            self._sql.execute("ROLLBACK TO part")
-            raise
-        finally:
-            self._sql.execute("RELEASE part")
+        self.database.close()
 
     # Runs
 
@@ -184,7 +143,8 @@ class RunFile:
             "title": self._seal.close(row.title.encode("utf-8", "replace")),
             "head": self._seal.close(head),
         }
-        self._insert("runs", values)
+        # It is there already if its transaction was committed and nobody heard.
+        self._insert("runs", {**values, "holder": self.holder}, "DO NOTHING")
         self.note(row.id, "began")
 
     def advance(
@@ -193,6 +153,7 @@ class RunFile:
         epoch: int,
         *,
         chunk: bytes = b"",
+        n: int = 1,
         head: bytes | None = None,
         component: str = "",
         calls: Sequence[CallRow] = (),
@@ -200,28 +161,32 @@ class RunFile:
     ) -> None:
         """Append to the journal of a run. `calls` are new ones; `outcomes` are those of calls, as JSON by `seq`.
 
+        `n` is the number of the chunk, from 1. If it is there, its transaction was committed and nobody heard: then the
+        new one has all that it had.
+
         Raises FencedError: the caller does not hold the run any more.
         """
         self._hold(run, epoch)
         if head is not None:
-            self._sql.execute(
+            self._execute(
                 "UPDATE runs SET head = ?, component = ? WHERE id = ?",
                 (self._seal.close(head), component, run),
             )
         if chunk:
-            self._sql.execute(
-                "INSERT INTO events SELECT ?, coalesce(max(n), 0) + 1, ? FROM events WHERE run = ?",
-                (run, self._seal.close(chunk), run),
+            self._execute(
+                "INSERT INTO events (run, n, chunk) VALUES (?, ?, ?) "
+                "ON CONFLICT (run, n) DO UPDATE SET chunk = excluded.chunk",
+                (run, n, self._seal.close(chunk)),
             )
-        self._sql.executemany(_ADD_CALL, map(self._call_values, calls))
+        self.database.execute_many(_ADD_CALL, [*map(self._call_values, calls)])
         for call in calls:
             if call.name:
-                self._sql.execute(
+                self._execute(
                     "UPDATE calls SET state = 'delivered' WHERE run = ? AND seq = ? AND state = 'waiting' AND EXISTS "
                     "(SELECT 1 FROM hooks WHERE run = ? AND name = ? AND payload IS NOT NULL)",
                     (run, call.seq, run, call.name),
                 )
-        self._sql.executemany(
+        self.database.execute_many(
             "UPDATE calls SET outcome = ?, state = 'done' WHERE run = ? AND seq = ?",
             [(self._seal.close(outcome), run, seq) for seq, outcome in outcomes],
         )
@@ -235,14 +200,14 @@ class RunFile:
         """
         self._hold(run, epoch)
         marks = ", ".join(map(str, waiting))
-        self._sql.execute(
+        self._execute(
             f"UPDATE calls SET state = 'done' WHERE run = ? AND state = 'waiting' AND seq NOT IN ({marks})",
             (run,),
         )
         of_these = f"FROM calls WHERE run = ? AND seq IN ({marks}) AND state"
         decided = self._value(f"SELECT count(*) {of_these} != 'waiting'", run)
         due = self._value(f"SELECT min(due_at) {of_these} = 'waiting'", run)
-        self._sql.execute(
+        self._execute(
             "UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (0.0 if decided else due, run)
         )
         self.note(run, "waiting")
@@ -250,22 +215,26 @@ class RunFile:
     def postpone_run(self, run: str, epoch: int, wake_at: float) -> None:
         """Let a run that could not be taken up wait until a time. Raises FencedError."""
         self._hold(run, epoch)
-        self._sql.execute("UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (wake_at, run))
+        self._execute("UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (wake_at, run))
 
     def claim(self, run: str) -> StoredRun:
-        """Take a run over to go on with it: increases its epoch. Raises FencedError: it has ended."""
-        now = time.time()
-        self._sql.execute(
+        """Take a run over to go on with it: increases its epoch. The run is due, or its holder is gone.
+
+        Raises FencedError: it has ended, is not due, or another portal is faster.
+        """
+        now = self.now()
+        changed = self._execute(
+            "UPDATE runs SET epoch = epoch + 1, state = 'running', wake_at = NULL, updated = ?, holder = ? "
+            f"WHERE id = ? AND (state = 'waiting' AND wake_at <= ? OR state = 'running' AND (holder = ? OR {_LEFT}))",
+            (now, self.holder, run, now, self.holder, now - LEASE_SECONDS),
+        )
+        if not changed:
+            raise FencedError(run)
+        self._execute(
             "UPDATE calls SET state = 'due' WHERE run = ? AND state = 'waiting' AND due_at <= ?", (run, now)
         )
-        changed = self._sql.execute(
-            "UPDATE runs SET epoch = epoch + 1, state = 'running', wake_at = NULL, updated = ? "
-            f"WHERE id = ? AND {_OPEN}",
-            (now, run),
-        )
-        found = self.load(run) if changed.rowcount else None
-        if found is None:
-            raise FencedError(run)
+        found = self.load(run)
+        assert found is not None
         self.note(run, "resumed")
         return found
 
@@ -276,15 +245,15 @@ class RunFile:
         """
         if epoch is not None:
             self._hold(run, epoch)
-        now = time.time()
-        changed = self._sql.execute(
+        now = self.now()
+        changed = self._execute(
             "UPDATE runs SET state = ?, answer = coalesce(?, answer), ended = ?, updated = ?, wake_at = NULL, "
             f"epoch = epoch + 1 WHERE id = ? AND {_OPEN}",
             (state, answer and self._seal.close(answer), now, now, run),
         )
-        if changed.rowcount:
+        if changed:
             self.note(run, state)
-        return bool(changed.rowcount)
+        return bool(changed)
 
     def row(self, run: str) -> RunRow | None:
         found = self._rows(f"SELECT {_RUN_COLUMNS} FROM runs WHERE id = ?", run)
@@ -317,7 +286,7 @@ class RunFile:
         clause = f"WHERE {' AND '.join(where)}" if where else ""
         values = [] if owner is None else [owner]
         found = self._rows(
-            f"SELECT {_RUN_COLUMNS} FROM runs {clause} ORDER BY began DESC, rowid DESC LIMIT ?",
+            f"SELECT {_RUN_COLUMNS} FROM runs {clause} ORDER BY began DESC, id LIMIT ?",
             *values,
             limit,
         )
@@ -331,7 +300,8 @@ class RunFile:
     def due(self, now: float, profiles: Sequence[str | None], limit: int) -> list[str]:
         """The waiting runs of these profiles whose time has come, longest due first."""
         query = f"WHERE state = 'waiting' AND wake_at <= ? AND {_of(profiles)} ORDER BY wake_at LIMIT ?"
-        return [run for (run,) in self._rows(f"SELECT id FROM runs {query}", now, *profiles, limit)]
+        found = self._rows(f"SELECT id FROM runs {query}", now, *_names(profiles), limit)
+        return [run for (run,) in found]
 
     def next_due(self, now: float) -> float:
         """When the next waiting run is due that is not due now, or an open run expires."""
@@ -339,16 +309,21 @@ class RunFile:
         expires = self._value(f"SELECT min(expires) FROM runs WHERE {_OPEN}")
         return min(self._value(query, now) or math.inf, expires or math.inf)
 
+    def open_counts(self) -> dict[str, int]:
+        """How many runs are in each state that is no end."""
+        return dict(self._rows(f"SELECT state, count(*) FROM runs WHERE {_OPEN} GROUP BY state"))
+
     def components(self) -> set[str]:
         """The guest components in which open runs began."""
         return {
             component for (component,) in self._rows(f"SELECT DISTINCT component FROM runs WHERE {_OPEN}")
         }
 
-    def running(self, profiles: Sequence[str | None]) -> list[str]:
-        """The runs of these profiles that a portal was running: after its end, those to go on with."""
-        query = f"SELECT id FROM runs WHERE state = 'running' AND {_of(profiles)} ORDER BY began"
-        return [run for (run,) in self._rows(query, *profiles)]
+    def left(self, profiles: Sequence[str | None]) -> list[str]:
+        """The runs of these profiles that another portal was running, which is gone."""
+        query = f"WHERE state = 'running' AND holder != ? AND {_LEFT} AND {_of(profiles)} ORDER BY began"
+        values = self.holder, self.now() - LEASE_SECONDS, *_names(profiles)
+        return [run for (run,) in self._rows(f"SELECT id FROM runs {query}", *values)]
 
     def sweep(self, now: float, keep_seconds: float) -> list[str]:
         """End the runs that are too old, and delete what is kept no longer. Returns the ended ones."""
@@ -357,10 +332,10 @@ class RunFile:
             self.finish(run, "expired", None)
         old = [run for (run,) in self._rows("SELECT id FROM runs WHERE ended <= ?", now - keep_seconds)]
         for run in old:
-            self._sql.execute("DELETE FROM runs WHERE id = ?", (run,))
             for table in ("events", "calls", "hooks", "log", "deliveries"):
-                self._sql.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
-        self._sql.execute("DELETE FROM results WHERE kept <= ?", (now - keep_seconds,))
+                self._execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+            self._execute("DELETE FROM runs WHERE id = ?", (run,))
+        self._execute("DELETE FROM results WHERE kept <= ?", (now - keep_seconds,))
         return expired
 
     # Calls, decisions and events
@@ -379,20 +354,21 @@ class RunFile:
 
         The run has to be open; otherwise nothing changes.
         """
-        changed = self._sql.execute(
+        self._lock(run)
+        changed = self._execute(
             "UPDATE calls SET state = ?, decision = ?, decided_by = ? WHERE run = ? AND seq = ? "
             "AND state = 'waiting' AND kind IN ('ask', 'approve') "
             f"AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
             (state, self._seal.close(decision), by, run, seq),
         )
-        if changed.rowcount:
+        if changed:
             self._wake(run)
             self.note(run, state, seq)
-        return bool(changed.rowcount)
+        return bool(changed)
 
     def expire_call(self, run: str, seq: int) -> None:
         """The time of a waiting call has come, unless it was decided before."""
-        self._sql.execute(
+        self._execute(
             "UPDATE calls SET state = 'due' WHERE run = ? AND seq = ? AND state = 'waiting'", (run, seq)
         )
 
@@ -419,19 +395,20 @@ class RunFile:
         if not found:
             return None
         run, name = found[0]
-        changed = self._sql.execute(
+        self._lock(run)
+        changed = self._execute(
             "UPDATE hooks SET payload = ? WHERE run = ? AND name = ? AND payload IS NULL",
             (self._seal.close(payload), run, name),
         )
-        if changed.rowcount:
-            self._sql.execute(
+        if changed:
+            self._execute(
                 "UPDATE calls SET state = 'delivered' "
                 "WHERE run = ? AND name = ? AND kind = 'event' AND state = 'waiting'",
                 (run, name),
             )
             self._wake(run)
             self.note(run, "delivered")
-        return run, bool(changed.rowcount)
+        return run, bool(changed)
 
     def payload(self, run: str, name: str) -> bytes | None:
         """The payload of an event, if it was delivered."""
@@ -440,29 +417,14 @@ class RunFile:
 
     # Kept results
 
-    def keep_result(self, handle: str, owner: str, value: bytes) -> None:
-        values = {"handle": handle, "owner": owner, "value": self._seal.close(value), "kept": time.time()}
+    def keep(self, handle: str, owner: str, value: bytes) -> None:
+        values = {"handle": handle, "owner": owner, "value": self._seal.close(value), "kept": self.now()}
         self._insert("results", values, "DO NOTHING")
 
-    def kept_result(self, handle: str, owner: str) -> bytes | None:
+    def kept(self, handle: str, owner: str) -> bytes | None:
         """The value behind a handle, if it is the owner's."""
         found = self._rows("SELECT value FROM results WHERE handle = ? AND owner = ?", handle, owner)
         return self._seal.open(found[0][0]) if found else None
-
-    # What else is kept for an owner: one value for each kind and name
-
-    def keep(self, kind: str, owner: str, name: str, value: bytes) -> None:
-        values = {"kind": kind, "owner": owner, "name": name, "value": self._seal.close(value)}
-        update = "(kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed"
-        self._insert("kept", {**values, "changed": time.time()}, update)
-
-    def kept(self, kind: str, owner: str, name: str) -> bytes | None:
-        query = "SELECT value FROM kept WHERE kind = ? AND owner = ? AND name = ?"
-        found = self._rows(query, kind, owner, name)
-        return self._seal.open(found[0][0]) if found else None
-
-    def drop_kept(self, kind: str, owner: str, name: str) -> None:
-        self._sql.execute("DELETE FROM kept WHERE kind = ? AND owner = ? AND name = ?", (kind, owner, name))
 
     # The log of what happened, and webhooks
 
@@ -498,61 +460,135 @@ class RunFile:
         found = [Delivery(*each) for each in self._rows(query, hook, limit)]
         return [replace(each, body=self._seal.open(each.body)) for each in found]
 
+    def take_delivery(self, delivery: Delivery, until: float) -> bool:
+        """Keep others from sending a message for a while. Returns whether nobody else was faster."""
+        taken = "UPDATE deliveries SET next_at = ? WHERE id = ? AND next_at = ?"
+        return self._execute(taken, (until, delivery.id, delivery.next_at)) > 0
+
     def postpone(self, delivery: str, attempt: int, next_at: float) -> None:
-        self._sql.execute(
+        self._execute(
             "UPDATE deliveries SET attempt = ?, next_at = ? WHERE id = ?", (attempt, next_at, delivery)
         )
 
     def end_delivery(self, delivery: str) -> None:
-        self._sql.execute("DELETE FROM deliveries WHERE id = ?", (delivery,))
+        self._execute("DELETE FROM deliveries WHERE id = ?", (delivery,))
+
+    # Portals that share the tables
+
+    def beat(self, url: str) -> None:
+        """Say that this portal is alive, and where others reach it."""
+        self._execute(
+            "INSERT INTO replicas (id, seen, url) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE "
+            "SET seen = excluded.seen, url = excluded.url",
+            (self.holder, self.now(), url),
+        )
+        self._execute("DELETE FROM replicas WHERE seen < ?", (self.now() - DAY_SECONDS,))
+
+    def leave(self) -> None:
+        """This portal ends: others go on with its runs at once."""
+        self._execute("DELETE FROM replicas WHERE id = ?", (self.holder,))
+
+    def replica_url(self, replica: str) -> str | None:
+        """Where a living portal is reached."""
+        query = "SELECT url FROM replicas WHERE id = ? AND seen > ?"
+        found = self._rows(query, replica, self.now() - LEASE_SECONDS)
+        return found[0][0] if found else None
+
+    def has_replicas(self) -> bool:
+        return bool(self._rows("SELECT 1 FROM replicas WHERE seen > ?", self.now() - LEASE_SECONDS))
+
+    def put_component(self, sha256: str, content: bytes) -> None:
+        """Keep a guest component for other portals, if none has done so."""
+        if not self.use_component(sha256):
+            self.put("component", "", sha256, content)
+
+    def component(self, sha256: str) -> bytes | None:
+        return self.get("component", "", sha256)
+
+    def use_component(self, sha256: str) -> bool:
+        """Say that a portal uses it. Deletes those that nobody used for a day. Returns whether it is there."""
+        now, needed = self.now(), {*self.components(), sha256}
+        query = "SELECT name FROM things WHERE kind = 'component' AND changed < ?"
+        for (name,) in self._rows(query, now - DAY_SECONDS):
+            if name not in needed:
+                self.drop("component", "", name)
+        touch = "UPDATE things SET changed = ? WHERE kind = 'component' AND name = ?"
+        return self._execute(touch, (now, sha256)) > 0
+
+    # What portals keep besides runs, such as tokens
+
+    def put(self, kind: str, owner: str, name: str, value: bytes) -> None:
+        self._execute(
+            "INSERT INTO things (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed",
+            (kind, owner, name, self._seal.close(value), self.now()),
+        )
+
+    def get(self, kind: str, owner: str, name: str) -> bytes | None:
+        query = "SELECT value FROM things WHERE kind = ? AND owner = ? AND name = ?"
+        found = self._rows(query, kind, owner, name)
+        return self._seal.open(found[0][0]) if found else None
+
+    def lock(self, kind: str, owner: str, name: str) -> None:
+        """Let other transactions about this wait until this one is committed. What was missing is empty from now on."""
+        self._execute(
+            "INSERT INTO things (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (kind, owner, name) DO UPDATE SET changed = things.changed",
+            (kind, owner, name, self._seal.close(b""), self.now()),
+        )
+
+    def drop(self, kind: str, owner: str, name: str) -> None:
+        self._execute("DELETE FROM things WHERE kind = ? AND owner = ? AND name = ?", (kind, owner, name))
+
+    # Other files
 
     def take_over(self, path: Path) -> None:
-        """Copy everything from another file of the same format and key, which nobody writes. Outside a transaction.
+        """Copy everything from another file with the same format and key, which nobody writes. Outside a transaction.
 
-        Raises StoreError: it cannot be read. What this file has already stays as it is.
+        What this file has already stays as it is. Raises StoreError: it cannot be read.
         """
-        RunFile(path, self._key).close()  # checks format and key
-        try:
-            self._sql.execute("ATTACH DATABASE ? AS other", (str(path),))
-            try:
-                with self.transaction(is_lasting=True):
-                    for table in ("runs", "events", "calls", "hooks", "results", "deliveries", "kept"):
-                        self._sql.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}")
-                    self._sql.execute(
-                        "INSERT INTO log (run, at, kind, data) SELECT run, at, kind, data FROM other.log ORDER BY n"
-                    )
-            finally:
-                self._sql.execute("DETACH DATABASE other")
-        except sqlite3.Error as error:
-            raise _explained(error, path) from None
+        assert isinstance(self.database, SqliteDatabase), "only files are taken over"
+        with self.database.attached(path), self.transaction(is_lasting=True):
+            for table in ("runs", "events", "calls", "hooks", "results", "deliveries", "things"):
+                self._execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}")
+            columns = "run, at, kind, data"
+            self._execute(f"INSERT INTO log ({columns}) SELECT {columns} FROM other.log ORDER BY n")
 
     # SQL
 
     def _prepare(self) -> None:
-        found = self._value("PRAGMA user_version")
-        if found == 0:
-            for statement in filter(str.strip, _SCHEMA.split(";")):
-                self._sql.execute(statement)
-            self._sql.execute(f"PRAGMA user_version = {FORMAT}")
-            self._insert("meta", {"key": "key check", "value": self._seal.close(b"")})
-        elif found != FORMAT:
+        self.database.prepare(_META)
+        found = dict(self._rows("SELECT key, value FROM meta"))
+        number = int(found.get("format", b"0"))
+        if number > FORMAT:
             raise StoreError(
-                f"the store of runs {self.path} is of format {found}, and this portal writes format {FORMAT}. "
-                "Use the version that wrote it, or name another file in runs.store"
+                f"the store of runs {self.database.name} is of format {number}, and this portal writes format "
+                f"{FORMAT}. Use the version that wrote it, or name another one in runs.store"
             )
-        self._sql.execute(_ADDED)
+        if not number and "key check" in found:  # format 1 has no number here
+            self._execute("ALTER TABLE runs ADD COLUMN holder TEXT NOT NULL DEFAULT ''")
+        if number < FORMAT:
+            self.database.prepare(_SCHEMA)
+            self._insert(
+                "meta",
+                {"key": "format", "value": str(FORMAT).encode()},
+                "(key) DO UPDATE SET value = excluded.value",
+            )
+        if "key check" not in found:
+            self._insert("meta", {"key": "key check", "value": self._seal.close(b"")})
+            return
         try:
-            self._seal.open(self._value("SELECT value FROM meta WHERE key = 'key check'"))
+            self._seal.open(found["key check"])
         except StoreError:
             raise StoreError(
-                f"the store of runs {self.path} was written with another runs.key. Set that key, or name another "
-                "file in runs.store"
+                f"the store of runs {self.database.name} was written with another runs.key. Set that key, or name "
+                "another one in runs.store"
             ) from None
 
     def _log(self, run: str, noted: Sequence[tuple[str, int, str]]) -> None:
         """Log what happened, each with its call's number and function."""
-        now = time.time()
-        self._sql.executemany(
+        now = self.now()
+        self.database.execute_many(
             "INSERT INTO log (run, at, kind, data) VALUES (?, ?, ?, ?)",
             [
                 (run, now, kind, self._seal.close(f"{seq} {function}".encode()) if seq else b"")
@@ -561,14 +597,18 @@ class RunFile:
         )
 
     def _hold(self, run: str, epoch: int) -> None:
-        changed = self._sql.execute(
-            f"UPDATE runs SET updated = ? WHERE id = ? AND epoch = ? AND {_OPEN}", (time.time(), run, epoch)
+        changed = self._execute(
+            f"UPDATE runs SET updated = ? WHERE id = ? AND epoch = ? AND {_OPEN}", (self.now(), run, epoch)
         )
-        if not changed.rowcount:
+        if not changed:
             raise FencedError(run)
 
+    def _lock(self, run: str) -> None:
+        """Let other transactions about this run wait until this one is committed."""
+        self._execute("UPDATE runs SET epoch = epoch WHERE id = ?", (run,))
+
     def _wake(self, run: str) -> None:
-        self._sql.execute("UPDATE runs SET wake_at = 0 WHERE id = ? AND state = 'waiting'", (run,))
+        self._execute("UPDATE runs SET wake_at = 0 WHERE id = ? AND state = 'waiting'", (run,))
 
     def _run(self, values: tuple[Any, ...]) -> RunRow:
         row = RunRow(*values)
@@ -591,33 +631,19 @@ class RunFile:
     def _insert(self, table: str, values: dict[str, Any], on_conflict: str = "") -> None:
         columns, marks = ", ".join(values), ", ".join("?" * len(values))
         clause = f" ON CONFLICT {on_conflict}" if on_conflict else ""
-        self._sql.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks}){clause}", [*values.values()])
-
-    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        try:
-            return self._sql.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise _explained(error, self.path) from None
+        self._execute(f"INSERT INTO {table} ({columns}) VALUES ({marks}){clause}", [*values.values()])
 
     def _value(self, query: str, *values: Any) -> Any:
         return self._rows(query, *values)[0][0]
 
 
 def _of(profiles: Sequence[str | None]) -> str:
-    return f"({' OR '.join(['profile IS ?'] * len(profiles))})"
+    return f"coalesce(profile, '') IN ({', '.join('?' * len(profiles))})"
+
+
+def _names(profiles: Sequence[str | None]) -> list[str]:
+    return [profile or "" for profile in profiles]
 
 
 def _sha256(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def _explained(error: OSError | sqlite3.Error, path: Path) -> StoreError:
-    """The error in the operator's words: what is wrong with the file, and what to do."""
-    reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
-    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-        hint = "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
-    elif "locked" in reason:
-        hint = "Another process holds its lock: is one of them stopped?"
-    else:
-        hint = "Make room or access, or name another file in runs.store"
-    return StoreError(f"the store of runs {path} cannot be used: {reason}. {hint}")

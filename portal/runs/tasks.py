@@ -16,7 +16,9 @@ from typing import Any, Final, Literal, TypeAlias
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import require_client_extension
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types import (
+    HEADER_MISMATCH,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     CallToolRequestParams,
@@ -140,6 +142,7 @@ class Tasks:
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
         require_client_extension(context, TASKS)
+        _check_name_header(context)
         owner = caller_of(context).run_owner
 
         def find(file: RunFile) -> tuple[RunRow, Sequence[CallRow]]:
@@ -150,6 +153,17 @@ class Tasks:
             return await self.runs.store_or_error().read(find)
         except RunsError as error:
             raise MCPError(INVALID_PARAMS, f"task not found: {error}") from None
+
+
+def _check_name_header(context: Context) -> None:
+    """Raise MCPError if the header that names the task for proxies names another one (SEP-2243, SEP-2663).
+
+    The SDK checks this header of its own methods. Its client does not send one with those of extensions.
+    """
+    task = (context.params or {}).get("taskId")
+    headers = context.request.headers if context.request is not None else {}
+    if task and MCP_NAME_HEADER in headers and decode_header_value(headers[MCP_NAME_HEADER]) != task:
+        raise MCPError(HEADER_MISMATCH, f"the header {MCP_NAME_HEADER} does not match the taskId")
 
 
 def _task(row: RunRow, keep_days: float, status: Status, **more: Any) -> Task:

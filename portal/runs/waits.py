@@ -6,7 +6,6 @@ Source: MCP 2026-07-28, client/elicitation#response-actions.
 import hashlib
 import json
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -154,18 +153,18 @@ class Waits:
                 return self._no_journal("portal.sleep for more than a minute")
             await anyio.sleep(seconds)
             return None
-        row = await self.journal.wait(seq, "sleep", SLEEP, due_at=time.time() + seconds)
+        row = await self.journal.wait(seq, "sleep", SLEEP, due_at=self.journal.store.now() + seconds)
         return row if isinstance(row, CallError) else None
 
     async def _event(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
         name, timeout = arguments.get("name"), arguments.get("timeout")
         if timeout is not None and not _is_duration(timeout):
             return _invalid("the timeout of portal.event is in seconds, from 0 to a year", timeout)
-        due_at = None if timeout is None else time.time() + timeout
         url = await self._hook_url(EVENT, name)
         if isinstance(url, CallError):
             return url
         assert self.journal is not None and isinstance(name, str), "or there is no URL"
+        due_at = None if timeout is None else self.journal.store.now() + timeout
         payload = partial(RunFile.payload, run=self.journal.run_id, name=name)
         known = await self.journal.store.read(payload)
         if known is None:
@@ -183,8 +182,10 @@ class Waits:
 
     async def _hook_url(self, function: str, name: Json) -> str | CallError:
         """The URL for an event of the run, which it also needs to wait for it."""
-        if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS):
-            return _invalid(f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} characters", name)
+        if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS and "\0" not in name):
+            return _invalid(
+                f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} characters, without NUL", name
+            )
         if self.journal is None:
             return self._no_journal(function)
         if self.runs.public_url is None:

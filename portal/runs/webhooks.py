@@ -45,6 +45,9 @@ LONGEST_RETRY_SECONDS: Final = 4 * 3_600.0
 MAX_ATTEMPTS: Final = 14
 """The first retry comes after 5 s, each after three times as long, at most 4 h: a day together."""
 
+TAKEN_SECONDS: Final = 2 * REQUEST_SECONDS
+"""A portal that does not send a message within this time leaves it to the others."""
+
 AT_ONCE: Final = 8
 """Concurrent requests to one URL."""
 
@@ -70,7 +73,7 @@ def _add_messages(file: RunFile, run: str, state: str, webhooks: Sequence[Webhoo
     body = encode({"type": event, "timestamp": iso(row.updated), "data": data})
     for webhook in wanting:
         message = f"msg_{time.time_ns():016x}{secrets.token_hex(8)}"  # sorts by time
-        file.add_delivery(Delivery(message, run, url_number(webhook.url), body, 0, time.time()))
+        file.add_delivery(Delivery(message, run, url_number(webhook.url), body, 0, file.now()))
 
 
 def url_number(url: str) -> int:
@@ -132,7 +135,7 @@ class Webhooks:
 
     async def _send_due(self, webhook: Webhook, network: Network) -> None:
         """Send the messages that are due, if there are any; else wait."""
-        news, now = self.runs.news, time.time()
+        news, now = self.runs.news, self.store.now()
         pending = partial(RunFile.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
         found = await self.store.read(pending)
         due = [delivery for delivery in found if delivery.next_at <= now]
@@ -144,6 +147,9 @@ class Webhooks:
                 await news.wait()
 
     async def _send(self, webhook: Webhook, network: Network, delivery: Delivery) -> None:
+        take = partial(RunFile.take_delivery, delivery=delivery, until=self.store.now() + TAKEN_SECONDS)
+        if not await self.store.write(take):
+            return  # another portal sends it
         attempt, reason = delivery.attempt + 1, ""
         try:
             status = await _post(webhook, network, delivery)
@@ -153,7 +159,7 @@ class Webhooks:
         log.info("webhook_sent", id=delivery.id, status=status, reason=reason, attempt=attempt, last=is_over)
         note = partial(RunFile.end_delivery, delivery=delivery.id)
         if not is_over:
-            next_at = time.time() + retry_seconds(attempt)
+            next_at = self.store.now() + retry_seconds(attempt)
             note = partial(RunFile.postpone, delivery=delivery.id, attempt=attempt, next_at=next_at)
         await self.store.write(note)
 

@@ -1,38 +1,26 @@
-"""The store of runs for the event loop: one thread writes it, in group commits; and which file a portal uses."""
+"""The store of runs for the event loop: one thread writes it, in group commits."""
 
 import asyncio
-import fcntl
-import hashlib
-import os
 import queue
-import shutil
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
-import structlog
 
-from manifests.manifest import Manifest
-from manifests.own_files import state_folder
-from portal.runs.components import components_folder
-from portal.runs.records import StoreError
+from portal.runs.records import DatabaseError, StoreError
 from portal.runs.store import RunFile
-
-log = structlog.get_logger()
 
 Result = TypeVar("Result")
 
-LOCK_SECONDS: Final = 0.2
-MAX_SLOTS: Final = 1_000
-"""Default files per manifest: each portal that runs at the same time has its own."""
+_TICK_SECONDS: Final = 0.12
+_OVERTAKEN_SECONDS: Final = 1.0
+_LEAVE_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -50,13 +38,35 @@ class RunStore:
         self._file = file
         self._reader = reader
         self._reading = anyio.Lock()
+        self._mark: object = None
+        self._marked = 0.0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store of runs", daemon=True)
         self._thread.start()
 
     @property
-    def path(self) -> Path:
-        return self._file.path
+    def is_shared(self) -> bool:
+        """Whether several portals use the store."""
+        return self._file.database.is_shared
+
+    @property
+    def name(self) -> str:
+        """For messages: the path, or the host and the name of the database."""
+        return self._file.database.name
+
+    @property
+    def holder(self) -> str:
+        """The id of this portal among them."""
+        return self._file.holder
+
+    @property
+    def address(self) -> str:
+        """The address of this machine that the database sees."""
+        return self._file.database.address
+
+    def now(self) -> float:
+        """Seconds since 1970, by the clock of the store."""
+        return self._reader.now()
 
     async def write(self, work: Callable[[RunFile], Result], *, is_lasting: bool = False) -> Result:
         """Do some writing in a transaction, and wait until it is committed; with `is_lasting` until it is on the disk.
@@ -83,8 +93,20 @@ class RunStore:
         async with self._reading:
             return await anyio.to_thread.run_sync(work, self._reader)
 
+    async def is_changed(self) -> bool:
+        """Whether anybody may have written since the last call. Raises StoreError: it cannot be read."""
+        mark = await self.read(RunFile.last_log) if self.is_shared else self._file.database.mark()
+        now = time.monotonic()
+        if mark != self._mark:
+            self._mark, self._marked = mark, now
+        # A write is missed that came within one tick of a file system's clock, or committed after a later one.
+        return now - self._marked <= (_OVERTAKEN_SECONDS if self.is_shared else _TICK_SECONDS)
+
     async def close(self) -> None:
-        """Finish what waits, and close the file."""
+        """Finish what waits, and close the file. Other portals go on with the runs of this one."""
+        if self.is_shared:
+            with anyio.move_on_after(_LEAVE_SECONDS, shield=True), suppress(StoreError):
+                await self.write(RunFile.leave)
         self._jobs.put(None)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
@@ -105,11 +127,12 @@ class RunStore:
     def _commit(self, jobs: list[_Job]) -> None:
         outcomes: list[tuple[_Job, object, Exception | None]] = []
         try:
-            with self._file.transaction(is_lasting=any(job.is_lasting for job in jobs)):
-                if len(jobs) == 1:
-                    outcomes.append((jobs[0], jobs[0].work(self._file), None))
-                else:
-                    outcomes += map(self._do, jobs)
+            is_lasting = any(job.is_lasting for job in jobs)
+            if len(jobs) == 1:
+                result = self._file.database.commit(partial(jobs[0].work, self._file), is_lasting=is_lasting)
+                outcomes = [(jobs[0], result, None)]
+            else:
+                outcomes = self._file.database.commit(lambda: [*map(self._do, jobs)], is_lasting=is_lasting)
         except Exception as error:  # noqa: BLE001  # the waiting tasks raise it
             outcomes = [(job, None, error) for job in jobs]
         for job, result, failure in outcomes:
@@ -118,13 +141,13 @@ class RunStore:
                 job.loop.call_soon_threadsafe(job.done, result, failure)
 
     def _do(self, job: _Job) -> tuple[_Job, object, Exception | None]:
-        """One job of several. Raises sqlite3.Error: then nothing of any is written."""
+        """One job of several. Raises DatabaseError: then nothing of any is written."""
         try:
-            with self._file.part():
+            with self._file.database.part():
                 return job, job.work(self._file), None
-        except sqlite3.Error:
-            raise
-        except Exception as error:  # noqa: BLE001  # the waiting task raises it
+        except Exception as error:
+            if isinstance(error, DatabaseError) and error.spoils_all:
+                raise
             return job, None, error
 
 
@@ -136,119 +159,3 @@ def resolve(future: "asyncio.Future[Any]", result: Any, error: Exception | None)
         future.set_result(result)
     else:
         future.set_exception(error)
-
-
-def run_files(manifest: Manifest) -> list[Path]:
-    """The files that portals with this manifest have written, for the command line."""
-    if manifest.portal.runs.store:
-        path = manifest.folder / manifest.portal.runs.store
-        return [path] if path.exists() else []
-    return sorted(_default_folder(manifest).glob("*.sqlite"), key=lambda path: (len(path.name), path.name))
-
-
-@contextmanager
-def held_file(manifest: Manifest) -> Iterator[Path]:
-    """The file of this portal, which no other portal uses meanwhile.
-
-    Without `runs.store` it is the first in the state folder that no other portal with this manifest uses.
-    Raises StoreError: another portal uses the file of `runs.store`, or it cannot be created.
-    """
-    written = manifest.portal.runs.store
-    if written:
-        path = manifest.folder / written
-        # The command line takes the lock for a moment to see whether a portal holds it.
-        with _locked(path, LOCK_SECONDS) as is_held:
-            if not is_held:
-                raise StoreError(
-                    f"another portal uses the store of runs {path}. Stop it, or name another file in runs.store"
-                )
-            yield path
-        return
-    folder = _default_folder(manifest)
-    for slot in range(MAX_SLOTS):
-        path = folder / f"{slot}.sqlite"
-        with _locked(path) as is_held:
-            if is_held:
-                yield path
-                return
-    raise StoreError(f"{MAX_SLOTS} portals use this manifest: {folder}")
-
-
-@contextmanager
-def _locked(path: Path, seconds: float = 0.0, kind: int = fcntl.LOCK_EX) -> Iterator[bool]:
-    """Hold the lock of a file, if nobody else holds it for so many seconds. It ends with the process."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StoreError(
-            f"the store of runs {path} cannot be created: {error.strerror}. Name another file in runs.store"
-        ) from error
-    try:
-        deadline = time.monotonic() + seconds
-        while not (is_taken := _take(lock, kind)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        yield is_taken
-    finally:
-        os.close(lock)
-
-
-def _take(lock: int, kind: int) -> bool:
-    with suppress(BlockingIOError):
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-        return True
-    return False
-
-
-@contextmanager
-def unmoved(path: Path) -> Iterator[bool]:
-    """Keep portals from moving the file of an ended one meanwhile. Yields whether it is still there."""
-    # If a portal keeps the lock, the file is its own. One that moves the file has it for a moment.
-    with _locked(path, LOCK_SECONDS, fcntl.LOCK_SH):
-        yield path.exists()
-
-
-def is_held(path: Path) -> bool:
-    """Whether a portal uses the file now."""
-    with _locked(path) as is_free:
-        return not is_free
-
-
-def _default_folder(manifest: Manifest) -> Path:
-    path = manifest.path.resolve() if manifest.path else manifest.folder.resolve()
-    name = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return state_folder(os.environ) / "runs" / name
-
-
-def open_file(path: Path, manifest: Manifest) -> RunFile:
-    """Open a file of this manifest. Raises StoreError."""
-    key = manifest.portal.runs.key
-    return RunFile(path, None if key is None else key.get_secret_value())
-
-
-def open_store(path: Path, manifest: Manifest) -> RunStore:
-    """Open the store in this file, and move into it what portals left that have ended. Blocks. Raises StoreError."""
-    file = open_file(path, manifest)
-    for other in run_files(manifest) if not manifest.portal.runs.store else []:
-        if other != path:
-            _adopt(file, other)
-    return RunStore(file, open_file(path, manifest))
-
-
-def _adopt(file: RunFile, other: Path) -> None:
-    """Move everything from another file, if no portal uses it. One that cannot be read stays."""
-    with _locked(other) as is_free:
-        if not is_free:
-            return
-        try:
-            file.take_over(other)
-        except StoreError as error:
-            log.error("runs_not_taken_over", reason=str(error))
-            return
-        components = components_folder(other)
-        for component in components.glob("*.wasm"):
-            components_folder(file.path).mkdir(exist_ok=True, mode=0o700)
-            component.replace(components_folder(file.path) / component.name)
-        shutil.rmtree(components, ignore_errors=True)
-        for suffix in ("", "-wal", "-shm"):
-            other.with_name(other.name + suffix).unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from tests.acceptance.model import Json
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / ".cache/servers"
 NPM = ROOT / ".cache/npm/node_modules"
+CONFORMANCE = NPM / "@modelcontextprotocol/conformance"
 
 
 def git(repository: Path) -> dict[str, Json]:
@@ -54,6 +55,11 @@ def sequential_thinking() -> dict[str, Json]:
 def inspector_command() -> list[str]:
     """How to start the MCP Inspector."""
     return [_node(), _installed(NPM / ".bin/mcp-inspector")]
+
+
+def conformance_suite() -> list[str]:
+    """How to start the conformance suite of the MCP project."""
+    return [_node(), _installed(CONFORMANCE / "dist/index.js")]
 
 
 def identity_provider(port: int, audience: str, token_format: str) -> list[str]:

@@ -10,6 +10,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
+from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal import serving
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def told_to_end_while_a_call_is_under_way(
-    folder: Path, up: RawHttpServer
+    folder: Path, up: RawHttpServer, **server: Json
 ) -> AsyncIterator[list[CallToolResult]]:
     """What its client is answered comes until the block is left; the portal ends within it."""
     answers: list[CallToolResult] = []
@@ -50,7 +51,7 @@ async def told_to_end_while_a_call_is_under_way(
     with anyio.fail_after(DEADLINE_SECONDS):
         async with http_peer(up.app) as peer, anyio.create_task_group() as tasks:
             entry = {"url": f"http://127.0.0.1:{peer.port}/mcp"}
-            manifest = load_manifest(write_manifest(folder, {"up": entry}), {})
+            manifest = load_manifest(write_manifest(folder, {"up": entry}, server=server), {})
             tasks.start_soon(serve, scope)
             await is_told.wait()
             tasks.start_soon(ask)
@@ -72,12 +73,9 @@ async def test_script_that_ends_soon_is_answered(tmp_path: Path) -> None:
     assert up.sessions_ended == ["session-1"]
 
 
-async def test_call_that_does_not_is_cancelled_at_its_upstream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "SHUTDOWN_SECONDS", 1)
+async def test_call_that_does_not_is_cancelled_at_its_upstream(tmp_path: Path) -> None:
     up = RawHttpServer()
-    async with told_to_end_while_a_call_is_under_way(tmp_path, up):
+    async with told_to_end_while_a_call_is_under_way(tmp_path, up, drain_seconds=0.5):
         pass
     assert "notifications/cancelled" in up.notified
     assert up.sessions_ended == ["session-1"]

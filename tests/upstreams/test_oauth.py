@@ -148,6 +148,22 @@ async def _unauthorized(request: Request) -> Response:
     return Response(status_code=401)
 
 
+async def test_a_scope_that_the_token_lacks_is_named_and_the_token_is_not(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        server.answers["/mcp"] = _needs_more
+        with pytest.raises(UpstreamError) as caught:
+            await echo(fleet)
+    assert "the scope 'more [hidden]': add it to `oauth.scope`, and sign in again" in str(caught.value)
+
+
+async def _needs_more(request: Request) -> Response:
+    token = request.headers["authorization"].removeprefix("Bearer ")
+    challenge = f'Bearer error="insufficient_scope", scope="more {token}"'
+    return Response(status_code=403, headers={"www-authenticate": challenge})
+
+
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
 async def test_client_credentials_need_nobody_and_are_renewed_like_others(
     server: ProtectedServer, method: str

@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Final
 
 import httpx2
+from mcp.client.auth.utils import extract_scope_from_www_auth
 
 from manifests.json_value import Json
 from upstreams.errors import (
@@ -57,6 +58,10 @@ def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> U
     message = status_line(response)
     if body and kind_of(response) in ("text/plain", "application/json"):
         message += f": {redact.excerpt(body)}"
+    is_forbidden = response.status_code == HTTPStatus.FORBIDDEN
+    if is_forbidden and (scope := extract_scope_from_www_auth(response)):
+        shown = redact.excerpt(scope.encode())
+        message += f"; it requires the scope {shown!r}: add it to `oauth.scope`, and sign in again"
     text = response.headers.get("retry-after", "").strip()
     after_seconds = min(float(text), _DAY_SECONDS) if re.fullmatch(r"\d{1,9}", text) else None
     if after_seconds is not None:

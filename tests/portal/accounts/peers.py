@@ -242,9 +242,8 @@ async def company(
         manifest = load_manifest(path, {})
         bound = manifest.portal.tenants.profiles.values() if manifest.portal.tenants else ()
         portal = await stack.enter_async_context(open_portal(manifest, lambda line: None, bound=[*bound]))
-        access = HttpAccess(
-            "127.0.0.1", manifest.portal.server, manifest.portal.tenants, manifest.caller_claims
-        )
+        settings, claims = manifest.portal, manifest.caller_claims
+        access = HttpAccess("127.0.0.1", settings.server, settings.tenants, claims=claims)
         await stack.enter_async_context(http_peer(build_http_app(portal, build_server(portal), access), port))
         async with AsyncExitStack() as clients:
             yield Company(portal, url, provider, upstream, folder, mirror, clients)

@@ -14,12 +14,14 @@ from mcp_types import ElicitResult
 
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
+from manifests.portal_manifest import HttpUpstream
 from portal.cli import login
 from portal.cli.terminal import Terminal
 from portal.server import build_server
 from tests.portal.accounts.peers import KEY, company, link_in, run
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from upstreams import fleet, people
+from upstreams.errors import UpstreamUnavailableError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
@@ -118,6 +120,14 @@ async def test_resources_and_prompts_are_those_of_whoever_reads_them(tmp_path: P
         assert (await bob.list_resources()).resources == []
         link_in(await run(bob, f"import portal\n{read}"))
         assert own.mirror.readers <= {"ann"}
+
+
+async def test_person_never_gets_the_login_of_the_operator_instead(tmp_path: Path) -> None:
+    spec = HttpUpstream.model_validate(PER_CALLER)
+    async with fleet.open_fleet({"tickets": spec}, tmp_path, lambda upstream: None) as upstreams:
+        with pytest.raises(UpstreamUnavailableError):
+            async with upstreams.people.of("tickets", people.Person("x//ann")):
+                pass
 
 
 async def test_static_token_is_no_person(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from portal.accounts import logins
 from portal.accounts.logins import PersonLogins
+from portal.runs.sqlite import SqliteDatabase
 from portal.runs.store import RunFile
 from portal.runs.writer import RunStore
 from tests.portal.accounts.peers import KEY
@@ -34,8 +35,8 @@ async def replicas(folder: Path, server: ProtectedServer) -> AsyncIterator[list[
     async with AsyncExitStack() as stack:
         found = []
         for _ in range(2):
-            path = folder / "runs.sqlite"
-            store = RunStore(RunFile(path, KEY), RunFile(path, KEY))
+            file, reader = (RunFile(SqliteDatabase(folder / "runs.sqlite"), KEY) for _ in range(2))
+            store = RunStore(file, reader)
             stack.push_async_callback(store.close)
             found.append(PersonLogins(store, NAME, server.url, "x//ann"))
         yield found
@@ -93,7 +94,7 @@ async def test_lock_of_a_replica_that_died_is_taken(
     tmp_path: Path, server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with replicas(tmp_path, server) as (one, other):
-        await one._store.write(lambda file: file.keep("login lock", "x//ann", NAME, b"of a dead one"))
+        await one._store.write(lambda file: file.put("login lock", "x//ann", NAME, b"of a dead one"))
         monkeypatch.setattr(logins, "LEASE_SECONDS", 0.3)
         with anyio.fail_after(DEADLINE_SECONDS):
             async with other.locked():

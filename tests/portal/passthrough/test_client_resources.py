@@ -9,7 +9,13 @@ import anyio
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import ResourceListChangedNotification, TextContent, TextResourceContents
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    ResourceListChangedNotification,
+    TextContent,
+    TextResourceContents,
+)
 
 from manifests.json_value import Json
 from tests.portal.passthrough.chatty_server import SECRET
@@ -89,6 +95,16 @@ async def test_what_cannot_be_read_is_an_error_and_tells_no_secret(client: Clien
     for prompt in ("greet", "nobody.greet", ""):
         with pytest.raises(MCPError):
             await client.get_prompt(prompt, {"who": "x"})
+
+
+@pytest.mark.parametrize("uri", ["portal://http_modern/note://missing", "portal://nobody/note://a", "x://y"])
+async def test_a_resource_that_does_not_exist_is_an_invalid_parameter(client: Client, uri: str) -> None:
+    with pytest.raises(MCPError) as caught:
+        await client.read_resource(uri)
+    assert (caught.value.code, caught.value.data) == (INVALID_PARAMS, {"uri": uri})
+    with pytest.raises(MCPError) as caught:
+        await client.read_resource("portal://http_modern/note://big")
+    assert caught.value.code == INTERNAL_ERROR
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

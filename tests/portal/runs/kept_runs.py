@@ -27,11 +27,12 @@ from portal.passthrough.notifications import ClientChannel
 from portal.runs.components import Components
 from portal.runs.http import run_routes
 from portal.runs.past import Past, RunHead
+from portal.runs.places import FilePlace, open_store
 from portal.runs.records import CallRow
 from portal.runs.service import Runs
 from portal.runs.store import RunFile
 from portal.runs.webhooks import Webhooks, note_states
-from portal.runs.writer import RunStore, open_store
+from portal.runs.writer import RunStore
 from portal.sessions import LOCAL
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 
@@ -114,11 +115,12 @@ async def kept_runs(
         folder, {}, runs={"store": "runs.sqlite", **settings}, server={"tokens": [*tokens]}
     )
     manifest = load_manifest(written, {})
-    store = open_store(folder / "runs.sqlite", manifest)
+    place = FilePlace(folder / "runs.sqlite")
+    store = open_store(place, manifest)
     await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
         stack.push_async_callback(store.close)
-        components = Components(store.path, stack, lambda line: None)
+        components = Components(place.components, stack, lambda line: None)
         runs = Runs(manifest, store, components, tasks, takes_all=True)
         runs.executions = [Script(store)]
         tasks.start_soon(runs.keep)

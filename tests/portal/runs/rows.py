@@ -9,7 +9,9 @@ from typing import Any
 
 from portal.definitions import ExecuteCode
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
+from portal.runs.postgres import PostgresDatabase
 from portal.runs.records import CallRow, RunRow
+from portal.runs.sqlite import SqliteDatabase
 from portal.runs.store import RunFile
 from portal.runs.writer import RunStore
 from portal.sessions import LOCAL
@@ -36,7 +38,28 @@ def asked(file: RunFile, run: RunRow, seq: int = 1, function: str = "git.merge")
 
 
 def opened(folder: Path, key: str | None = None) -> RunFile:
-    return RunFile(folder / "runs.sqlite", key)
+    return RunFile(SqliteDatabase(folder / "runs.sqlite"), key)
+
+
+class Tables:
+    """The tables in a folder, or at a URL of Postgres."""
+
+    def __init__(self, place: Path | str) -> None:
+        self.place = place
+        self._files: list[RunFile] = []
+
+    def __call__(self, key: str | None = None, holder: str = "") -> RunFile:
+        """Another connection to them."""
+        if isinstance(self.place, Path):
+            file = RunFile(SqliteDatabase(self.place / "runs.sqlite"), key, holder)
+        else:
+            file = RunFile(PostgresDatabase(self.place), key, holder)
+        self._files.append(file)
+        return file
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from portal.runs.components import Components, components_folder
+from portal.runs.components import Components
 from sandbox_runtime.aot import component_sha256, guest_component
 from sandbox_runtime.errors import RecordError
 from tests.portal.peers import opened
@@ -24,11 +24,11 @@ async def test_component_is_kept_for_open_runs_and_deleted_after_them(tmp_path: 
         (tmp_path / "new.wasm").write_bytes(b"newer wasm")
         components = Components(store, stack, print)
         await components.keep(tmp_path / "new.wasm", "new")
-        kept = components_folder(store)
+        kept = store
         assert (kept / "old.wasm").read_bytes() == b"wasm"
-        components.delete_others({"old"})
+        await components.delete_others({"old"})
         assert {path.name for path in kept.iterdir()} == {"old.wasm", "new.wasm"}
-        components.delete_others(set())
+        await components.delete_others(set())
         assert {path.name for path in kept.iterdir()} == {"new.wasm"}
 
 
@@ -46,7 +46,7 @@ async def test_run_goes_on_in_the_component_in_which_it_began(
     earlier = tmp_path / "earlier.wasm"
     # A custom section, which changes nothing but the hash.
     earlier.write_bytes(present.read_bytes() + b"\x00\x08\x07earlier")
-    kept = components_folder(tmp_path / "runs.sqlite") / f"{component_sha256(earlier)}.wasm"
+    kept = tmp_path / "runs.sqlite.components" / f"{component_sha256(earlier)}.wasm"
     settings: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
     peer = git()
     with monkeypatch.context() as before_the_upgrade:

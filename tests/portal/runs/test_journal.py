@@ -70,8 +70,8 @@ async def fill(portal: Opened, pages: int | None) -> None:
     """Let the store's file grow by so many pages; None: as it likes."""
 
     def write(file: RunFile) -> None:
-        now = file._sql.execute("PRAGMA page_count").fetchone()[0]
-        file._sql.execute(f"PRAGMA max_page_count = {1 << 30 if pages is None else now + pages}")
+        now = file.database.rows("PRAGMA page_count")[0][0]
+        file.database.execute(f"PRAGMA max_page_count = {1 << 30 if pages is None else now + pages}")
 
     await portal.portal.runs.store_or_error().write(write)
 

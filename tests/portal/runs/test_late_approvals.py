@@ -69,7 +69,7 @@ async def test_run_that_expired_is_not_approved_any_more(tmp_path: Path) -> None
     async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=RUNS) as portal:
         run = (await waiting(portal, CODE))["run_id"]
         store = portal.portal.runs.store_or_error()
-        await store.write(lambda file: file._sql.execute("UPDATE runs SET expires = 1"))
+        await store.write(lambda file: file.database.execute("UPDATE runs SET expires = 1"))
         portal.portal.runs.wake(run)
         answer = await answer_of(portal, run, until="expired")
         assert answer["error"]["code"] == "expired"

@@ -19,9 +19,9 @@ from portal.cli.terminal import Terminal
 from portal.composition import open_portal
 from portal.runs import service
 from portal.runs.decisions import RunsError, decide_call, fork_run
+from portal.runs.places import held_place
 from portal.runs.records import StoreError
 from portal.runs.store import RunFile
-from portal.runs.writer import held_file
 from portal.server import build_server
 from tests.portal.peers import (
     DEADLINE_SECONDS,
@@ -258,8 +258,8 @@ async def test_a_decision_that_the_command_line_makes_while_a_portal_moves_the_f
 
 async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> None:
     manifest = load_manifest(write_manifest(tmp_path, {}), {})
-    with held_file(manifest) as path:
-        path.write_bytes(b"x" * 8192)
+    with held_place(manifest) as place:
+        place.path.write_bytes(b"x" * 8192)
     with pytest.raises(StoreError, match="damaged"):
         async with opened(tmp_path):
             pass
@@ -272,9 +272,9 @@ async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tm
             await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
         ).structured_content["run_id"]
     from portal.runs.decisions import decide_call
-    from portal.runs.writer import open_file, run_files
+    from portal.runs.places import places
 
-    file = open_file(run_files(manifest)[0], manifest)
+    file = places(manifest)[0].open(manifest)
     with file.transaction():
         decide_call(file, run, 1, is_approved=True, by="cli")
     file.close()
@@ -470,6 +470,7 @@ def test_a_call_that_was_decided_while_its_run_was_being_parked_wakes_it(tmp_pat
     run = begun(file)
     asked(file, run)
     with file.transaction():
+        file.database.execute("UPDATE runs SET wake_at = 0")  # something else came
         file.claim(run.id)
         file.decide(run.id, 1, "approved", b"{}", "ann")
         file.advance(run.id, run.epoch + 1, outcomes=[(1, b'{"state": "done", "value": true}')])

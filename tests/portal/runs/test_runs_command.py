@@ -19,9 +19,10 @@ from portal.answer import Answer
 from portal.definitions import ExecuteCode
 from portal.runs.decisions import decide_call
 from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
+from portal.runs.places import FilePlace, held_place
 from portal.runs.records import CallRow
+from portal.runs.sqlite import SqliteDatabase
 from portal.runs.store import RunFile
-from portal.runs.writer import held_file
 from portal.sessions import LOCAL
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.recording import Record, Recording
@@ -78,7 +79,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(folder: Path) -> Iterator[RunFile]:
-    file = RunFile(folder / "runs.sqlite", None)
+    file = RunFile(SqliteDatabase(folder / "runs.sqlite"), None)
     yield file
     file.close()
 
@@ -147,14 +148,15 @@ def test_there_may_be_no_store_yet(portal: PortalCommand, folder: Path) -> None:
 def test_stores_of_all_portals_are_shown(portal: PortalCommand, folder: Path, own_state: None) -> None:
     (folder / "portal.yaml").write_text("upstreams: {}\n")
     manifest = load_manifest(folder / "portal.yaml", {})
-    with held_file(manifest) as first, held_file(manifest) as second:
-        for path, run in ((first, RUN), (second, OTHER)):
-            file = RunFile(path, None)
+    with held_place(manifest) as first, held_place(manifest) as second:
+        for place, run in ((first, RUN), (second, OTHER)):
+            file = place.open(manifest)
             begin(file, run)
             file.close()
         listed = json.loads(portal("runs", "--json", cwd=folder).stdout)
         assert {each["run_id"] for each in listed} == {RUN, OTHER}
-        (first.parent / "2.sqlite").write_bytes(b"no store of runs" * 100)
+        assert isinstance(first, FilePlace)
+        (first.path.with_name("2.sqlite")).write_bytes(b"no store of runs" * 100)
         done = portal("runs", "show", RUN, cwd=folder)
         assert done.returncode == 0
         assert "damaged" in done.stderr
@@ -194,7 +196,7 @@ def ends_meanwhile(monkeypatch: pytest.MonkeyPatch, store: RunFile) -> Callable[
     """The run ends when the command has seen that no portal holds the store."""
 
     def arrange(answer: Answer) -> None:
-        monkeypatch.setattr("portal.cli.runs.is_held", lambda path: end(store, answer))
+        monkeypatch.setattr(FilePlace, "is_used", lambda place, file: end(store, answer))
 
     return arrange
 
@@ -255,7 +257,7 @@ def test_nothing_is_said_about_portals_if_one_goes_on(
     portal: PortalCommand, folder: Path, store: RunFile
 ) -> None:
     begin(store, RUN, None, asking())
-    with held_file(load_manifest(folder / "portal.yaml", {})):
+    with held_place(load_manifest(folder / "portal.yaml", {})):
         done = portal("runs", "deny", RUN, "3", "--reason", "not on a Friday", "--json", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["state"] == "denied"

@@ -1,7 +1,6 @@
 """The store of runs: fenced writes, the first decision, what is kept for whom, and files that cannot be used."""
 
 import os
-import sqlite3
 import subprocess
 import sys
 import time
@@ -12,14 +11,15 @@ import pytest
 
 from manifests.loader import load_manifest
 from portal.runs.decisions import RunsError, cancel_run, decide_call
+from portal.runs.places import FilePlace, held_place, open_store, places
 from portal.runs.records import CallRow, FencedError, StoreError
 from portal.runs.store import DAY_SECONDS, RunFile
-from portal.runs.writer import RunStore, held_file, open_store, run_files
-from tests.portal.runs.rows import asked, begun, opened
+from portal.runs.writer import RunStore
+from tests.portal.runs.rows import Tables, asked, begun, opened
 
 
-def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(tmp_path: Path) -> None:
-    file = opened(tmp_path)
+def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(tables: Tables) -> None:
+    file = tables()
     run = begun(file)
     with file.transaction():
         taken = file.claim(run.id)
@@ -36,15 +36,15 @@ def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(tmp_path: Pat
     assert (found.row.state, found.chunks, found.answer) == ("running", (), None)
 
 
-def test_what_a_run_did_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    file = opened(tmp_path, key="k" * 16)
+def test_what_a_run_did_is_read_back_as_it_was_written(tables: Tables) -> None:
+    file = tables(key="k" * 16)
     run = begun(file, "print('ö')")
     call = CallRow(run.id, 1, "call", "git.push", "intended", "digest", "hash")
     with file.transaction(is_lasting=True):
         file.advance(run.id, run.epoch, chunk=b"one", calls=[call])
     with file.transaction():
-        file.advance(run.id, run.epoch, chunk=b"two", outcomes=[(1, b'{"state": "done"}')])
-    again = opened(tmp_path, key="k" * 16).load(run.id)
+        file.advance(run.id, run.epoch, chunk=b"two", n=2, outcomes=[(1, b'{"state": "done"}')])
+    again = tables(key="k" * 16).load(run.id)
     assert again is not None
     assert again.chunks == (b"one", b"two")
     assert again.row.title == "print('ö')"
@@ -60,16 +60,19 @@ def test_a_command_that_closes_the_file_leaves_the_portal_its_log(tmp_path: Path
     for runs in range(3):
         # Another process, because SQLite's locks are those of a process.
         done = subprocess.run(
-            [sys.executable, "-c", count, writer.path], check=True, capture_output=True, text=True
+            [sys.executable, "-c", count, str(tmp_path / "runs.sqlite")],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         assert int(done.stdout) == len(reader.listed(limit=10)) == runs
         begun(writer)
-    assert writer.path.with_name(f"{writer.path.name}-wal").exists()
+    assert (tmp_path / "runs.sqlite-wal").exists()
 
 
 @pytest.mark.parametrize("named", [1, None])
-def test_the_first_decision_wins_and_wakes_the_run(tmp_path: Path, named: int | None) -> None:
-    file = opened(tmp_path)
+def test_the_first_decision_wins_and_wakes_the_run(tables: Tables, named: int | None) -> None:
+    file = tables()
     run = begun(file)
     asked(file, run)
     assert file.due(time.time(), [None], 10) == []
@@ -81,8 +84,8 @@ def test_the_first_decision_wins_and_wakes_the_run(tmp_path: Path, named: int | 
     assert file.due(time.time(), [None], 10) == [run.id]
 
 
-def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(tmp_path: Path) -> None:
-    file = opened(tmp_path)
+def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(tables: Tables) -> None:
+    file = tables()
     run = begun(file)
     call = CallRow(run.id, 1, "ask", "git.merge", "waiting")
     with file.transaction():
@@ -93,8 +96,8 @@ def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(tmp_pat
 
 
 @pytest.mark.parametrize("ended", ["ok", "cancelled", "expired"])
-def test_nothing_of_an_ended_run_can_be_decided(tmp_path: Path, ended: str) -> None:
-    file = opened(tmp_path)
+def test_nothing_of_an_ended_run_can_be_decided(tables: Tables, ended: str) -> None:
+    file = tables()
     run = begun(file)
     asked(file, run)
     with file.transaction():
@@ -107,8 +110,8 @@ def test_nothing_of_an_ended_run_can_be_decided(tmp_path: Path, ended: str) -> N
     assert error.value.code == "run_ended"
 
 
-def test_the_run_of_somebody_else_is_as_unknown_as_none(tmp_path: Path) -> None:
-    file = opened(tmp_path)
+def test_the_run_of_somebody_else_is_as_unknown_as_none(tables: Tables) -> None:
+    file = tables()
     run = begun(file, owner="ann")
     asked(file, run)
     errors = []
@@ -121,8 +124,8 @@ def test_the_run_of_somebody_else_is_as_unknown_as_none(tmp_path: Path) -> None:
     assert [each.id for each in file.listed("ann")] == [run.id]
 
 
-def test_which_of_two_waiting_calls_is_meant_has_to_be_said(tmp_path: Path) -> None:
-    file = opened(tmp_path)
+def test_which_of_two_waiting_calls_is_meant_has_to_be_said(tables: Tables) -> None:
+    file = tables()
     run = begun(file)
     calls = [CallRow(run.id, seq, "ask", "git.merge", "waiting") for seq in (1, 2)]
     with file.transaction():
@@ -133,8 +136,8 @@ def test_which_of_two_waiting_calls_is_meant_has_to_be_said(tmp_path: Path) -> N
         assert decide_call(file, run.id, 2, is_approved=True, by="ann").seq == 2
 
 
-def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(tmp_path: Path) -> None:
-    file = opened(tmp_path)
+def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(tables: Tables) -> None:
+    file = tables()
     early, late = begun(file), begun(file)
     with file.transaction():
         tokens = [file.hook(run.id, "deployed") for run in (early, late)]
@@ -154,13 +157,13 @@ def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(tm
     assert (file.payload(early.id, "deployed"), file.payload(late.id, "deployed")) == (b"1", b"4")
 
 
-def test_forgotten_runs_expire_and_ended_ones_are_deleted_after_their_days(tmp_path: Path) -> None:
-    file = opened(tmp_path)
+def test_forgotten_runs_expire_and_ended_ones_are_deleted_after_their_days(tables: Tables) -> None:
+    file = tables()
     run = begun(file, max_age_days=1)
     asked(file, run)
     now = time.time()
     with file.transaction():
-        file.keep_result("kept_1", "local", b"[]")
+        file.keep("kept_1", "local", b"[]")
         assert file.sweep(now, DAY_SECONDS) == []
         assert file.sweep(now + DAY_SECONDS + 1, 7 * DAY_SECONDS) == [run.id]
     expired = file.row(run.id)
@@ -170,7 +173,7 @@ def test_forgotten_runs_expire_and_ended_ones_are_deleted_after_their_days(tmp_p
         file.sweep(now + 9 * DAY_SECONDS, 7 * DAY_SECONDS)
     assert file.load(run.id) is None
     assert file.calls(run.id) == ()
-    assert file.kept_result("kept_1", "local") is None
+    assert file.kept("kept_1", "local") is None
 
 
 def test_only_the_owner_of_the_file_can_read_it_and_a_key_hides_what_is_in_it(tmp_path: Path) -> None:
@@ -178,7 +181,7 @@ def test_only_the_owner_of_the_file_can_read_it_and_a_key_hides_what_is_in_it(tm
     run = begun(file, "the_script()")
     asked(file, run, function="git.merge")
     with file.transaction():
-        file.keep_result("kept_1", "local", b'"the result"')
+        file.keep("kept_1", "local", b'"the result"')
     for path in tmp_path.iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
         content = path.read_bytes()
@@ -195,20 +198,22 @@ def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path) -
     with pytest.raises(StoreError, match="damaged"):
         opened(tmp_path)
     assert path.read_bytes() == b"something else " * 1000
-    newer = tmp_path / "newer.sqlite"
-    sqlite3.connect(newer).execute("PRAGMA user_version = 99")
+    (tmp_path / "newer").mkdir()
+    newer = opened(tmp_path / "newer")
+    with newer.transaction():
+        newer.database.execute("UPDATE meta SET value = ? WHERE key = 'format'", (b"99",))
     with pytest.raises(StoreError, match="format 99"):
-        RunFile(newer, None)
+        opened(tmp_path / "newer")
 
 
 def test_a_second_portal_cannot_use_the_file_that_the_manifest_names(tmp_path: Path) -> None:
     (tmp_path / "portal.yaml").write_text("runs: {store: runs.sqlite}\n")
     manifest = load_manifest(tmp_path / "portal.yaml", {})
-    with held_file(manifest) as path:
-        assert path == tmp_path / "runs.sqlite"
-        with pytest.raises(StoreError, match="another portal uses"), held_file(manifest):
+    with held_place(manifest) as place:
+        assert place == FilePlace(tmp_path / "runs.sqlite")
+        with pytest.raises(StoreError, match="another portal uses"), held_place(manifest):
             pass
-    with held_file(manifest):
+    with held_place(manifest):
         pass
 
 
@@ -218,27 +223,27 @@ async def test_each_portal_has_its_own_default_file_and_the_next_takes_what_ende
 ) -> None:
     (tmp_path / "portal.yaml").write_text("upstreams: {}\n")
     manifest = load_manifest(tmp_path / "portal.yaml", {})
-    with held_file(manifest) as first:
-        with held_file(manifest) as second:
+    with held_place(manifest) as first:
+        with held_place(manifest) as second:
             assert first != second
-            runs = [begun(RunFile(path, None)) for path in (first, second)]
+            runs = [begun(place.open(manifest)) for place in (first, second)]
         store = open_store(first, manifest)  # the second portal has ended
-        assert sorted(await store.read(partial(RunFile.running, profiles=[None]))) == sorted(
+        assert sorted(await store.read(partial(RunFile.left, profiles=[None]))) == sorted(
             run.id for run in runs
         )
-        assert run_files(manifest) == [first]
+        assert places(manifest) == [first]
         await store.close()
 
 
 @pytest.mark.anyio
 async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_only_itself(
-    tmp_path: Path,
+    tables: Tables,
 ) -> None:
     import asyncio
 
-    file = opened(tmp_path)
+    file = tables()
     run = begun(file)
-    store = RunStore(file, opened(tmp_path))
+    store = RunStore(file, tables())
 
     def fail(file: RunFile) -> None:
         file.note(run.id, "undone")
@@ -256,8 +261,8 @@ async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_
 async def test_a_full_disk_is_an_error_at_once_and_loses_nothing_that_was_written(tmp_path: Path) -> None:
     file = opened(tmp_path)
     run = begun(file)
-    pages = file._sql.execute("PRAGMA page_count").fetchone()[0]
-    file._sql.execute(f"PRAGMA max_page_count = {pages + 2}")
+    pages = file.database.rows("PRAGMA page_count")[0][0]
+    file.database.execute(f"PRAGMA max_page_count = {pages + 2}")
     store = RunStore(file, opened(tmp_path))
     with pytest.raises(StoreError, match="full"):
         await store.write(lambda file: file.advance(run.id, 1, chunk=os.urandom(1 << 20)))

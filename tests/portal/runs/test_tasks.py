@@ -15,7 +15,15 @@ import pytest
 from mcp import Client
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult, Request, RequestParams, Result
+from mcp_types import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CallToolResult,
+    Request,
+    RequestParams,
+    Result,
+)
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
@@ -53,14 +61,14 @@ class Wire:
     portal: Opened
     capabilities: dict[str, Json]
 
-    async def send(self, method: str, **params: Json) -> dict[str, Any]:
-        """The message that comes back."""
+    async def send(self, method: str, mcp_name: str | None = None, **params: Json) -> dict[str, Any]:
+        """The message that comes back. The header `Mcp-Name` is right unless it is given."""
         meta = {
             "io.modelcontextprotocol/protocolVersion": REVISION,
             "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": self.capabilities,
         }
-        name = params.get("taskId") or params.get("name")
+        name = mcp_name or params.get("taskId") or params.get("name")
         headers = {
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": REVISION,
@@ -236,6 +244,15 @@ async def test_a_client_has_to_declare_the_extension(tmp_path: Path, method: str
         assert message["error"]["code"] == MISSING_REQUIRED_CLIENT_CAPABILITY
         assert message["error"]["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
         assert (await replace(client, capabilities=DECLARED).get(run))["status"] == "working"
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_header_that_names_another_task_is_refused(tmp_path: Path, method: str) -> None:
+    async with wire(tmp_path) as client:
+        run = await keep(client.portal, "running")
+        message = await client.send(method, "another", taskId=run, inputResponses={})
+        assert message["error"]["code"] == HEADER_MISMATCH
+        assert (await client.get(run))["status"] == "working"
 
 
 async def test_earlier_revisions_do_not_have_these_tasks(tmp_path: Path) -> None:

@@ -118,8 +118,8 @@ async def test_a_script_sleeps_without_a_worker(tmp_path: Path) -> None:
         assert answer["waiting"][0]["kind"] == "sleep"
         store = portal.portal.runs.store
         assert store is not None
-        await store.write(lambda file: file._sql.execute("UPDATE calls SET due_at = 1"))
-        await store.write(lambda file: file._sql.execute("UPDATE runs SET wake_at = 1"))
+        await store.write(lambda file: file.database.execute("UPDATE calls SET due_at = 1"))
+        await store.write(lambda file: file.database.execute("UPDATE runs SET wake_at = 1"))
         portal.portal.runs.wake(answer["run_id"])
         done = await answer_of(portal, answer["run_id"])
         assert (done["result"], done["stdout"]) == ("after", "before\n")

@@ -1,0 +1,283 @@
+"""Question: is a call made twice, or lost, when replicas and their database fail under load?
+
+    python -m benchmarks.replicas --minutes 10
+
+Three replicas (`serve --http`) share one Postgres. A client keeps runs going in the background: each makes calls that
+may not be repeated, one by one and gathered, to an upstream that counts its effects in a file. Meanwhile, by turns, a
+replica is killed, stopped for longer than a lease and resumed, ended and started again as in a deploy, and the
+database is restarted and crashed. Then each outcome that a script saw must be true: a value means one effect,
+`outcome_unknown` one or none; none has two. Raw numbers go to benchmarks/results/replicas.json.
+
+Needs Postgres: `scripts/servers --all` installs it from Debian.
+"""
+
+import argparse
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from benchmarks.durable import CALLS, SCRIPT, CountingUpstream
+from benchmarks.measuring import RESULTS, machine, percentile
+from portal.runs.store import LEASE_SECONDS
+from tests.postgres import Postgres, postgres_server
+
+REPLICAS = 3
+AT_ONCE = 6
+"""Runs that go on at the same time."""
+
+PAUSE_SECONDS = 4.0
+"""Between two faults."""
+
+LONGEST_SECONDS = 120.0
+"""A run that has not ended after this time is lost."""
+
+COMMAND = str(Path(sys.executable).with_name("mcp-code-portal"))
+
+
+@dataclass
+class Tally:
+    """What was seen."""
+
+    runs: int = 0
+    effects: int = 0
+    unknown: int = 0
+    doubled: int = 0
+    lost: int = 0
+    refused: int = 0
+    """Runs that could not begin while the database was down: the client was told, and tried again."""
+    faults: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+class Replica:
+    """One `serve --http`, which is started again when it has ended."""
+
+    def __init__(self, manifest: Path, number: int) -> None:
+        self._manifest, self._log = manifest, manifest.with_name(f"replica{number}.log")
+        self.url = ""
+        self.is_paused = False
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("a") as log:
+            log.write("-- started\n")
+            log.flush()
+            self.process = subprocess.Popen(
+                [COMMAND, "serve", "--config", str(self._manifest), "--http", "127.0.0.1:0"],
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+            )
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            said = self._log.read_text().rpartition("-- started\n")[2]
+            if found := re.search(r"listening on (http://\S+)/mcp", said):
+                self.url = found[1]
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"a replica did not start: {said[-2000:]}")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.start()
+
+    def redeploy(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+        self.start()
+
+    def pause(self) -> None:
+        self.is_paused = True
+        self.process.send_signal(signal.SIGSTOP)
+        time.sleep(LEASE_SECONDS + 3)
+        self.process.send_signal(signal.SIGCONT)
+        self.is_paused = False
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Load:
+    """A client that keeps runs going, by any replica that answers."""
+
+    def __init__(self, replicas: list[Replica], upstream: CountingUpstream, tally: Tally) -> None:
+        self._replicas, self._upstream, self._tally = replicas, upstream, tally
+        self._client = httpx2.Client(timeout=5.0)
+        self._open: dict[str, tuple[str, float]] = {}
+        self._numbers = 0
+
+    def step(self, *, may_begin: bool) -> bool:
+        """Begin and end what is due. Returns whether runs are open."""
+        while may_begin and len(self._open) < AT_ONCE and self._begin():
+            pass
+        for run in [*self._open]:
+            self._look(run)
+        return bool(self._open)
+
+    def _begin(self) -> bool:
+        name = f"r{self._numbers}"
+        self._numbers += 1
+        script = f"run = {name!r}\n" + SCRIPT.replace("(n=n)", "(n=n, run=run)")
+        answer = self._ask("POST", "/runs", json={"code": script})
+        if answer is None or "run_id" not in answer or answer["status"] == "refused":
+            self._tally.refused += 1
+            return False
+        self._open[answer["run_id"]] = name, time.monotonic()
+        return True
+
+    def _look(self, run: str) -> None:
+        name, began = self._open[run]
+        found = self._ask("GET", f"/runs/{run}")
+        if found is not None and found.get("state") not in ("running", "waiting", None):
+            del self._open[run]
+            self._tally.seconds.append(time.monotonic() - began)
+            self._judge(name, found["answer"])
+        elif time.monotonic() - began > LONGEST_SECONDS:
+            del self._open[run]
+            self._tally.wrong.append(f"{name} ({run}) did not end: {json.dumps(found)[:500]}")
+
+    def _ask(self, method: str, path: str, **named: Any) -> dict[str, Any] | None:
+        """The answer of a replica that gives one."""
+        for replica in random.sample(self._replicas, len(self._replicas)):
+            if replica.is_paused:
+                continue  # a load balancer takes it out
+            try:
+                response = self._client.request(method, replica.url + path, **named)
+            except httpx2.HTTPError as error:
+                if method == "POST" and not isinstance(error, httpx2.ConnectError):
+                    return None  # it may have begun; nobody counts on it
+                continue
+            if response.status_code < 500:
+                answer: dict[str, Any] = response.json()
+                return answer
+            if method == "POST":
+                return None
+        return None
+
+    def _judge(self, name: str, answer: dict[str, Any]) -> None:
+        effects, tally = self._upstream.counts(name), self._tally
+        tally.runs += 1
+        tally.effects += effects.total()
+        if answer["status"] != "ok":
+            tally.wrong.append(f"{name}: {json.dumps(answer)[:1500]}")
+            return
+        for n in range(CALLS):
+            seen, count = answer["result"][n], effects[n]
+            tally.doubled += count > 1
+            tally.lost += seen == n and count == 0
+            tally.unknown += seen == "outcome_unknown"
+            tally.refused += seen == "journal_failed" and count == 0
+            if seen not in (n, "outcome_unknown") and not (seen == "journal_failed" and count == 0):
+                tally.wrong.append(f"{name}: call {n} gave {seen!r}, with {count} effects")
+
+
+def faults(replicas: list[Replica], server: Postgres) -> dict[str, Callable[[], None]]:
+    def one() -> Replica:
+        return random.choice(replicas)
+
+    return {
+        "a replica was killed": lambda: one().kill(),
+        "a replica was stopped and resumed": lambda: one().pause(),
+        "the database was restarted": lambda: server.restart("fast"),
+        "a replica was deployed anew": lambda: one().redeploy(),
+        "the database crashed": lambda: server.restart("immediate"),
+    }
+
+
+def run(minutes: float, seed: int, report: Callable[[str], None] = lambda line: None) -> Tally:
+    """Load and faults for so many minutes, and then until all runs have ended."""
+    import threading
+
+    random.seed(seed)
+    tally, is_over = Tally(), threading.Event()
+    with tempfile.TemporaryDirectory() as created, postgres_server() as server:
+        folder = Path(created)
+        upstream = CountingUpstream(folder)
+        manifest = folder / "portal.yaml"
+        manifest.write_text(
+            json.dumps(
+                {
+                    "upstreams": {"box": {"url": f"http://127.0.0.1:{upstream.port}/mcp"}},
+                    "runs": {"store": server.new_database()},
+                    "server": {"check": "off", "observe_results": False, "workers": 2},
+                }
+            )
+        )
+        replicas = [Replica(manifest, number) for number in range(REPLICAS)]
+
+        def break_things() -> None:
+            known = faults(replicas, server)
+            while not is_over.is_set():
+                for name, fault in known.items():
+                    if is_over.wait(PAUSE_SECONDS):
+                        return
+                    fault()
+                    tally.faults[name] += 1
+
+        breaking = threading.Thread(target=break_things)
+        breaking.start()
+        try:
+            load, until = Load(replicas, upstream, tally), time.monotonic() + minutes * 60
+            while load.step(may_begin=time.monotonic() < until) or time.monotonic() < until:
+                if time.monotonic() > until:
+                    is_over.set()
+                report(f"{tally.runs} runs, {tally.faults.total()} faults, {len(tally.wrong)} wrong")
+                time.sleep(0.1)
+        finally:
+            is_over.set()
+            breaking.join()
+            for replica in replicas:
+                replica.end()
+            upstream.close()
+            if tally.wrong:
+                for log in folder.glob("*.log"):
+                    Path(tempfile.gettempdir(), log.name).write_text(log.read_text())
+    return tally
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    parser.add_argument("--to", type=Path, default=RESULTS / "replicas.json")
+    options = parser.parse_args()
+    print(f"seed {options.seed}")
+    tally = run(options.minutes, options.seed, lambda line: print(line, end="\r", file=sys.stderr))
+    found = {
+        "minutes": options.minutes,
+        "replicas": REPLICAS,
+        "faults": dict(tally.faults),
+        "runs": tally.runs,
+        "effects": tally.effects,
+        "doubled": tally.doubled,
+        "lost": tally.lost,
+        "unknown": tally.unknown,
+        "refused while the database was down": tally.refused,
+        "seconds of a run, p50": round(percentile(tally.seconds, 0.5), 2),
+        "seconds of a run, most": round(max(tally.seconds, default=0), 1),
+        "wrong": tally.wrong[:20],
+    }
+    text = json.dumps({**found, "machine": machine()}, indent=2)
+    print(text)
+    options.to.write_text(text + "\n")
+    sys.exit(bool(tally.doubled or tally.lost or tally.wrong or not tally.runs))
+
+
+if __name__ == "__main__":
+    main()

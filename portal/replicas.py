@@ -1,0 +1,187 @@
+"""Requests that belong to another replica: it has the session, or the question, in its memory.
+
+Rule 1: what only one replica has is named `<replica>.<random>`: MCP sessions of older clients, sessions of scripts, and
+waiting requests. Any replica can tell from the name whose it is.
+Rule 2: a request is passed on whole, with its token. The other replica decides about it as if it had come there.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import anyio
+import httpx2
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from portal.runs.records import StoreError
+from portal.runs.service import Runs
+from portal.runs.store import RunFile
+from portal.runs.writer import RunStore
+
+log = structlog.get_logger()
+
+MAX_READ_BYTES: Final = 4 << 20
+"""As much of a body as is read to see whose it is. The SDK refuses longer ones."""
+
+_CONNECT_SECONDS: Final = 3.0
+_SESSION: Final = "mcp-session-id"
+_PASSED_ON: Final = "x-mcp-code-portal-replica"
+_OF_ONE_HOP: Final = {
+    *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"),
+    *("transfer-encoding", "upgrade"),
+}
+_NAMED: Final = re.compile(rb'(?<!\\)"(?:session|requestState)"\s*:\s*"([0-9a-f]{16})\.')
+
+
+def home_of(store: RunStore | None) -> str:
+    """What the names of things begin with that only this replica has: "" if it has no others."""
+    return f"{store.holder}." if store is not None and store.is_shared else ""
+
+
+@dataclass(frozen=True)
+class ReplicaMiddleware:
+    """ASGI middleware that passes on what belongs to another replica, if that is alive. Inside HttpAccessMiddleware.
+
+    The store of runs is shared.
+    """
+
+    app: ASGIApp
+    runs: Runs
+    client: httpx2.AsyncClient = field(
+        default_factory=lambda: httpx2.AsyncClient(
+            timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS), trust_env=False
+        )
+    )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        home = home_of(self.runs.store)
+        if scope["type"] != "http" or scope["path"] != "/mcp":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        session = headers.get(_SESSION, "")
+        body = await _Body.read(receive) if scope["method"] == "POST" else _Body(receive)
+        replica = session.partition(".")[0] if "." in session else body.replica
+        if replica and f"{replica}." != home and _PASSED_ON not in headers:
+            url = await self._url(replica)
+            if url is not None and await self._pass_on(url, scope, body, send):
+                return
+        if session.startswith(home):
+            scope = {**scope, "headers": _with_session(scope["headers"], session.removeprefix(home))}
+        await self.app(scope, body.receive, partial(_send_named, home, send))
+
+    async def _url(self, replica: str) -> str | None:
+        assert self.runs.store is not None
+        try:
+            return await self.runs.store.read(partial(RunFile.replica_url, replica=replica)) or None
+        except StoreError as error:
+            log.error("replica_not_found", error=str(error))
+            return None
+
+    async def _pass_on(self, url: str, scope: Scope, body: "_Body", send: Send) -> bool:
+        """Let another replica answer. Returns False if it cannot be reached: then nothing was sent."""
+        headers = [
+            (name, value) for name, value in scope["headers"] if name.decode("latin-1") not in _OF_ONE_HOP
+        ]
+        query = scope["query_string"].decode("latin-1")
+        request = self.client.build_request(
+            scope["method"],
+            f"{url}{scope['path']}" + (f"?{query}" if query else ""),
+            headers=[*headers, (_PASSED_ON.encode(), b"1")],
+            content=body.content,
+        )
+        has_begun = False
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_gone, body.rest, tasks.cancel_scope.cancel)
+            try:
+                response = await self.client.send(request, stream=True)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                log.warning("replica_not_reached", reason=type(error).__name__)
+            except httpx2.HTTPError:
+                has_begun = True
+                text = "the replica that has this session ended during the request. What it did may have happened.\n"
+                await PlainTextResponse(text, 502)(scope, body.rest, send)
+            else:
+                has_begun = True
+                try:
+                    await _send_response(response, send)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await response.aclose()
+            tasks.cancel_scope.cancel()
+        return has_begun
+
+
+@dataclass
+class _Body:
+    """The body of a request, which can be read again."""
+
+    rest: Receive
+    content: bytes = b""
+    is_whole: bool = False
+    _is_given: bool = False
+
+    @classmethod
+    async def read(cls, receive: Receive) -> "_Body":
+        """Read it, up to MAX_READ_BYTES."""
+        chunks: list[bytes] = []
+        is_whole = False
+        while not is_whole and sum(map(len, chunks)) <= MAX_READ_BYTES:
+            message = await receive()
+            if message["type"] != "http.request":
+                break
+            chunks.append(message.get("body", b""))
+            is_whole = not message.get("more_body", False)
+        return cls(receive, b"".join(chunks), is_whole)
+
+    @property
+    def replica(self) -> str:
+        """The replica whose session or waiting request it names; "" if none."""
+        found = _NAMED.search(self.content) if self.is_whole else None
+        return found[1].decode() if found else ""
+
+    async def receive(self) -> Message:
+        if self._is_given or not (self.content or self.is_whole):
+            return await self.rest()
+        self._is_given = True
+        return {"type": "http.request", "body": self.content, "more_body": not self.is_whole}
+
+
+async def _until_gone(receive: Receive, cancel: Callable[[], None]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    cancel()
+
+
+async def _send_response(response: httpx2.Response, send: Send) -> None:
+    headers = [pair for pair in response.headers.raw if pair[0].decode("latin-1").lower() not in _OF_ONE_HOP]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    async for chunk in _chunks(response):
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
+    with suppress(httpx2.HTTPError):  # the replica has ended; so does the answer
+        async for chunk in response.aiter_raw():
+            yield chunk
+
+
+async def _send_named(home: str, send: Send, message: Message) -> None:
+    """Put this replica before the id of an MCP session that the SDK began or uses."""
+    if message["type"] == "http.response.start":
+        headers = MutableHeaders(scope=message)
+        if _SESSION in headers:
+            headers[_SESSION] = home + headers[_SESSION]
+    await send(message)
+
+
+def _with_session(headers: list[tuple[bytes, bytes]], session: str) -> list[tuple[bytes, bytes]]:
+    name = _SESSION.encode()
+    return [(key, session.encode("latin-1") if key == name else value) for key, value in headers]

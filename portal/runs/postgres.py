@@ -1,0 +1,261 @@
+"""The Postgres database of runs, which several portals share.
+
+Rule 1: what has to change together locks the row of its run first. So no decision is lost while a run is parked.
+Rule 2: a transaction that a restart of the database interrupts is done again, unless the database says that it is
+committed. So nothing is written twice.
+"""
+
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from portal.runs.records import DatabaseError, StoreError
+
+if TYPE_CHECKING:
+    import psycopg
+
+Result = TypeVar("Result")
+
+PATIENCE_SECONDS: Final = 10.0
+"""How long a transaction is tried again while the database restarts or fails over. Then it fails."""
+
+_PAUSE_SECONDS: Final = 0.2
+_CONNECT_SECONDS: Final = 3
+_SILENT_SECONDS: Final = 1.0
+"""After a failed connection, reading fails at once for this long."""
+
+_PREPARE_LOCK: Final = 0x6D637063
+_SETTINGS: Final = (
+    # Whoever is stopped within a transaction must not hold the locks of runs for long.
+    "SET idle_in_transaction_session_timeout = '5s'; SET statement_timeout = '10s'; "
+    "SET default_transaction_isolation = 'read committed'"
+)
+_TYPES: Final = (
+    ("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+    (" WITHOUT ROWID", ""),
+    ("INTEGER", "BIGINT"),
+    ("BLOB", "BYTEA"),
+    ("REAL", "DOUBLE PRECISION"),
+)
+
+
+class PassingError(DatabaseError):
+    """The transaction was ended for a reason that passes: no connection, or a deadlock."""
+
+
+class PostgresDatabase:
+    """One connection, opened again when it is lost. Raises DatabaseError: there is none."""
+
+    is_shared = True
+
+    def __init__(self, url: str) -> None:
+        self._psycopg = _driver()
+        self._url = url
+        self._sql: psycopg.Connection[Any] | None = None
+        self._xid = ""
+        self._is_within = False
+        self._silent_until = 0.0
+        self.address = "127.0.0.1"
+        self._clock = (0.0, 0.0)
+        self._closed = threading.Event()
+        self._connect()
+
+    @property
+    def name(self) -> str:
+        return database_name(self._url)
+
+    def prepare(self, schema: str) -> None:
+        for own, theirs in _TYPES:
+            schema = schema.replace(own, theirs)
+        self.rows("SELECT pg_advisory_xact_lock(?)", _PREPARE_LOCK)
+        for statement in filter(str.strip, schema.split(";")):
+            self.execute(statement)
+
+    @contextmanager
+    def transaction(self, *, is_lasting: bool = False) -> Iterator[None]:
+        # Always lasting: a portal outlives its database, and must not believe what that forgot.
+        with self._explaining():
+            cursor = self._connection().execute("BEGIN; SELECT pg_current_xact_id()::text")
+            while cursor.nextset():
+                pass
+            self._xid = cursor.fetchall()[0][0]
+        self._is_within = True
+        try:
+            yield
+            with self._explaining():
+                self._connection().execute("COMMIT")
+        except BaseException:
+            with suppress(DatabaseError), self._explaining():
+                if self._sql is not None:
+                    self._sql.execute("ROLLBACK")
+            raise
+        finally:
+            self._is_within = False
+
+    def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            done: list[Result] = []
+            try:
+                with self.transaction(is_lasting=is_lasting):
+                    done.append(work())
+                return done[0]
+            except PassingError:
+                if done and self._is_committed(self._xid, until):
+                    return done[0]
+                if time.monotonic() > until or self._closed.wait(_PAUSE_SECONDS):
+                    raise
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        self.execute("SAVEPOINT part")
+        try:
+            yield
+        except PassingError:
+            raise
+        except BaseException:
+            self.execute("ROLLBACK TO part")
+            raise
+        else:
+            self.execute("RELEASE part")
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        with self._explaining():
+            return self._connection().execute(_own(statement), values).rowcount
+
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        if rows:
+            with self._explaining(), self._connection().cursor() as cursor:
+                cursor.executemany(_own(statement), rows)
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self._rows(query, values)
+        except PassingError:
+            if self._is_within:
+                raise
+            return self._rows(query, values)
+
+    def now(self) -> float:
+        """By the clock of the database, however this machine's clock is set."""
+        at, theirs = self._clock
+        return theirs + time.monotonic() - at
+
+    def mark(self) -> object:
+        return None
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._sql is not None:
+            self._sql.close()
+
+    def _rows(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        with self._explaining():
+            return self._connection().execute(_own(query), values).fetchall()
+
+    def _connection(self) -> "psycopg.Connection[Any]":
+        if self._sql is None:
+            if self._is_within:
+                raise PassingError(self._told("the connection was lost"))
+            if time.monotonic() < self._silent_until:
+                raise PassingError(self._told("it does not answer"))
+            self._connect()
+            assert self._sql is not None
+        return self._sql
+
+    def _connect(self) -> None:
+        with self._explaining():
+            self._silent_until = time.monotonic() + _SILENT_SECONDS
+            connection = self._psycopg.connect(
+                self._url,
+                autocommit=True,
+                application_name="mcp-code-portal",
+                connect_timeout=_CONNECT_SECONDS,
+                # A network that swallows everything is noticed within about ten seconds.
+                keepalives_idle=5,
+                keepalives_interval=2,
+                keepalives_count=3,
+                tcp_user_timeout=10_000,
+            )
+            connection.execute(_SETTINGS)
+            before = time.monotonic()
+            row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+            assert row is not None
+            self._clock = (before + time.monotonic()) / 2, float(row[0])
+            self.address = _own_address(connection.fileno())
+            self._sql, self._silent_until = connection, 0.0
+
+    def _is_committed(self, xid: str, until: float) -> bool:
+        """Whether a transaction was committed whose end was not heard. Raises DatabaseError: nobody can tell."""
+        while True:
+            try:
+                found = self._rows("SELECT pg_xact_status(?::xid8)", (xid,))[0][0]
+            except PassingError as error:
+                if time.monotonic() > until or self._closed.is_set():
+                    raise DatabaseError(str(error), is_in_doubt=True) from None
+            else:
+                if found != "in progress":
+                    return bool(found == "committed")
+            self._closed.wait(_PAUSE_SECONDS)
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Raise errors of the driver in the operator's words. Without a connection the next statement opens one."""
+        errors = self._psycopg.errors
+        try:
+            yield
+        except (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable) as error:
+            raise PassingError(self._told(_reason(error))) from None
+        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+            if self._sql is not None:
+                self._sql.close()
+                self._sql = None
+            raise PassingError(self._told(_reason(error))) from None
+        except self._psycopg.Error as error:
+            raise DatabaseError(self._told(_reason(error)), spoils_all=False) from None
+
+    def _told(self, reason: str) -> str:
+        return (
+            f"the store of runs in Postgres {self.name} cannot be used: {reason}. "
+            "Is it running, and may this user write there? The address is that of runs.store"
+        )
+
+
+def database_name(url: str) -> str:
+    """The hosts and the name of the database, without user and password."""
+    shown = re.sub(r"^postgres(ql)?://", "", url).partition("?")[0]
+    return shown.rpartition("@")[2]
+
+
+def _own_address(descriptor: int) -> str:
+    """The address of this machine at one end of a connection; that of the loopback interface for a Unix socket."""
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        own = connection.getsockname()
+    return str(own[0]) if isinstance(own, tuple) else "127.0.0.1"
+
+
+@cache
+def _own(statement: str) -> str:
+    return statement.replace("?", "%s")
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what the driver or the database says. It names hosts and users, but no password."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]
+
+
+def _driver() -> Any:
+    try:
+        import psycopg  # an extra, and a tenth of a second
+    except ImportError:
+        raise StoreError(
+            "runs.store names a Postgres database, and its driver is not installed. Install it: "
+            "pip install 'mcp-code-portal[postgres]'"
+        ) from None
+    return psycopg

@@ -1,0 +1,170 @@
+"""The SQLite database of runs: one portal writes it; the command line reads it, and writes decisions of people."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from portal.runs.records import DatabaseError
+
+Result = TypeVar("Result")
+
+BUSY_SECONDS: Final = 5.0
+"""How long a write waits for another process, such as the command line."""
+
+
+class Database(Protocol):
+    """Tables of runs, and one connection to them. Not for several threads at once. Raises DatabaseError.
+
+    Statements are written for SQLite: `?` marks a value. Each change has to be within `transaction()`.
+    """
+
+    is_shared: bool
+    """Whether several portals write it."""
+
+    address: str
+    """The address of this machine from which it is used."""
+
+    @property
+    def name(self) -> str:
+        """For messages: the path, or the host and the name of the database."""
+
+    def prepare(self, schema: str) -> None:
+        """Create what is missing of the tables and indexes. Within a transaction."""
+
+    def transaction(self, *, is_lasting: bool = False) -> Any:
+        """A context manager: write everything or nothing; with `is_lasting` it survives a loss of power."""
+
+    def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
+        """Do `work` in a transaction, from its start again if the database ended it for a reason that passes."""
+
+    def part(self) -> Any:
+        """A context manager: a part of a transaction, which is undone alone if it raises."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Returns the number of changed rows."""
+
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None: ...
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]: ...
+
+    def now(self) -> float:
+        """Seconds since 1970, by the clock that all who use the database share."""
+
+    def mark(self) -> object:
+        """Something that changes when anybody writes; None if the tables have to be asked."""
+
+    def close(self) -> None: ...
+
+
+class SqliteDatabase:
+    """A file. It is created if it is missing. Raises DatabaseError: it cannot be opened, or is damaged."""
+
+    is_shared = False
+    address = "127.0.0.1"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._is_lasting: bool | None = None
+        try:
+            # Created here, because SQLite would do it with the umask. An existing file must not be opened: closing it
+            # would drop the locks of this process's other connections, and a process that closes the file then would
+            # delete their -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            self._sql = sqlite3.connect(
+                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._sql.execute("PRAGMA journal_mode = WAL")
+        except (OSError, sqlite3.Error) as error:
+            raise self._explained(error) from None
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def prepare(self, schema: str) -> None:
+        for statement in filter(str.strip, schema.split(";")):
+            self.execute(statement)
+
+    @contextmanager
+    def transaction(self, *, is_lasting: bool = False) -> Iterator[None]:
+        if is_lasting is not self._is_lasting:
+            self.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}")
+            self._is_lasting = is_lasting
+        self.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            if self._sql.in_transaction:
+                self.execute("ROLLBACK")
+            raise
+
+    def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
+        with self.transaction(is_lasting=is_lasting):
+            return work()
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        self.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            self.execute("ROLLBACK TO part")
+            raise
+        finally:
+            self.execute("RELEASE part")
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        try:
+            return self._sql.execute(statement, values).rowcount
+        except sqlite3.Error as error:
+            raise self._explained(error) from None
+
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        try:
+            self._sql.executemany(statement, rows)
+        except sqlite3.Error as error:
+            raise self._explained(error) from None
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self._sql.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._explained(error) from None
+
+    def now(self) -> float:
+        return time.time()
+
+    def mark(self) -> object:
+        with suppress(OSError):
+            status = os.stat(f"{self.path}-wal")
+            return status.st_mtime_ns, status.st_size
+        return None
+
+    def close(self) -> None:
+        self._sql.close()
+
+    @contextmanager
+    def attached(self, path: Path) -> Iterator[None]:
+        """Meanwhile the tables of another file are there as `other`."""
+        self.execute("ATTACH DATABASE ? AS other", (str(path),))
+        try:
+            yield
+        finally:
+            self.execute("DETACH DATABASE other")
+
+    def _explained(self, error: OSError | sqlite3.Error) -> DatabaseError:
+        """The error in the operator's words: what is wrong with the file, and what to do."""
+        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            hint = "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
+        elif "locked" in reason:
+            hint = "Another process holds its lock: is one of them stopped?"
+        else:
+            hint = "Make room or access, or name another file in runs.store"
+        return DatabaseError(f"the store of runs {self.path} cannot be used: {reason}. {hint}")

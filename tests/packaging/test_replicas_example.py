@@ -1,0 +1,159 @@
+"""examples/replicas: the compose file's services, without Docker, and the Kubernetes manifests, without a cluster."""
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+from mcp.shared.exceptions import MCPError
+
+from tests.acceptance.portal_process import COMMAND, STOP_SECONDS, HttpPortal, http_model, listening_url
+from tests.acceptance.scratch import free_port
+from tests.packaging.source_tree import ROOT
+from tests.postgres import postgres_server
+
+pytestmark = [pytest.mark.servers, pytest.mark.anyio]
+
+EXAMPLE = ROOT / "examples/replicas"
+COMPOSE = yaml.safe_load((EXAMPLE / "compose.yaml").read_text())
+TOKEN = "a-token-of-the-tests"
+KEY = "a-key-of-the-tests"
+TAKE_OVER_SECONDS = 60
+
+
+@contextmanager
+def replica(service: dict[str, Any], store: str) -> Iterator[HttpPortal]:
+    """A replica as its service in the compose file starts it, with the image's command."""
+    given = {"MCP_CODE_PORTAL_TOKEN": TOKEN, "MCP_CODE_PORTAL_KEY": KEY}
+    own = {name: given.get(name, store) for name in service["environment"]}
+    process = subprocess.Popen(
+        [COMMAND, "serve", "--http", "127.0.0.1:0", "--config", str(EXAMPLE / "portal.yaml")],
+        env={**os.environ, **own},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield HttpPortal(listening_url(process), process)
+    finally:
+        process.terminate()
+        process.wait(STOP_SECONDS)
+
+
+@contextmanager
+def load_balancer(folder: Path, replicas: dict[str, HttpPortal]) -> Iterator[str]:
+    """nginx with the example's configuration; only names and ports are those of this machine. Yields its URL."""
+    text, port = (EXAMPLE / "nginx.conf").read_text(), free_port()
+    for name, own in replicas.items():
+        address = own.origin.removeprefix("http://")
+        assert f"server {name}:8080 " in text
+        text = text.replace(f"{name}:8080", address)
+    text = text.replace("listen 8000", f"listen 127.0.0.1:{port}")
+    text = text.replace(
+        "http {",
+        f"http {{ access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;",
+    )
+    (folder / "nginx.conf").write_text(text)
+    nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    assert nginx is not None, "nginx is missing: run scripts/servers --all"
+    command = [
+        nginx,
+        "-c",
+        str(folder / "nginx.conf"),
+        "-e",
+        str(folder / "error.log"),
+        "-g",
+        f"pid {folder}/pid; daemon off;",
+    ]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.terminate()
+        process.wait(STOP_SECONDS)
+
+
+@dataclass
+class Services:
+    url: str
+    replicas: dict[str, HttpPortal]
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    """What `docker compose up` starts."""
+    named = {name: each for name, each in COMPOSE["services"].items() if name.startswith("replica-")}
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_server()).new_database()
+        replicas = {name: stack.enter_context(replica(each, store)) for name, each in named.items()}
+        yield Services(stack.enter_context(load_balancer(tmp_path, replicas)), replicas)
+
+
+async def test_a_run_goes_on_when_its_replica_is_killed_behind_the_load_balancer(services: Services) -> None:
+    balancer = HttpPortal(services.url, next(iter(services.replicas.values())).process)
+    async with http_model(balancer, token=TOKEN) as model:
+
+        async def run(code: str, **arguments: Any) -> dict[str, Any]:
+            result = await model.client.call_tool("execute_code", {"code": code, **arguments})
+            answer: dict[str, Any] = result.structured_content
+            return answer
+
+        begun = await run("x = 1", session="new")
+        for expected in (2, 3, 4):
+            assert (await run("x += 1\nx", session=begun["session"]))["result"] == expected
+        code = "total = 0\nfor n in range(30):\n    total += n\n    await asyncio.sleep(0.2)\ntotal"
+        runs = [(await run(code, background=True))["run_id"] for _ in range(4)]
+        services.replicas["replica-1"].process.kill()
+        with anyio.fail_after(TAKE_OVER_SECONDS):
+            for name in runs:
+                answer = None
+                while answer is None or answer["status"] == "running":
+                    await anyio.sleep(0.2)
+                    # A request may have been sent to the replica at the moment of its death.
+                    with suppress(MCPError):
+                        answer = await run("", run=name)
+                assert (answer["status"], answer["result"]) == ("ok", sum(range(30)))
+
+
+def test_the_compose_file_names_what_there_is() -> None:
+    services = COMPOSE["services"]
+    mounts = itertools.chain.from_iterable(each.get("volumes", ()) for each in services.values())
+    for mount in mounts:
+        source = mount.split(":")[0]
+        assert source in COMPOSE["volumes"] or (EXAMPLE / source).is_file(), mount
+    for each in services.values():
+        assert {*each.get("depends_on", ())} <= services.keys()
+    written = {*re.findall(r"\$\{(\w+)\}", (EXAMPLE / "portal.yaml").read_text())}
+    assert written == services["replica-1"]["environment"].keys()
+
+
+def test_the_kubernetes_manifests_are_valid() -> None:
+    linter = ROOT / ".cache/servers/kubernetes/bin/kubernetes-validate"
+    assert linter.exists(), "the linter is missing: run scripts/servers --all"
+    done = subprocess.run(
+        [linter, "--strict", str(EXAMPLE / "kubernetes.yaml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_both_examples_have_the_same_settings(tmp_path: Path) -> None:
+    objects = [*yaml.safe_load_all((EXAMPLE / "kubernetes.yaml").read_text())]
+    (manifest,) = (each["data"]["portal.yaml"] for each in objects if each["kind"] == "ConfigMap")
+    theirs, ours = yaml.safe_load(manifest), yaml.safe_load((EXAMPLE / "portal.yaml").read_text())
+    theirs["server"].pop("allowed_hosts")
+    assert theirs == ours
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    sleep_seconds = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] > sleep_seconds + ours["server"]["drain_seconds"]
+    assert {each["name"] for each in container["env"]} == {*re.findall(r"\$\{(\w+)\}", manifest)}

@@ -1,0 +1,329 @@
+"""Several portals on one Postgres: who runs what, and what happens while the database restarts."""
+
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import anyio
+import anyio.to_thread
+import psycopg
+import pytest
+
+from portal.runs import postgres as database
+from portal.runs.decisions import RunsError, decide_call
+from portal.runs.journal import unwritten
+from portal.runs.postgres import PassingError, PostgresDatabase
+from portal.runs.records import CallRow, DatabaseError, FencedError, StoreError
+from portal.runs.store import LEASE_SECONDS, RunFile
+from portal.runs.writer import RunStore
+from tests.portal.runs.rows import Tables, asked, begun
+from tests.postgres import Postgres, postgres_server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.servers]
+
+
+@pytest.fixture
+def shared(postgres: Postgres) -> Iterator[Tables]:
+    """Empty tables in Postgres. Each call is another portal's connection."""
+    tables = Tables(postgres.new_database())
+    yield tables
+    tables.close()
+
+
+@pytest.fixture
+def own_server() -> Iterator[Postgres]:
+    """A server that the test may stop."""
+    with postgres_server() as server:
+        yield server
+
+
+def alive(file: RunFile) -> RunFile:
+    with file.transaction():
+        file.beat("")
+    return file
+
+
+def silent(file: RunFile, holder: str) -> None:
+    """That portal was not seen for too long."""
+    with file.transaction():
+        file.database.execute("UPDATE replicas SET seen = seen - ? WHERE id = ?", (LEASE_SECONDS + 1, holder))
+
+
+def test_a_run_belongs_to_its_portal_until_that_is_silent_and_then_to_the_first(shared: Tables) -> None:
+    first, second, third = (alive(shared(holder=name)) for name in ("first", "second", "third"))
+    run = begun(first)
+    assert second.left([None]) == []
+    with pytest.raises(FencedError), second.transaction():
+        second.claim(run.id)
+    silent(third, "first")
+    assert second.left([None]) == third.left([None]) == [run.id]
+    with second.transaction():
+        second.claim(run.id)
+    with pytest.raises(FencedError), third.transaction():
+        third.claim(run.id)
+    alive(first)
+    with pytest.raises(FencedError), first.transaction():
+        first.advance(run.id, run.epoch, chunk=b"late")
+
+
+def test_a_portal_that_ends_leaves_its_runs_at_once(shared: Tables) -> None:
+    first, second = (alive(shared(holder=name)) for name in ("first", "second"))
+    run = begun(first)
+    with first.transaction():
+        first.leave()
+    assert second.left([None]) == [run.id]
+
+
+def test_of_portals_that_wake_a_run_at_the_same_moment_one_gets_it(shared: Tables) -> None:
+    portals = [alive(shared(holder=f"portal {n}")) for n in range(4)]
+    for _ in range(20):
+        run = begun(portals[0])
+        asked(portals[0], run)
+        with portals[0].transaction():
+            decide_call(portals[0], run.id, 1, is_approved=True, by="ann")
+        start, won = threading.Barrier(len(portals)), []
+
+        def claim(
+            file: RunFile, run: str = run.id, start: threading.Barrier = start, won: list[str] = won
+        ) -> None:
+            start.wait()
+            try:
+                with file.transaction():
+                    file.claim(run)
+            except FencedError:
+                return
+            won.append(file.holder)
+
+        together(*(partial(claim, file) for file in portals))
+        assert len(won) == 1
+
+
+def test_no_decision_is_lost_while_its_run_is_being_parked(shared: Tables) -> None:
+    portal, other = alive(shared(holder="portal")), alive(shared(holder="other"))
+    for _ in range(50):
+        run, start = begun(portal), threading.Barrier(2)
+        with portal.transaction():
+            portal.advance(run.id, run.epoch, calls=[CallRow(run.id, 1, "ask", "git.merge", "waiting")])
+
+        def park(run: str = run.id, start: threading.Barrier = start) -> None:
+            start.wait()
+            with portal.transaction():
+                portal.park(run, 1, [1])
+
+        def decide(run: str = run.id, start: threading.Barrier = start) -> None:
+            start.wait()
+            with other.transaction():
+                decide_call(other, run, 1, is_approved=True, by="ann")
+
+        together(park, decide)
+        row = portal.row(run.id)
+        assert row is not None
+        assert (row.state, row.wake_at) == ("waiting", 0.0)
+
+
+def together(*works: object) -> None:
+    threads = [threading.Thread(target=work) for work in works]  # type: ignore[arg-type]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+async def test_two_portals_that_lock_each_others_runs_both_get_what_they_want(shared: Tables) -> None:
+    stores = [RunStore(shared(holder=name), shared(holder=name)) for name in ("first", "second")]
+    runs = [begun(shared()) for _ in range(2)]
+
+    def note_both(file: RunFile, names: list[str]) -> None:
+        for name in names:
+            file._lock(name)
+            time.sleep(0.2)
+            file.note(name, "noted")
+
+    names = [run.id for run in runs]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stores[0].write, partial(note_both, names=names))
+        tasks.start_soon(stores[1].write, partial(note_both, names=names[::-1]))
+    for name in names:
+        kinds = [row.kind for row in await stores[0].read(partial(RunFile.log_after, n=0, run=name))]
+        assert kinds == ["began", "noted", "noted"]
+    for store in stores:
+        await store.close()
+
+
+def test_a_portal_that_stops_within_a_transaction_does_not_hold_the_others_up(
+    shared: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_SETTINGS", "SET idle_in_transaction_session_timeout = '300ms'")
+    stopped, other = shared(), shared()
+    run = begun(stopped)
+    with pytest.raises(PassingError), stopped.transaction():
+        stopped._lock(run.id)
+        with other.transaction():
+            other.finish(run.id, "cancelled", None)
+        stopped.note(run.id, "late")
+    assert [row.kind for row in stopped.log_after(0, run.id)] == ["began", "cancelled"]
+
+
+async def test_what_is_written_while_the_database_restarts_is_written_once(own_server: Postgres) -> None:
+    url = own_server.new_database()
+    tables = Tables(url)
+    store = RunStore(tables(holder="portal"), tables(holder="portal"))
+    run = begun(tables())
+    numbers = iter(range(10_000))
+    is_over = anyio.Event()
+    written: list[str] = []
+
+    async def keep_writing() -> None:
+        while not is_over.is_set():
+            kind = f"note {next(numbers)}"
+            await store.write(partial(RunFile.note, run=run.id, kind=kind), is_lasting=True)
+            written.append(kind)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(keep_writing)
+        for mode in ("fast", "immediate"):
+            await more_than(written, len(written) + 50)
+            await anyio.to_thread.run_sync(own_server.restart, mode)
+        await more_than(written, len(written) + 50)
+        is_over.set()
+    kinds = [row.kind for row in await store.read(partial(RunFile.log_after, n=0, run=run.id, limit=100_000))]
+    assert sorted(kinds) == sorted(["began", *written])
+    await store.close()
+    tables.close()
+
+
+async def test_a_commit_whose_confirmation_was_lost_is_not_done_again(
+    shared: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, watcher = shared(), shared()
+    run = begun(file)
+    connection = PostgresDatabase._connection
+    lost: list[int] = []
+
+    def losing(own: PostgresDatabase) -> object:
+        found = connection(own)
+        if own is not file.database or lost:
+            return found
+
+        class Losing:
+            cursor = found.cursor
+
+            def execute(self, statement: str, *values: object) -> object:
+                result = found.execute(statement, *values)
+                if statement == "COMMIT":
+                    lost.append(1)
+                    raise psycopg.OperationalError("the connection was lost")
+                return result
+
+        return Losing()
+
+    monkeypatch.setattr(PostgresDatabase, "_connection", losing)
+    assert file.database.commit(lambda: (file.note(run.id, "noted"), "done")[1], is_lasting=True) == "done"
+    assert lost
+    assert [row.kind for row in watcher.log_after(0, run.id)] == ["began", "noted"]
+
+
+async def test_a_commit_of_which_nobody_can_tell_is_told_as_such(
+    own_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
+    tables = Tables(own_server.new_database())
+    file = tables()
+    run = begun(file)
+
+    def stop() -> None:
+        file.note(run.id, "noted")
+        own_server.stop("immediate")
+
+    with pytest.raises(DatabaseError) as error:
+        file.database.commit(stop, is_lasting=True)
+    assert error.value.is_in_doubt
+    told = unwritten(error.value, "The run did not start")
+    assert "as far as is known" in told.message
+    own_server.start()
+    tables.close()
+
+
+async def test_a_database_that_is_gone_for_long_is_an_error_that_says_so(
+    own_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
+    tables = Tables(own_server.new_database())
+    store = RunStore(tables(), tables())
+    run = begun(tables())
+    await anyio.to_thread.run_sync(own_server.stop, "immediate")
+    for doing in (store.write, store.read):
+        with pytest.raises(StoreError, match="Is it running") as error:
+            await doing(partial(RunFile.note, run=run.id, kind="lost"))
+        assert f":{own_server.port}/" in str(error.value)
+    await anyio.to_thread.run_sync(own_server.start)
+    with anyio.fail_after(20):
+        while True:
+            try:
+                await store.write(partial(RunFile.note, run=run.id, kind="found"))
+            except StoreError:
+                continue
+            break
+    await store.close()
+    tables.close()
+
+
+async def test_a_row_that_cannot_be_written_spoils_nothing_of_others(shared: Tables) -> None:
+    store = RunStore(shared(), shared())
+    run = begun(shared())
+    gate = threading.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(store.write, lambda file: gate.wait(5))  # what comes now shares a transaction
+        await anyio.sleep(0.05)
+        failures: list[Exception] = []
+
+        async def fail() -> None:
+            try:
+                await store.write(partial(RunFile.note, run=run.id, kind="with NUL \0"))
+            except StoreError as error:
+                failures.append(error)
+
+        tasks.start_soon(fail)
+        tasks.start_soon(store.write, partial(RunFile.note, run=run.id, kind="whole"))
+        await anyio.sleep(0.05)
+        gate.set()
+    assert len(failures) == 1
+    assert [row.kind for row in await store.read(partial(RunFile.log_after, n=0, run=run.id))] == [
+        "began",
+        "whole",
+    ]
+    await store.close()
+
+
+def test_times_are_those_of_the_database(shared: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = time.time()
+    monkeypatch.setattr(time, "time", lambda: right + 60)
+    assert abs(shared().now() - right) < 30
+
+
+def test_the_first_of_two_decisions_in_two_portals_wins(shared: Tables) -> None:
+    files = shared(), shared()
+    run = begun(files[0])
+    asked(files[0], run)
+    start, outcomes = threading.Barrier(2), []
+
+    def decide(file: RunFile, *, is_approved: bool) -> None:
+        start.wait()
+        try:
+            with file.transaction():
+                decide_call(file, run.id, 1, is_approved=is_approved, by="somebody")
+        except RunsError as error:
+            outcomes.append(error.code)
+        else:
+            outcomes.append("won")
+
+    together(partial(decide, files[0], is_approved=True), partial(decide, files[1], is_approved=False))
+    assert sorted(outcomes) == ["already_decided", "won"]
+
+
+async def more_than(written: list[str], count: int) -> None:
+    with anyio.fail_after(60):
+        while len(written) <= count:  # noqa: ASYNC110  # other tasks append to it
+            await anyio.sleep(0.02)

@@ -1,0 +1,100 @@
+"""A collector of OTLP over HTTP, which decodes with OpenTelemetry's own definitions and imports no portal."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import anyio
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tests.upstreams.peers import http_peer
+
+Attributes: TypeAlias = dict[str, Any]
+
+DEADLINE_SECONDS = 30
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
+"""What a client sends in `_meta`."""
+
+
+@dataclass
+class Collector:
+    """What portals sent. While `status` is not 200 nothing is taken; while `is_stuck` nothing is answered."""
+
+    url: str = ""
+    status: int = 200
+    is_stuck: bool = False
+    requests: list[dict[str, str]] = field(default_factory=list)
+    """The headers of each request."""
+    spans: list[Span] = field(default_factory=list)
+    numbers: set[str] = field(default_factory=set)
+    resources: list[Attributes] = field(default_factory=list)
+    _changed: anyio.Event = field(default_factory=anyio.Event)
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Return as soon as `is_true` of what arrived."""
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not is_true():
+                await self._changed.wait()
+
+    def named(self, name: str) -> list[Span]:
+        """The spans with this name, in the order of their start."""
+        found = [span for span in self.spans if span.name == name]
+        return sorted(found, key=lambda span: span.start_time_unix_nano)
+
+    def one(self, name: str) -> Span:
+        (span,) = self.named(name)
+        return span
+
+    def said(self) -> str:
+        """All texts of all spans and resources."""
+        return "\n".join(map(repr, [*self.spans, *self.resources]))
+
+    async def take_spans(self, request: Request) -> Response:
+        body = ExportTraceServiceRequest.FromString(await request.body())
+        if self.status == 200:
+            for resource in body.resource_spans:
+                self.resources.append(attributes_of(resource.resource))
+                self.spans += [span for scope in resource.scope_spans for span in scope.spans]
+        return await self._answer(request)
+
+    async def take_numbers(self, request: Request) -> Response:
+        body = ExportMetricsServiceRequest.FromString(await request.body())
+        scopes = [scope for resource in body.resource_metrics for scope in resource.scope_metrics]
+        self.numbers |= {metric.name for scope in scopes for metric in scope.metrics}
+        return await self._answer(request)
+
+    async def _answer(self, request: Request) -> Response:
+        self.requests.append({**request.headers})
+        self._changed.set()
+        self._changed = anyio.Event()
+        if self.is_stuck:
+            await anyio.sleep_forever()
+        return Response(status_code=self.status)
+
+
+@asynccontextmanager
+async def collecting() -> AsyncIterator[Collector]:
+    """A collector on a loopback port."""
+    collector = Collector()
+    routes = [
+        Route("/v1/traces", collector.take_spans, methods=["POST"]),
+        Route("/v1/metrics", collector.take_numbers, methods=["POST"]),
+    ]
+    async with http_peer(Starlette(routes=routes)) as peer:
+        collector.url = f"http://127.0.0.1:{peer.port}"
+        yield collector
+
+
+def attributes_of(item: Any) -> Attributes:
+    """The attributes of a span or a resource."""
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in item.attributes}

@@ -1,0 +1,265 @@
+"""Traces: one from a client's request through run, check and calls to the upstreams, and nothing private in it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp_types import CallToolResult
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from starlette.responses import Response
+
+from manifests.json_value import Json
+from portal.server import build_server
+from portal.telemetry.instruments import OPERATIONS
+from portal.telemetry.telemetry import NO_TELEMETRY
+from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, opened, text, tool
+from tests.portal.telemetry.collector import (
+    PARENT,
+    TRACE,
+    TRACEPARENT,
+    Collector,
+    attributes_of,
+    collecting,
+)
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+BOTH = "from asyncio import gather\nawait gather(store.echo(a=1), store.echo(a=2))"
+
+
+class NotingPeer(Peer):
+    """A peer that notes the `_meta` of each call."""
+
+    def __init__(self, *args: Any, **acts: Any) -> None:
+        super().__init__(*args, **acts)
+        self.metas: list[dict[str, Json]] = []
+
+    async def _call(self, context: Any, params: Any) -> Any:
+        self.metas.append({**(context.meta or {})})
+        return await super()._call(context, params)
+
+
+async def run(portal: Opened, code: str, **meta: Any) -> CallToolResult:
+    with anyio.fail_after(DEADLINE_SECONDS):
+        return await portal.client.call_tool("execute_code", {"code": code}, meta=meta)
+
+
+def parents(collector: Collector) -> dict[bytes, Span]:
+    return {span.span_id: span for span in collector.spans}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_one_trace_goes_from_the_client_to_the_upstream(tmp_path: Path, mode: str) -> None:
+    store = NotingPeer()
+    async with (
+        collecting() as collector,
+        opened(tmp_path, {"store": store}, mode=mode, telemetry={"otlp": collector.url}) as portal,
+    ):
+        answer = await run(portal, BOTH, traceparent=TRACEPARENT, tracestate="vendor=1")
+        assert not answer.is_error
+    request, script = collector.one("tools/call execute_code"), collector.one("run script")
+    assert (request.parent_span_id.hex(), request.kind) == (PARENT, Span.SPAN_KIND_SERVER)
+    assert script.parent_span_id == request.span_id
+    assert collector.one("check script").parent_span_id == script.span_id
+    calls, sent = collector.named("execute_tool store.echo"), collector.named("tools/call echo")
+    assert [span.parent_span_id for span in calls] == [script.span_id] * 2
+    assert {span.parent_span_id for span in sent} == {span.span_id for span in calls}
+    assert {span.kind for span in sent} == {Span.SPAN_KIND_CLIENT}
+    assert {meta["traceparent"] for meta in store.metas} == {f"00-{TRACE}-{s.span_id.hex()}-01" for s in sent}
+    assert {meta["tracestate"] for meta in store.metas} == {"vendor=1"}
+    one_trace = [request, script, collector.one("check script"), *calls, *sent]
+    assert {span.trace_id.hex() for span in one_trace} == {TRACE}
+    assert collector.resources[0]["service.name"] == "mcp-code-portal"
+
+
+async def test_calls_that_run_at_once_are_children_of_their_own_runs(tmp_path: Path) -> None:
+    store = Peer(tool("echo"), echo=Barrier(4))
+    async with (
+        collecting() as collector,
+        opened(tmp_path, {"store": store}, telemetry={"otlp": collector.url}) as portal,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(run, portal, BOTH)
+        tasks.start_soon(run, portal, BOTH)
+    found = parents(collector)
+    scripts = [found[call.parent_span_id] for call in collector.named("execute_tool store.echo")]
+    assert sorted(span.name for span in scripts) == ["run script"] * 4
+    assert sorted([scripts.count(span) for span in collector.named("run script")]) == [2, 2]
+    for sent in collector.named("tools/call echo"):
+        call = found[sent.parent_span_id]
+        assert sent.trace_id == call.trace_id == found[call.parent_span_id].trace_id
+
+
+async def test_each_attempt_is_a_request_of_its_own(tmp_path: Path) -> None:
+    answers = iter([503, 200])
+    retried = {"annotations": {"readOnlyHint": True}}
+    store = Peer(tool("echo", **retried))
+    app = store.server.streamable_http_app()
+
+    async def flaky(scope: Any, receive: Any, send: Any) -> None:
+        is_call = scope["type"] == "http" and dict(scope["headers"]).get(b"mcp-method") == b"tools/call"
+        if is_call and (status := next(answers)) != 200:
+            await Response(status_code=status)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    async with collecting() as collector, http_peer(flaky) as peer:
+        upstream = {"url": f"http://127.0.0.1:{peer.port}/mcp"}
+        async with opened(tmp_path, {"store": upstream}, telemetry={"otlp": collector.url}) as portal:
+            assert not (await run(portal, "await store.echo(a=1)")).is_error
+    call = collector.one("execute_tool store.echo")
+    sent = collector.named("tools/call echo")
+    assert [span.parent_span_id for span in sent] == [call.span_id] * 2
+    assert [attributes_of(span).get("error.type") for span in sent] == ["upstream_answer", None]
+
+
+async def test_failures_are_told_by_their_codes(tmp_path: Path) -> None:
+    async def fail(arguments: dict[str, Json]) -> CallToolResult:
+        return text("no such thing", is_error=True)
+
+    deny = {"tools": {"allow": ["*"], "deny": ["store.secret"]}}
+    store = Peer(tool("fail"), tool("secret"), fail=fail)
+    async with collecting() as collector:
+        sections = {"telemetry": {"otlp": collector.url}, "capabilities": deny, "server": {"check": "off"}}
+        async with opened(tmp_path, {"store": store}, **sections) as portal:
+            await run(portal, "await store.fail()")
+            await run(portal, "await store.secret()")
+    failed = {span.name: attributes_of(span) for span in collector.spans if span.status.code == 2}
+    assert {name: each["error.type"] for name, each in failed.items()} == {
+        "tools/call fail": "tool_error",
+        "execute_tool store.fail": "tool_error",
+        "execute_tool store.secret": "not_granted",
+        "run script": "not_granted",
+        "tools/call execute_code": "tool_error",
+    }
+    assert failed["execute_tool store.secret"]["mcp_code_portal.call.state"] == "refused"
+    assert not any(span.status.message or span.events for span in collector.spans)
+
+
+PRIVATE = "a-private-word"
+SECRET = "a-secret-of-the-manifest"
+
+
+async def echo_all(folder: Path, collector: Collector, **telemetry: Json) -> None:
+    """Arguments, results, errors, scripts and names that nobody should read in a span unless the manifest says so."""
+    settings = {"otlp": collector.url, "headers": {"X-Key": "${KEY}"}, **telemetry}
+
+    async def fail(arguments: dict[str, Json]) -> CallToolResult:
+        return text(f"{PRIVATE} {SECRET} failed", is_error=True)
+
+    store = Peer(tool("echo"), tool("fail"), fail=fail)
+    sections = {"telemetry": settings, "server": {"check": "off"}}
+    async with opened(folder, {"store": store}, environ={"KEY": SECRET}, **sections) as portal:
+        await run(portal, f"await store.echo(a='{PRIVATE}', b='{SECRET}')", baggage=PRIVATE)
+        await run(portal, f"await store.fail(a='{PRIVATE}')")
+        await run(portal, f"import {PRIVATE.replace('-', '_')}; await store.{PRIVATE.replace('-', '_')}()")
+        await run(portal, f"raise ValueError('{PRIVATE}')")
+        with pytest.raises(Exception, match="unknown tool"):
+            await portal.client.call_tool(PRIVATE, {PRIVATE: PRIVATE})
+
+
+async def test_spans_have_nothing_that_a_stranger_wrote(tmp_path: Path) -> None:
+    async with collecting() as collector:
+        await echo_all(tmp_path, collector)
+    assert len(collector.named("run script")) == 4
+    for private in (PRIVATE, PRIVATE.replace("-", "_"), SECRET):
+        assert private not in collector.said()
+
+
+async def test_spans_have_masked_arguments_and_results_if_the_manifest_says_so(tmp_path: Path) -> None:
+    async with collecting() as collector:
+        await echo_all(tmp_path, collector, arguments=True)
+    call = attributes_of(collector.one("execute_tool store.echo"))
+    for key in ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result"):
+        assert json.loads(call[key]) == {"a": PRIVATE, "b": "[hidden]"}
+    request = attributes_of(collector.named("tools/call execute_code")[0])
+    assert PRIVATE in request["gen_ai.tool.call.arguments"]
+    assert SECRET not in collector.said()
+    assert all(each["x-key"] == SECRET for each in collector.requests)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"traceparent": "x" * 100_000},
+        {"traceparent": ["00"]},
+        {"traceparent": 7, "tracestate": {}},
+        {"traceparent": f"00-{'0' * 32}-{'0' * 16}-01"},
+        {"traceparent": "00-é", "tracestate": "\x00"},
+    ],
+)
+async def test_a_bad_trace_context_is_ignored(tmp_path: Path, meta: dict[str, Any]) -> None:
+    store = NotingPeer()
+    async with (
+        collecting() as collector,
+        opened(tmp_path, {"store": store}, telemetry={"otlp": collector.url}) as portal,
+    ):
+        assert not (await run(portal, "await store.echo()", **meta)).is_error
+    assert not collector.one("tools/call execute_code").parent_span_id
+    trace = collector.one("tools/call echo").trace_id.hex()
+    assert store.metas[0]["traceparent"].split("-")[1] == trace
+    assert "tracestate" not in store.metas[0]
+
+
+async def test_what_a_client_adds_to_its_trace_context_does_not_reach_upstreams(tmp_path: Path) -> None:
+    store = NotingPeer()
+    states = ",".join(f"k{n}={'v' * 200}" for n in range(30))
+    async with (
+        collecting() as collector,
+        opened(tmp_path, {"store": store}, telemetry={"otlp": collector.url}) as portal,
+    ):
+        meta = {"traceparent": TRACEPARENT, "tracestate": states, "baggage": "who=ann"}
+        assert not (await run(portal, "await store.echo()", **meta)).is_error
+    assert store.metas[0]["traceparent"].startswith(f"00-{TRACE}-")
+    assert not {"tracestate", "baggage"} & store.metas[0].keys()
+
+
+async def test_a_run_in_the_background_has_a_trace_of_its_own_with_a_link_to_its_request(
+    tmp_path: Path,
+) -> None:
+    async with collecting() as collector, opened(tmp_path, telemetry={"otlp": collector.url}) as portal:
+        arguments = {"code": "1 + 1", "background": True}
+        started = await portal.client.call_tool("execute_code", arguments, meta={"traceparent": TRACEPARENT})
+        assert started.structured_content is not None
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await portal.portal.runs.final_answer(started.structured_content["run_id"], to_its_end=True)
+    script = collector.one("run script")
+    assert script.trace_id.hex() != TRACE
+    assert not script.parent_span_id
+    request = collector.one("tools/call execute_code")
+    assert [(link.trace_id, link.span_id) for link in script.links] == [(request.trace_id, request.span_id)]
+
+
+async def test_spans_have_only_attributes_that_their_operation_names(tmp_path: Path) -> None:
+    async with collecting() as collector:
+        await echo_all(tmp_path, collector, arguments=True)
+    named = {attribute for operation in OPERATIONS for attribute in operation.attributes}
+    assert {key for span in collector.spans for key in attributes_of(span)} <= named
+    assert all(set(each.duration.attributes) <= set(each.attributes) for each in OPERATIONS)
+
+
+async def test_without_the_section_nothing_is_recorded_or_passed_on(tmp_path: Path) -> None:
+    store = NotingPeer()
+    async with opened(tmp_path, {"store": store}) as portal:
+        assert portal.portal.telemetry is NO_TELEMETRY
+        assert build_server(portal.portal).middleware == []
+        assert not (await run(portal, "await store.echo()", traceparent=TRACEPARENT)).is_error
+    assert "traceparent" not in store.metas[0]
+
+
+async def test_without_a_collector_the_trace_of_a_client_goes_on_as_it_is(tmp_path: Path) -> None:
+    store = NotingPeer()
+    async with opened(tmp_path, {"store": store}, telemetry={"metrics": True}) as portal:
+        assert not (await run(portal, "await store.echo()", traceparent=TRACEPARENT)).is_error
+    assert store.metas[0]["traceparent"] == TRACEPARENT
+
+
+def test_without_the_section_nothing_of_the_sdk_is_loaded() -> None:
+    code = "import sys, portal.serving; sys.exit(any(each in sys.modules for each in sys.argv[1:]))"
+    loaded = ["opentelemetry.sdk", "opentelemetry.exporter.otlp", "prometheus_client"]
+    assert subprocess.run([sys.executable, "-c", code, *loaded], check=False).returncode == 0

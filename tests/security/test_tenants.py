@@ -1,0 +1,329 @@
+"""Two tenants of one portal: what there is is listed here, with who may read it, and each attacks the other on each.
+
+Rule 1: what is new has to be listed here: a table, a route, a method of MCP, a folder in the state folder.
+"""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult
+from starlette.routing import Route
+
+from manifests.json_value import Json
+from manifests.own_files import state_folder
+from portal.http_access import HttpAccess
+from portal.server import build_server
+from portal.serving import build_http_app
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool
+from tests.portal.test_callers import visitor
+from tests.portal.test_profiles import bearing
+from tests.upstreams.peers import http_peer
+
+pytestmark = pytest.mark.anyio
+
+MARKER = "red-only-7f3a91"
+"""In all that belongs to the tenant red: scripts, arguments, results, questions, events, files."""
+
+OWNED = "the owner of the run"
+TABLES = {
+    "runs": OWNED,
+    "events": OWNED,
+    "calls": OWNED,
+    "hooks": "whoever has the token, whose sha256 is stored",
+    "results": "the owner of the run",
+    "log": OWNED,
+    "deliveries": "the receiver that the manifest names: states and functions, no results",
+    "things": "the portal: types of results and guest components, or the person that is its owner",
+    "meta": "the portal: its format, and a check of its key",
+    "replicas": "the portal: which replicas live, and where",
+    "sqlite_sequence": "SQLite itself",
+}
+ROUTES = {
+    "/mcp": "attacked below, by method",
+    "/healthz": "anybody: says ok",
+    "/readyz": "anybody: counts of upstreams; their names for any token",
+    "/runs": OWNED,
+    "/runs/{run}": OWNED,
+    "/runs/{run}/events": OWNED,
+    "/runs/{run}/cancel": OWNED,
+    "/runs/{run}/fork": OWNED,
+    "/runs/{run}/answers/{seq:int}": OWNED,
+    "/hooks/{token}": "whoever has the token",
+    "/metrics": "telemetry.metrics_token: numbers without names of callers, tenants and sessions",
+}
+METHODS = {
+    "tools/list": "everybody: two tools, by profile",
+    "tools/call": "attacked below: sessions, runs, handles, requestState",
+    "tasks/get": OWNED,
+    "tasks/update": OWNED,
+    "tasks/cancel": OWNED,
+    "ping": "everybody",
+    "server/discover": "everybody",
+    "initialize": "everybody",
+    "notifications/initialized": "everybody",
+}
+FOLDERS = {
+    "runs": "SQLite, sealed with runs.key",
+    "observed": "types of results, without values",
+    "listings": "what upstreams offer",
+}
+MADE_UP = {
+    "run": "run_" + "0" * 32,
+    "handle": "kept_" + "0" * 32,
+    "session": "0" * 24,
+    "mcp_session": "0" * 32,
+    "state": "0" * 43,
+}
+
+
+@dataclass
+class Portal:
+    opened: Opened
+    url: str
+    folder: Path
+
+    @property
+    def origin(self) -> str:
+        return self.url.removesuffix("/mcp")
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """The names of what belongs to red, or names that somebody made up."""
+
+    run: str
+    waiting: str
+    handle: str
+    session: str
+    mcp_session: str
+    state: str
+
+
+MADE_UP_BELONGINGS = Belongings(
+    MADE_UP["run"],
+    MADE_UP["run"],
+    MADE_UP["handle"],
+    MADE_UP["session"],
+    MADE_UP["mcp_session"],
+    MADE_UP["state"],
+)
+
+
+async def later(context: Any, params: ElicitRequestParams) -> ElicitResult:
+    return ElicitResult(action="accept", content={"decision": "approve"})
+
+
+@asynccontextmanager
+async def client(portal: Portal, tenant: str) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers=bearing(f"token-of-{tenant}"), timeout=DEADLINE_SECONDS) as http,
+        Client(streamable_http_client(portal.url, http_client=http), elicitation_callback=later) as found,
+    ):
+        yield found
+
+
+@pytest.fixture
+async def portal(tmp_path: Path, own_state: None) -> AsyncIterator[Portal]:
+    peer = Peer(tool("echo"))
+    tokens = [{"token": f"token-of-{tenant}", "tenant": tenant} for tenant in ("red", "blue")]
+    (tmp_path / "data").mkdir()
+    sections: dict[str, Json] = {
+        "server": {"tokens": tokens, "output_tokens": 500, "check": "off"},
+        "runs": {
+            "key": "a-key-of-the-tests-0123",
+            "park_after_seconds": 0.1,
+            "public_url": "http://portal.test",
+        },
+        "capabilities": {"files": {"workspace": "data", "mode": "write", "share": "tenant"}},
+        "audit": {"to": "audit.jsonl"},
+        "telemetry": {"metrics": True, "metrics_token": "token-of-prometheus"},
+    }
+    async with opened(tmp_path, {"box": peer}, **sections) as found:
+        own = found.portal
+        manifest = own.manifest.portal
+        access = HttpAccess("127.0.0.1", manifest.server, telemetry=manifest.telemetry)
+        async with http_peer(build_http_app(own, build_server(own), access)) as served:
+            yield Portal(found, f"http://127.0.0.1:{served.port}/mcp", tmp_path)
+
+
+async def belongings(portal: Portal) -> Belongings:
+    """Let red leave something in each place."""
+    async with client(portal, "red") as red:
+
+        async def run(code: str, **arguments: Json) -> dict[str, Any]:
+            result = await red.call_tool("execute_code", {"code": code, **arguments})
+            assert isinstance(result.structured_content, dict)
+            return result.structured_content
+
+        done = await run(f"await box.echo(text={MARKER!r})\n{MARKER!r}", background=True)
+        waiting = await run(f"await portal.approve('{MARKER}?')", background=True)
+        kept = await run(f"open('mine.txt', 'w').write({MARKER!r})\n[{MARKER!r}] * 5000")
+        session = await run(f"x = {MARKER!r}", session="new")
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while (await run("", run=waiting["run_id"]))["status"] == "running":  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+            while (await run("", run=done["run_id"]))["status"] == "running":  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        asked = await red.session.call_tool(
+            "execute_code", {"code": f"await portal.approve('{MARKER}??')"}, allow_input_required=True
+        )
+        assert isinstance(asked, InputRequiredResult)
+        assert asked.request_state
+    async with visitor(portal.url, "legacy", bearing("token-of-red")) as older:
+        await older.run("1")
+        mcp_session = older.mcp_session
+        (handle,) = kept["kept"].values()
+        return Belongings(
+            done["run_id"], waiting["run_id"], handle, session["session"], mcp_session, asked.request_state
+        )
+
+
+Attack = Callable[[Portal, httpx2.AsyncClient, Client, Belongings], Awaitable[Any]]
+
+
+def over_http(method: str, path: str, **named: Any) -> Attack:
+    async def attack(portal: Portal, http: httpx2.AsyncClient, client: Client, theirs: Belongings) -> Any:
+        response = await http.request(method, portal.origin + path.format(**vars(theirs)), **named)
+        return response.status_code, response.text
+
+    return attack
+
+
+def by_script(code: str, **arguments: str) -> Attack:
+    async def attack(portal: Portal, http: httpx2.AsyncClient, client: Client, theirs: Belongings) -> Any:
+        named = {key: value.format(**vars(theirs)) for key, value in arguments.items()}
+        result = await client.call_tool("execute_code", {"code": code.format(**vars(theirs)), **named})
+        assert isinstance(result.structured_content, dict)
+        return result.structured_content["error"]
+
+    return attack
+
+
+async def with_state(portal: Portal, http: httpx2.AsyncClient, client: Client, theirs: Belongings) -> Any:
+    try:
+        return await client.session.call_tool(
+            "execute_code",
+            {"code": f"await portal.approve('{MARKER}??')"},
+            input_responses={"question-1": ElicitResult(action="accept", content={"decision": "approve"})},
+            request_state=theirs.state,
+            allow_input_required=True,
+        )
+    except MCPError as error:
+        return str(error)
+
+
+async def in_mcp_session(portal: Portal, http: httpx2.AsyncClient, client: Client, theirs: Belongings) -> Any:
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    headers = {"mcp-session-id": theirs.mcp_session, "accept": "application/json, text/event-stream"}
+    answers = [
+        await http.request(method, portal.url, json=ping, headers=headers) for method in ("POST", "DELETE")
+    ]
+    answers.append(await http.get(portal.url, headers=headers))
+    return [(answer.status_code, answer.text) for answer in answers]
+
+
+ATTACKS: dict[str, Attack] = {
+    "show a run": over_http("GET", "/runs/{run}"),
+    "watch a run": over_http("GET", "/runs/{run}/events"),
+    "cancel a run": over_http("POST", "/runs/{waiting}/cancel"),
+    "fork a run": over_http("POST", "/runs/{run}/fork", json={"at": 1}),
+    "decide about a call": over_http("POST", "/runs/{waiting}/answers/1", json={"decision": "approve"}),
+    "ask for a run": by_script("", run="{run}"),
+    "recall a result": by_script("await portal.recall('{handle}')"),
+    "search a result": by_script("await portal.search_text('{handle}', 'red')"),
+    "use a session": by_script("x", session="{session}"),
+    "read a file": by_script("open('mine.txt').read()"),
+    "read a file elsewhere": by_script("open('../red/mine.txt').read()"),
+    "answer a question": with_state,
+    "use an MCP session": in_mcp_session,
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_what_belongs_to_another_tenant_is_as_unknown_as_what_does_not_exist(
+    portal: Portal, name: str
+) -> None:
+    theirs = await belongings(portal)
+    async with (
+        httpx2.AsyncClient(headers=bearing("token-of-blue"), timeout=DEADLINE_SECONDS) as http,
+        client(portal, "blue") as blue,
+    ):
+        told = [str(await ATTACKS[name](portal, http, blue, each)) for each in (theirs, MADE_UP_BELONGINGS)]
+        listed = (await http.get(f"{portal.origin}/runs")).text
+    assert MARKER not in told[0] + listed
+    for own, made_up in zip(vars(theirs).values(), vars(MADE_UP_BELONGINGS).values(), strict=True):
+        told[0] = told[0].replace(own, made_up)
+        assert own not in listed
+    assert told[0] == told[1]
+    await still_has(portal, theirs)
+
+
+async def still_has(portal: Portal, theirs: Belongings) -> None:
+    """The harmless twin: red does all of that."""
+    async with (
+        httpx2.AsyncClient(headers=bearing("token-of-red"), timeout=DEADLINE_SECONDS) as http,
+        client(portal, "red") as red,
+    ):
+        for code in (f"await portal.recall('{theirs.handle}')", "open('mine.txt').read()"):
+            result = await red.call_tool("execute_code", {"code": code})
+            assert MARKER in str(result.structured_content)
+        in_session = await red.call_tool("execute_code", {"code": "x", "session": theirs.session})
+        assert MARKER in str(in_session.structured_content)
+        assert MARKER in (await http.get(f"{portal.origin}/runs/{theirs.run}")).text
+        decided = await http.post(
+            f"{portal.origin}/runs/{theirs.waiting}/answers/1", json={"decision": "approve"}
+        )
+        assert decided.status_code == 200
+        answered = await with_state(portal, http, red, theirs)
+        assert answered.structured_content["result"] is True
+
+
+async def test_everything_that_is_stored_has_somebody_who_may_read_it(portal: Portal) -> None:
+    store = portal.opened.portal.runs.store
+    assert store is not None
+    found = await store.read(
+        lambda file: file.database.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+    )
+    assert {name for (name,) in found} == TABLES.keys()
+    await belongings(portal)
+    folder = state_folder(os.environ)
+    assert {each.name for each in folder.iterdir()} <= FOLDERS.keys()
+
+
+async def test_nothing_of_a_tenant_lies_in_the_clear_but_its_files(portal: Portal) -> None:
+    await belongings(portal)
+    roots = (state_folder(os.environ), portal.folder)
+    files = [path for root in roots for path in root.rglob("*") if path.is_file()]
+    holding = [path for path in files if MARKER.encode() in path.read_bytes()]
+    assert [path.relative_to(portal.folder) for path in holding] == [Path("data/red/mine.txt")]
+
+
+async def test_numbers_name_nobody_and_no_tenant_reads_them(portal: Portal) -> None:
+    await belongings(portal)
+    async with httpx2.AsyncClient() as http:
+        url = f"{portal.origin}/metrics"
+        for tenant in ("red", "blue"):
+            refused = await http.get(url, headers=bearing(f"token-of-{tenant}"))
+            assert refused.status_code in (401, 403) and "mcp_code_portal" not in refused.text
+        numbers = (await http.get(url, headers=bearing("token-of-prometheus"))).text
+    assert "mcp_code_portal_upstream_state" in numbers
+    for hidden in (MARKER, '"red"', '"blue"', "token "):
+        assert hidden not in numbers
+
+
+async def test_every_route_and_method_has_somebody_who_may_use_it(portal: Portal) -> None:
+    own = portal.opened.portal
+    server = build_server(own)
+    app = build_http_app(own, server, HttpAccess("127.0.0.1", own.manifest.portal.server))
+    assert {route.path for route in app.routes if isinstance(route, Route)} == ROUTES.keys()
+    assert {*server._request_handlers} <= METHODS.keys()
