@@ -2,18 +2,15 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 import anyio
 import pytest
 
 from portal.accounts import logins
 from portal.accounts.logins import PersonLogins
-from portal.runs.sqlite import SqliteDatabase
-from portal.runs.store import RunFile
 from portal.runs.writer import RunStore
-from tests.portal.accounts.peers import KEY
 from tests.portal.peers import Peer
+from tests.portal.runs.rows import Tables
 from tests.upstreams.oauth_peer import NAME, ProtectedServer, protected, signed_in
 from tests.upstreams.peers import DEADLINE_SECONDS
 from upstreams.oauth.authorization_server import OAuthError
@@ -30,21 +27,20 @@ async def server() -> AsyncIterator[ProtectedServer]:
 
 
 @asynccontextmanager
-async def replicas(folder: Path, server: ProtectedServer) -> AsyncIterator[list[PersonLogins]]:
+async def replicas(tables: Tables, server: ProtectedServer) -> AsyncIterator[list[PersonLogins]]:
     """The same person's login, as two portals see it."""
     async with AsyncExitStack() as stack:
         found = []
         for _ in range(2):
-            file, reader = (RunFile(SqliteDatabase(folder / "runs.sqlite"), KEY) for _ in range(2))
-            store = RunStore(file, reader)
+            store = RunStore(tables(), tables())
             stack.push_async_callback(store.close)
             found.append(PersonLogins(store, NAME, server.url, "x//ann"))
         yield found
 
 
-async def test_two_replicas_renew_a_login_once(tmp_path: Path, server: ProtectedServer) -> None:
+async def test_two_replicas_renew_a_login_once(tables: Tables, server: ProtectedServer) -> None:
     spec = server.spec()
-    async with replicas(tmp_path, server) as both, anyio.create_task_group() as tasks:
+    async with replicas(tables, server) as both, anyio.create_task_group() as tasks:
         await both[0].save(await signed_in(spec))
         tokens = [OAuthTokens(NAME, spec, (), each, Redaction(()), tasks.start_soon) for each in both]
         before = [await each.headers() for each in tokens]
@@ -64,9 +60,9 @@ async def test_two_replicas_renew_a_login_once(tmp_path: Path, server: Protected
 
 
 async def test_late_replica_takes_the_login_that_another_one_kept(
-    tmp_path: Path, server: ProtectedServer
+    tables: Tables, server: ProtectedServer
 ) -> None:
-    async with replicas(tmp_path, server) as (one, other):
+    async with replicas(tables, server) as (one, other):
         first, second, third = [await signed_in(server.spec()) for _ in range(3)]
         await one.save(first)
         assert await one.replace(first, second) == second
@@ -79,8 +75,8 @@ async def test_late_replica_takes_the_login_that_another_one_kept(
         assert await one.load() is None
 
 
-async def test_login_of_another_url_or_person_is_none(tmp_path: Path, server: ProtectedServer) -> None:
-    async with replicas(tmp_path, server) as (one, other):
+async def test_login_of_another_url_or_person_is_none(tables: Tables, server: ProtectedServer) -> None:
+    async with replicas(tables, server) as (one, other):
         await one.save(await signed_in(server.spec()))
         store = other._store
         for upstream, url, owner in (
@@ -91,9 +87,9 @@ async def test_login_of_another_url_or_person_is_none(tmp_path: Path, server: Pr
 
 
 async def test_lock_of_a_replica_that_died_is_taken(
-    tmp_path: Path, server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
+    tables: Tables, server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with replicas(tmp_path, server) as (one, other):
+    async with replicas(tables, server) as (one, other):
         await one._store.write(lambda file: file.put("login lock", "x//ann", NAME, b"of a dead one"))
         monkeypatch.setattr(logins, "LEASE_SECONDS", 0.3)
         with anyio.fail_after(DEADLINE_SECONDS):
