@@ -18,6 +18,7 @@ import anyio.lowlevel
 import structlog
 from mcp_types import INVALID_PARAMS
 
+from manifests.decision import decide_fetch
 from manifests.grants import NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
@@ -290,6 +291,10 @@ class Broker:
         """
         repairs: Repairs = {}
         if call.function == FETCH:
+            if self.fetcher is None and decide_fetch(self.authorization.authority.manifest).granted:
+                return CallError(
+                    "not_granted", "the network was granted after this script began", "Run it again."
+                )
             request = self.authorization.of_fetch(
                 FETCH, lambda: call.arguments, call.seq, is_approved=is_approved
             )
@@ -372,8 +377,7 @@ class Broker:
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
         upstream = self.fleet[function.upstream]
-        spec = self.manifest.portal.upstreams[function.upstream]
-        asked = self.channel.questions_of(upstream, spec)
+        asked = self.channel.questions_of(upstream, upstream.spec)
         # Builds the request again when it is sent: the upstream may list other tools by then.
         current_request = partial(self._request, function, lambda: permit.arguments)
         recheck = self.authorization.recheck_on_send(current_request, permit, entry)
@@ -387,7 +391,7 @@ class Broker:
             result = await upstream.call(
                 function.tool,
                 permit.arguments,
-                seconds=spec.call_seconds,
+                seconds=upstream.spec.call_seconds,
                 key=f"{self.ledger.run_id}:{entry.seq}",
                 progress=self.channel.progress_of(entry, upstream),
                 request_handler=asked,

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from manifests.manifest import Manifest, narrowed
+from manifests.manifest import Manifest
 from manifests.own_files import state_folder
 from portal.audit.audit import open_audit
 from portal.execution import AwaitUpstreams, Execution
@@ -21,6 +21,7 @@ from portal.middleware import load_middleware
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
+from portal.reload import Reload, adopt_upstreams
 from portal.replicas import home_of
 from portal.runs.components import Components
 from portal.runs.places import Place, held_place, open_store
@@ -35,13 +36,12 @@ from portal.telemetry.export import open_telemetry
 from portal.telemetry.gauges import observe_portal, observe_runs
 from portal.telemetry.requests import UpstreamRequests
 from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry
-from portal.views import View, Views, open_views
+from portal.views import View, manifests_of, open_views
 from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import QueueLimits, Sandbox, open_sandbox
 from upstreams.fleet import Fleet, open_fleet
-from upstreams.secret_sources import header_renewals
 
 log = structlog.get_logger()
 
@@ -66,6 +66,7 @@ class Portal(View):
     runs: Runs
     resources: ClientResources
     list_changes: ListChanges
+    reload: Reload
     telemetry: Telemetry = NO_TELEMETRY
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
 
@@ -150,7 +151,12 @@ async def open_portal(
         observations = await stack.enter_async_context(_open_observations(manifest, kept))
         views = await stack.enter_async_context(open_views(observations))
         await views.open(manifests)
-        fleet = await stack.enter_async_context(_open_fleet(manifest, views, telemetry))
+        listings, changes = state_folder(os.environ) / "listings", ListChanges()
+        observer = UpstreamRequests(telemetry) if telemetry.is_on else None
+        fleet = await stack.enter_async_context(
+            open_fleet({}, manifest.folder, views.note_change, listings, observer=observer)
+        )
+        adopt_upstreams(fleet, manifest, changes)
         lazy = _lazy_sandbox(manifest, component, progress)
         observe_portal(telemetry, audit, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(kept))
@@ -158,7 +164,6 @@ async def open_portal(
         if runs_scripts:
             lazy.want()
         async with anyio.create_task_group() as tasks:
-            views.keep(tasks, fleet)
             tasks.start_soon(lazy.hold)
             tasks.start_soon(sessions.keep)
             service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
@@ -175,18 +180,16 @@ async def open_portal(
                 runs=service,
                 telemetry=telemetry,
             )
-            views.show(manifests, fleet, grants, execution)
+            views.serve(tasks, fleet, grants, execution)
+            views.adopt(manifests)
             service.executions = [each.execution for each in views.by_profile.values()]
             if kept is not None:
                 tasks.start_soon(service.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
                 tasks.start_soon(Webhooks(manifest, service, kept).keep)
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
-            changes = ListChanges()
             if settings.offers:
                 tasks.start_soon(changes.keep)
-                for upstream in fleet:
-                    upstream.on_offering_change = changes.note
             yield Portal(
                 **vars(views.by_profile[None]),
                 views=views.by_profile,
@@ -198,30 +201,9 @@ async def open_portal(
                 resources=ClientResources(views.authorities, fleet, audit, changes),
                 list_changes=changes,
                 telemetry=telemetry,
+                reload=Reload(manifest, profile, views, fleet, service, audit, changes),
             )
             tasks.cancel_scope.cancel()
-
-
-def manifests_of(
-    manifest: Manifest, profile: str | None, bound: Collection[str]
-) -> dict[str | None, Manifest]:
-    """The manifests of all views: of the callers with a profile of `bound`, and of all others with `profile`."""
-    others = narrowed(manifest, profile) if profile else manifest
-    return {None: others, **{name: narrowed(manifest, name) for name in bound}}
-
-
-def _open_fleet(manifest: Manifest, views: Views, telemetry: Telemetry) -> AbstractAsyncContextManager[Fleet]:
-    return open_fleet(
-        manifest.portal.upstreams,
-        manifest.folder,
-        views.note_change,
-        state_folder(os.environ) / "listings",
-        manifest.hidden,
-        manifest.credentials,
-        header_renewals(manifest),
-        manifest.written,
-        UpstreamRequests(telemetry) if telemetry.is_on else None,
-    )
 
 
 def _lazy_sandbox(manifest: Manifest, component: Path | None, progress: Callable[[str], None]) -> LazySandbox:

@@ -3,16 +3,17 @@
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from manifests.manifest import Manifest
+from manifests.manifest import Manifest, narrowed
+from manifests.portal_manifest import Capabilities, Profile
 from portal.authority import Authority, CallRates
 from portal.check.checker import Checker, open_checker
 from portal.execution import Execution
@@ -71,54 +72,60 @@ async def open_views(observations: Observations) -> AsyncIterator["Views"]:
 
 
 class Views:
-    """The views by profile; None for callers without one."""
+    """The views by profile; None for callers without one.
+
+    A view stays open until the portal ends. Without a manifest for its profile it grants nothing.
+    """
 
     def __init__(self, tasks: TaskGroup, observations: Observations) -> None:
         self.closed = anyio.Event()
         self.by_profile: dict[str | None, View] = {}
+        self.authorities: dict[str | None, Authority] = {}
         self._tasks = tasks
         self._observations = observations
         self._rates = CallRates()  # shared by all views, and so are the budgets
         self._parts: dict[str | None, ViewParts] = {}
-
-    @property
-    def authorities(self) -> Mapping[str | None, Authority]:
-        return {profile: parts.authority for profile, parts in self._parts.items()}
+        self._served: _Served | None = None
 
     async def open(self, manifests: Mapping[str | None, Manifest]) -> None:
-        """Open the parts of each view."""
-        for profile, manifest in manifests.items():
-            self._parts[profile] = await self._tasks.start(self._hold, manifest)
+        """Open the parts of the views that are not open yet."""
+        for profile in manifests.keys() - self._parts.keys():
+            parts = self._parts[profile] = await self._tasks.start(self._hold, manifests[profile])
+            self.authorities[profile] = parts.authority
 
     def note_change(self, upstream: Upstream) -> None:
         """An upstream's state or tools changed."""
         for parts in self._parts.values():
             parts.catalog.note_change(upstream)
 
-    def keep(self, tasks: TaskGroup, fleet: Fleet) -> None:
-        """Keep the catalogs up to date in `tasks`."""
-        for parts in self._parts.values():
-            tasks.start_soon(parts.catalog.keep, fleet)
-
-    def show(
-        self,
-        manifests: Mapping[str | None, Manifest],
-        fleet: Fleet,
-        grants: OpenGrants,
-        execution: Callable[..., Execution],
+    def serve(
+        self, tasks: TaskGroup, fleet: Fleet, grants: OpenGrants, execution: Callable[..., Execution]
     ) -> None:
-        """Build the views. `execution` takes what differs between them."""
-        for profile, own in manifests.items():
-            parts = self._parts[profile]
-            search = DocsSearch(own, parts.catalog, fleet)
-            runs = execution(
-                authority=parts.authority,
-                catalog=parts.catalog,
-                checker=parts.checker,
-                grants=grants.narrowed(own.portal.capabilities, own.where),
-                port=partial(ScriptSearch, search),
-            )
-            self.by_profile[profile] = View(own, parts.authority, parts.catalog, search, runs)
+        """Set what all views share. `execution` takes what differs between them; catalogs are kept in `tasks`."""
+        self._served = _Served(tasks, fleet, grants, execution)
+
+    def adopt(self, manifests: Mapping[str | None, Manifest]) -> None:
+        """Decide, search and run by these manifests from now on. Scripts that are running keep their files, network and
+        environment; their next calls are decided by the new rules.
+        """
+        assert self._served is not None
+        for profile, parts in self._parts.items():
+            own = manifests.get(profile) or _without_grants(manifests[None], profile)
+            parts.authority.adopt(own)
+            if profile not in self.by_profile:
+                self._served.tasks.start_soon(parts.catalog.keep, self._served.fleet)
+            self.by_profile[profile] = self._view(self._served, own, parts, self.by_profile.get(profile))
+            parts.catalog.note_rules()
+
+    def _view(self, served: "_Served", own: Manifest, parts: ViewParts, former: View | None) -> View:
+        search = DocsSearch(own, parts.catalog, served.fleet)
+        grants = served.grants.narrowed(own.portal.capabilities, own.where)
+        port = partial(ScriptSearch, search)
+        if former is None:
+            runs = served.execution(**vars(parts), grants=grants, port=port)
+        else:
+            runs = replace(former.execution, grants=grants, port=port)  # with the history of its sessions
+        return View(own, parts.authority, parts.catalog, search, runs)
 
     async def _hold(self, manifest: Manifest, *, task_status: TaskStatus[ViewParts]) -> None:
         settings, stubs = manifest.portal.server, stub_folder()
@@ -131,3 +138,28 @@ class Views:
             catalog = Catalog(authority, stubs, checker, self._observations)
             task_status.started(ViewParts(authority, catalog, checker))
             await self.closed.wait()
+
+
+@dataclass(frozen=True)
+class _Served:
+    tasks: TaskGroup
+    fleet: Fleet
+    grants: OpenGrants
+    execution: Callable[..., Execution]
+
+
+def manifests_of(
+    manifest: Manifest, profile: str | None, bound: Collection[str]
+) -> dict[str | None, Manifest]:
+    """The manifests of all views: of the callers with a profile of `bound`, and of all others with `profile`."""
+    others = narrowed(manifest, profile) if profile else manifest
+    return {None: others, **{name: narrowed(manifest, name) for name in bound}}
+
+
+def _without_grants(manifest: Manifest, profile: str | None) -> Manifest:
+    """The manifest of a profile that nobody has any more, for requests and scripts that began before."""
+    limits = manifest.portal.capabilities.limits
+    nothing = {"upstreams": {}, "fallback": {}, "capabilities": Capabilities(limits=limits)}
+    profiles = {} if profile is None else {profile: Profile()}
+    portal = manifest.portal.model_copy(update={**nothing, "profiles": profiles})
+    return replace(manifest, portal=portal, profile=profile)

@@ -1,15 +1,17 @@
 """All upstreams of a portal."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
 
+from manifests.grants import ToolRules
 from manifests.json_value import Json
 from manifests.own_files import state_folder
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
@@ -29,20 +31,71 @@ if TYPE_CHECKING:
     from upstreams.oauth.tokens import LoginStore
 
 
+MAX_REMOVED: Final = 1_000
+"""Removed upstreams that are remembered, because running scripts may still name them."""
+
+
+@dataclass(frozen=True)
+class FleetChanges:
+    """The names of upstreams that were added, removed, and restarted with other settings."""
+
+    added: Sequence[str]
+    removed: Sequence[str]
+    changed: Sequence[str]
+
+
 class Fleet:
     """The upstreams of a manifest by name, in its order."""
 
-    def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
-        self._upstreams = upstreams
+    def __init__(self, open_upstream: "OpenUpstream | None" = None) -> None:
+        self.redact = Redaction(())
+        """Masks the secrets of all upstreams."""
+        self._open = open_upstream
+        self._upstreams: dict[str, Upstream] = {}
+        self._settings: dict[str, UpstreamSettings] = {}
+        self._removed: dict[str, Upstream] = {}
 
     def __iter__(self) -> Iterator[Upstream]:
-        return iter(self._upstreams.values())
+        return iter([*self._upstreams.values()])
 
     def __len__(self) -> int:
         return len(self._upstreams)
 
     def __getitem__(self, name: str) -> Upstream:
-        return self._upstreams[name]
+        """The upstream of this name; a removed one refuses all calls."""
+        return self._upstreams[name] if name in self._upstreams else self._removed[name]
+
+    def adopt(self, settings: Mapping[str, "UpstreamSettings"], secrets: Collection[str]) -> FleetChanges:
+        """Start upstreams that are new, restart those with other settings, and remove the others. Does not wait.
+
+        Calls in flight end on the connection on which they began. Later calls wait for the new one.
+        """
+        assert self._open is not None
+        former, known = self._upstreams, self._settings
+        self.redact.replace(
+            {*secrets, *chain.from_iterable(secrets_of(each.spec) for each in settings.values())}
+        )
+        changes = FleetChanges(
+            [name for name in settings if name not in former],
+            [name for name in former if name not in settings],
+            [name for name in settings if name in former and not settings[name].connects_as(known[name])],
+        )
+        self._upstreams = {
+            name: former[name]
+            if name in former and name not in changes.changed
+            else self._open(name, each, self.redact)
+            for name, each in settings.items()
+        }
+        self._settings = dict(settings)
+        for name in changes.changed:
+            self._upstreams[name].take_over(former[name])
+            former[name].remove("the manifest has changed it")
+        for name in changes.removed:
+            former[name].remove("the manifest has it no more")
+            self._removed[name] = former[name]
+        for name in [*self._removed][:-MAX_REMOVED]:
+            del self._removed[name]
+        return changes
 
     def want_all(self) -> None:
         """Connect all upstreams, also those that wait for their first call."""
@@ -58,6 +111,35 @@ class Fleet:
         return [upstream for upstream in watched if upstream.state.status == "starting"]
 
 
+@dataclass(frozen=True)
+class UpstreamSettings:
+    """What the manifest says about one upstream.
+
+    `credentials` are secrets that are masked in its results. `renew` fetches new headers after a refusal. `written` is
+    its section with unresolved references (`ListingStore`).
+    """
+
+    spec: StdioUpstream | HttpUpstream
+    credentials: frozenset[str] = frozenset()
+    renew: HeaderRenewal | None = None
+    written: Json = None
+
+    def connects_as(self, other: "UpstreamSettings") -> bool:
+        """Whether a connection with the other settings serves these as well. The rules about tools are not its own."""
+        return self._connection == other._connection
+
+    @property
+    def _connection(self) -> tuple[object, ...]:
+        written = self.written
+        if isinstance(written, dict):
+            written = {key: value for key, value in written.items() if key != "tools"}
+        return self.spec.model_copy(update={"tools": ToolRules()}), self.credentials, written
+
+
+OpenUpstream: TypeAlias = Callable[[str, UpstreamSettings, Redaction], Upstream]
+"""Creates an upstream and begins to supervise it."""
+
+
 @asynccontextmanager
 async def open_fleet(
     specs: Mapping[str, StdioUpstream | HttpUpstream],
@@ -65,50 +147,31 @@ async def open_fleet(
     on_change: Callable[[Upstream], None],
     listings: Path | None = None,
     secrets: Collection[str] = (),
-    credentials: Mapping[str, Collection[str]] | None = None,
-    renewals: Mapping[str, HeaderRenewal] | None = None,
-    written: Mapping[str, Json] | None = None,
     observer: RequestObserver | None = None,
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task. Returns before any is ready.
 
     - `on_change` is called in the event loop after each change of an upstream's state or tools. It must not raise.
     - `listings` is the folder for listings of lazy upstreams; None stores none.
-    - `secrets` are masked in all text for people, the `credentials` of an upstream also in its results for scripts.
-    - `renewals` fetch new headers after a refusal.
-    - `written` has the manifest's sections with unresolved references (`ListingStore`).
+    - `secrets` are masked in all text for people.
     - `observer` sends and observes each request that a caller makes.
 
     On exit all connections close at once, and no child process is left.
     """
     connecting = anyio.Semaphore(MAX_CONNECTING)
-    redact = Redaction({*secrets, *chain.from_iterable(map(secrets_of, specs.values()))})
     async with anyio.create_task_group() as tasks:
-        upstreams = {
-            name: Upstream(
-                name,
-                spec,
-                _wire_opener(
-                    name,
-                    spec,
-                    folder,
-                    (credentials or {}).get(name, ()),
-                    redact,
-                    (renewals or {}).get(name),
-                    tasks,
-                ),
-                redact,
-                on_change,
-                ListingStore(listings, name, spec, folder, (written or {}).get(name)) if listings else None,
-                connecting,
-                observe=observer,
-            )
-            for name, spec in specs.items()
-        }
-        for upstream in upstreams.values():
-            tasks.start_soon(upstream.run, name=f"upstream {upstream.name}")
+
+        def open_upstream(name: str, own: UpstreamSettings, redact: Redaction) -> Upstream:
+            wire = _wire_opener(name, own, folder, redact, tasks)
+            store = ListingStore(listings, name, own.spec, folder, own.written) if listings else None
+            upstream = Upstream(name, own.spec, wire, redact, on_change, store, connecting, observe=observer)
+            tasks.start_soon(upstream.run, name=f"upstream {name}")
+            return upstream
+
+        fleet = Fleet(open_upstream)
+        fleet.adopt({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
         try:
-            yield Fleet(upstreams)
+            yield fleet
         finally:
             tasks.cancel_scope.cancel()
 
@@ -122,15 +185,9 @@ def login_store(name: str, spec: HttpUpstream) -> "LoginStore":
 
 
 def _wire_opener(
-    name: str,
-    spec: StdioUpstream | HttpUpstream,
-    folder: Path,
-    configured: Collection[str],
-    redact: Redaction,
-    renew: HeaderRenewal | None,
-    tasks: TaskGroup,
+    name: str, settings: UpstreamSettings, folder: Path, redact: Redaction, tasks: TaskGroup
 ) -> WireOpener:
-    configured = {*configured, *secrets_of(spec)}
+    spec, configured = settings.spec, {*settings.credentials, *secrets_of(settings.spec)}
     if isinstance(spec, StdioUpstream):
         mask = Redaction(configured).in_json
 
@@ -140,7 +197,7 @@ def _wire_opener(
             return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
 
         return start
-    credentials = HttpCredentials(spec, configured, redact, renew)
+    credentials = HttpCredentials(spec, configured, redact, settings.renew)
     if spec.oauth is not None:
         # Imported here, because only OAuth needs it.
         from upstreams.oauth.tokens import OAuthTokens

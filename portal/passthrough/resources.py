@@ -18,6 +18,7 @@ from manifests.decision import ListedTool
 from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.names import namespace_of
 from portal.audit.audit import RunAudit
 from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.ledger import CallState, Entry
@@ -166,9 +167,10 @@ class Resources:
     async def _rows(
         self, key: str, listed: Listed, sent: OnSent, *, most_seconds: float = math.inf
     ) -> list[Json]:
-        seconds = min(self.manifest.portal.upstreams[key].call_seconds, most_seconds)
+        upstream = self.fleet[key]
+        seconds = min(upstream.spec.call_seconds, most_seconds)
         try:
-            rows = await self.fleet[key].offered(listed, seconds=seconds, on_sent=sent)
+            rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
         return [{**row, "upstream": key} for row in rows]
@@ -177,9 +179,9 @@ class Resources:
         self, key: str, method: Method, arguments: dict[str, Json], entry: Entry
     ) -> dict[str, Json]:
         sent = self._permit(key, method, arguments, entry)
-        seconds = self.manifest.portal.upstreams[key].call_seconds
+        upstream = self.fleet[key]
         try:
-            return await self.fleet[key].ask(method, arguments, seconds=seconds, on_sent=sent)
+            return await upstream.ask(method, arguments, seconds=upstream.spec.call_seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
 
@@ -189,7 +191,8 @@ class Resources:
         permit = self._authorized(request)
         if isinstance(permit, CallError):
             raise ResourceError(permit)
-        return self.authorization.recheck_on_send(lambda: request, permit, entry)
+        again = partial(self._request, key, method, arguments, entry)
+        return self.authorization.recheck_on_send(again, permit, entry)
 
     def _authorized(self, request: CallRequest) -> Permit | CallError:
         """Nobody is asked about a request: one whose method asks is refused."""
@@ -198,7 +201,7 @@ class Resources:
 
     def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
         tool = self.authorization.about(key, method, HINTS)
-        name = f"{self.manifest.namespaces[key]}.{method}"
+        name = f"{namespace_of(key)}.{method}"
         return CallRequest(name, key, tool, lambda: arguments, entry.seq, is_readonly=True)
 
     def _upstream(self, arguments: Mapping[str, Json]) -> str:
