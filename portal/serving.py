@@ -234,8 +234,8 @@ async def serve_http(
                     )
                 )
                 tasks.start_soon(server.end_when_cancelled)
-                progress(f"listening on {url}/mcp")
                 async with _reloading(manifest, apply):
+                    progress(f"listening on {url}/mcp")
                     await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
 

@@ -88,8 +88,7 @@ class Fleet:
         }
         self._settings = dict(settings)
         for name in changes.changed:
-            self._upstreams[name].take_over(former[name])
-            former[name].remove("the manifest has changed it")
+            self._upstreams[name].replace(former[name], "the manifest has changed it")
         for name in changes.removed:
             former[name].remove("the manifest has it no more")
             self._removed[name] = former[name]

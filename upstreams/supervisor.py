@@ -95,6 +95,7 @@ class Supervisor:
     _answers: int = 0
     _removed: anyio.Event = field(default_factory=anyio.Event)
     _unused: anyio.Event = field(default_factory=anyio.Event)
+    _successor: "Supervisor | None" = None
     _probe_requested: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
@@ -104,9 +105,11 @@ class Supervisor:
         self.state = UpstreamState("starting", "", datetime.now(UTC))
         self._diagnostics = Diagnostics(self.redact)
 
-    def take_over(self, former: "Supervisor") -> None:
-        """Show the listing of the upstream that it replaces until it has its own."""
+    def replace(self, former: "Supervisor", reason: str) -> None:
+        """Take over from the other one: its calls that were not sent, and its listing until it has its own."""
         self._apply(UpstreamListing(former.tools, former.server, former.instructions))
+        former._successor = self
+        former.remove(reason)
 
     def remove(self, reason: str) -> None:
         """Refuse all further calls. `run` ends after those in flight, which have at most `call_seconds`."""
@@ -166,9 +169,11 @@ class Supervisor:
         """
         self._users += 1
         try:
-            yield await self._connected(deadline, wait_until)
-            self._failures = 0
-            self._answers += 1
+            session = await self._connected(deadline, wait_until)
+            if session is not None:
+                yield session
+                self._failures = 0
+                self._answers += 1
         except UpstreamTimeoutError:
             self._probe_requested.set()
             raise
@@ -177,10 +182,16 @@ class Supervisor:
             self._last_used = anyio.current_time()
             if not self._users:
                 self._unused.set()
+        if session is None and self._successor is not None:
+            async with self._successor.session(deadline, wait_until) as later:
+                yield later
 
-    async def _connected(self, deadline: float, wait_until: float) -> Session:
+    async def _connected(self, deadline: float, wait_until: float) -> Session | None:
+        """The session; None if this upstream has been replaced."""
         self.want()
         while self._removed.is_set() or (session := self._session) is None or session.wire.ended.is_set():
+            if self._successor is not None:
+                return None
             left_seconds = min(deadline, self._wait_deadline(wait_until)) - anyio.current_time()
             if self.state.status == "stopped" or left_seconds <= 0:
                 raise self._unavailable()

@@ -94,12 +94,6 @@ async def test_storm_of_signals_leads_to_few_reloads_and_the_last_manifest_wins(
     assert applied.names in (["first", "storm_99"], ["first", "storm_99", "storm_99"])
 
 
-async def test_changed_file_reloads(manifest: Path) -> None:
-    async with kept(manifest, is_watched=True) as applied:
-        write(manifest, TEXT % "second")
-        await applied.until("second")
-
-
 @pytest.mark.parametrize(("name", "text"), [("portal.env", "A=b\n"), ("portal.lock", lock_text(()))])
 async def test_file_beside_the_manifest_counts_too(manifest: Path, name: str, text: str) -> None:
     async with kept(manifest, is_watched=True) as applied:
@@ -119,15 +113,6 @@ async def test_link_that_leads_elsewhere_reloads(tmp_path: Path, manifest: Path)
         new.symlink_to("two")
         new.replace(data)
         await applied.until("two")
-
-
-async def test_file_that_is_only_looked_at_at_a_signal_may_change(manifest: Path) -> None:
-    async with kept(manifest) as applied:
-        write(manifest, TEXT % "second")
-        write(manifest, TEXT % "third")
-        hang_up()
-        await applied.until("third")
-    assert applied.names == ["third"]
 
 
 async def test_wrong_manifest_is_told_in_the_words_of_check_and_the_next_one_counts(manifest: Path) -> None:

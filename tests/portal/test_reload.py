@@ -60,15 +60,9 @@ async def test_added_upstream_is_found_and_called(tmp_path: Path) -> None:
     ):
         entry = {"url": f"http://127.0.0.1:{peer.port}/mcp"}
         await reload(portal, tmp_path, lambda data: data["upstreams"].update(weather=entry))
+        assert await portal.result_of("await weather.fetch_weather(city='Rome')") == {"city": "Rome"}
         found = await portal.search("weather")
         assert [each["name"] for each in found["functions"]] == ["weather.fetch_weather"]
-        assert await portal.result_of("await weather.fetch_weather(city='Rome')") == {"city": "Rome"}
-
-
-async def test_script_that_needs_an_added_upstream_waits_until_it_has_started(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"up": Peer()}) as portal:
-        await reload(portal, tmp_path, lambda data: data["upstreams"].update(slow=raw()))
-        assert await portal.result_of("await slow.echo(a=1)") == {"a": 1}
 
 
 async def test_removed_upstream_is_gone_from_the_library(tmp_path: Path) -> None:
@@ -154,6 +148,26 @@ async def test_upstream_whose_variable_changed_is_restarted_and_scripts_do_not_n
         assert await portal.result_of(script) == "one"
         await reload(portal, tmp_path, lambda data: None, FOLDER="two")
         assert await portal.result_of(script) == "two"
+
+
+async def test_call_that_waits_for_an_upstream_goes_to_the_one_that_replaces_it(tmp_path: Path) -> None:
+    fifo, answers = tmp_path / "fifo", []
+    os.mkfifo(fifo)
+    async with opened(tmp_path, {"up": raw()}) as portal, anyio.create_task_group() as tasks:
+
+        async def work() -> None:
+            answers.append(await portal.result_of("await up.echo(a=1)"))
+
+        await portal.result_of("await up.echo(a=1)")
+        hanging = raw(waits_for=str(fifo))
+        await reload(portal, tmp_path, lambda data: data["upstreams"].update(up=hanging))
+        waiting = portal.portal.fleet["up"]
+        tasks.start_soon(work)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not waiting._users:
+                await anyio.lowlevel.checkpoint()
+        await reload(portal, tmp_path, lambda data: data["upstreams"].update(up=raw()))
+    assert answers == [{"a": 1}]
 
 
 async def test_added_upstream_that_never_starts_disturbs_nobody(tmp_path: Path) -> None:
