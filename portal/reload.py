@@ -44,10 +44,10 @@ CHANGING_SERVER_KEYS: Final = frozenset({"token", "tokens", "allowed_hosts", "al
 does."""
 
 POLL_SECONDS: Final = 1.0
-"""How often the files are looked at. A change is applied when it is this old, so that nobody sees half a file."""
+"""How often the files are looked at. A change is applied when it is this old: somebody may be saving half a file."""
 
-PAUSE_SECONDS: Final = 0.2
-"""Pause between two reloads, however many signals arrive."""
+SETTLE_SECONDS: Final = 0.2
+"""Before a reload the files must not change for so long: somebody may be writing them. It also bounds the reloads."""
 
 
 def adopt_upstreams(fleet: Fleet, manifest: Manifest, changes: ListChanges) -> FleetChanges:
@@ -164,17 +164,27 @@ async def keep_manifest(
         task_status.started()
         async for _ in received:
             await _reload(path, apply)
-            await anyio.sleep(PAUSE_SECONDS)
 
 
 async def _reload(path: Path, apply: Callable[[Manifest], Awaitable[object]]) -> None:
     try:
-        wanted = await anyio.to_thread.run_sync(
-            load_manifest, path, os.environ, fetch_secrets, abandon_on_cancel=True
-        )
-        await apply(wanted)
+        await apply(await _loaded(path))
     except (ManifestError, PortalError, OSError) as error:
         log.error("manifest_rejected", reason=str(error), hint="the portal goes on as before")
+
+
+async def _loaded(path: Path) -> Manifest:
+    """The manifest, from files that nobody changed meanwhile. Raises ManifestError."""
+    before: Fingerprint | None = None
+    while True:
+        while before != (now := _fingerprint(path)):
+            before = now
+            await anyio.sleep(SETTLE_SECONDS)
+        manifest = await anyio.to_thread.run_sync(
+            load_manifest, path, os.environ, fetch_secrets, abandon_on_cancel=True
+        )
+        if _fingerprint(path) == before:
+            return manifest
 
 
 async def _on_signal(request: Callable[[], None], *, task_status: TaskStatus[None]) -> None:

@@ -77,16 +77,26 @@ async def test_upstream_is_added_and_removed_while_clients_work(tmp_path: Path, 
     assert set(states) == {"ok"}
 
 
-async def test_token_is_replaced(tmp_path: Path) -> None:
-    server = {"reload": "signal", "token": "the-former-token"}
-    with http_portal(write_manifest(tmp_path, {}, server=server)) as portal:
+async def test_tokens_and_profiles_are_replaced(tmp_path: Path) -> None:
+    server: dict[str, Json] = {"reload": "signal", "token": "the-former-token"}
+    with http_portal(write_manifest(tmp_path, {"tickets": TICKETS}, server=server)) as portal:
         assert await status(portal, "the-former-token") != 401
-        write_manifest(tmp_path, {}, server={**server, "token": "the-present-token"})
+        server |= {
+            "token": "the-present-token",
+            "tokens": [{"token": "a-readers-token", "profile": "reader"}],
+        }
+        reader = {"tools": {"deny": ["*"]}}
+        write_manifest(tmp_path, {"tickets": TICKETS}, server=server, profiles={"reader": reader})
         portal.process.send_signal(signal.SIGHUP)
         with anyio.fail_after(SECONDS):
             while await status(portal, "the-present-token") == 401:
                 pass
         assert await status(portal, "the-former-token") == 401
+        script, told = "(await tickets.get_issue(id=1))['id']", {}
+        for token in ("the-present-token", "a-readers-token"):
+            async with http_model(portal, token=token) as model:
+                told[token] = (await model.run(script))["status"]
+        assert told == {"the-present-token": "ok", "a-readers-token": "refused"}
 
 
 async def test_over_stdio_a_changed_manifest_takes_effect(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ async def kept(path: Path, *, is_watched: bool = False) -> AsyncIterator[Applied
 @pytest.fixture
 def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(reload, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(reload, "PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(reload, "SETTLE_SECONDS", 0.02)
     path = tmp_path / "portal.yaml"
     write(path, TEXT % "first")
     return path
@@ -99,6 +99,19 @@ async def test_file_beside_the_manifest_counts_too(manifest: Path, name: str, te
     async with kept(manifest, is_watched=True) as applied:
         write(manifest.with_name(name), text)
         await applied.until("first")
+
+
+async def test_file_that_is_being_written_at_a_signal_is_awaited(
+    manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "SETTLE_SECONDS", 0.5)
+    async with kept(manifest) as applied:
+        write(manifest, "")
+        hang_up()
+        await anyio.wait_all_tasks_blocked()
+        write(manifest, TEXT % "whole")
+        await applied.until("whole")
+    assert applied.names == ["whole"]
 
 
 async def test_link_that_leads_elsewhere_reloads(tmp_path: Path, manifest: Path) -> None:
