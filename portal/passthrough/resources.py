@@ -167,10 +167,9 @@ class Resources:
     async def _rows(
         self, key: str, listed: Listed, sent: OnSent, *, most_seconds: float = math.inf
     ) -> list[Json]:
-        upstream = self.fleet[key]
-        seconds = min(upstream.spec.call_seconds, most_seconds)
+        seconds = min(self.fleet[key].spec.call_seconds, most_seconds)
         try:
-            rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
+            rows = await self.fleet[key].offered(listed, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
         return [{**row, "upstream": key} for row in rows]
@@ -179,9 +178,9 @@ class Resources:
         self, key: str, method: Method, arguments: dict[str, Json], entry: Entry
     ) -> dict[str, Json]:
         sent = self._permit(key, method, arguments, entry)
-        upstream = self.fleet[key]
+        seconds = self.fleet[key].spec.call_seconds
         try:
-            return await upstream.ask(method, arguments, seconds=upstream.spec.call_seconds, on_sent=sent)
+            return await self.fleet[key].ask(method, arguments, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
             raise _failure(error) from error
 
