@@ -387,6 +387,9 @@ class ServerSettings(Section):
     """Host headers to accept over HTTP besides those of loopback, like portal.example:8080."""
     allowed_origins: Annotated[tuple[Origin, ...], Strict(False)] = ()
     """Origin headers to accept over HTTP, like https://app.example. Default: loopback only."""
+    reload: Literal["watch", "signal"] = "watch"
+    """When a changed manifest takes effect while the portal serves. watch (the default): when this file, portal.env or
+    portal.lock change, and at SIGHUP; signal: only at SIGHUP."""
     offers: Annotated[tuple[Literal["resources", "prompts"], ...], Strict(False), Field(max_length=2)] = ()
     """What the portal passes through from its upstreams besides the two tools: resources, prompts, both or none (the
     default)."""

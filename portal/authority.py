@@ -107,11 +107,19 @@ MAX_REMEMBERED: Final = 50_000
 
 
 class Authority:
-    """Decides about tools, for all code that shows, checks or calls them. Caches its decisions."""
+    """Decides about tools, for all code that shows, checks or calls them. Caches its decisions.
+
+    It may adopt another manifest at any time, also for the scripts that are running: what is revoked is refused at the
+    next call. What works in a thread uses a copy.
+    """
 
     def __init__(self, manifest: Manifest, rates: CallRates) -> None:
-        self.manifest = manifest
         self.rates = rates
+        self.adopt(manifest)
+
+    def adopt(self, manifest: Manifest) -> None:
+        """Decide by this manifest from now on."""
+        self.manifest = manifest
         self.pins = Pins(manifest.lock)
         self._decide = lru_cache(MAX_REMEMBERED)(partial(decide, manifest))
         self._hints: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Hints]]] = {}

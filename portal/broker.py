@@ -18,6 +18,7 @@ import anyio.lowlevel
 import structlog
 from mcp_types import INVALID_PARAMS
 
+from manifests.decision import decide_fetch
 from manifests.grants import NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
@@ -305,6 +306,10 @@ class Broker:
         """
         repairs: Repairs = {}
         if call.function == FETCH:
+            if self.fetcher is None and decide_fetch(self.authorization.authority.manifest).granted:
+                return CallError(
+                    "not_granted", "the network was granted after this script began", "Run it again."
+                )
             request = self.authorization.of_fetch(
                 FETCH, lambda: call.arguments, call.seq, is_approved=is_approved
             )
@@ -386,7 +391,7 @@ class Broker:
         return wire
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
-        spec = self.manifest.portal.upstreams[function.upstream]
+        spec = self.fleet[function.upstream].spec
         asked: CallQuestions | None = None
         # Builds the request again when it is sent: the upstream may list other tools by then.
         current_request = partial(self._request, function, lambda: permit.arguments)

@@ -1,10 +1,8 @@
 """The composition root: builds all long-lived objects of the portal, and ends them in order."""
 
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,20 +12,18 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from manifests.manifest import Manifest, narrowed
+from manifests.manifest import Manifest
 from manifests.own_files import state_folder
 from portal.accounts.accounts import Accounts
-from portal.accounts.logins import person_logins
+from portal.accounts.logins import PersonLogins
 from portal.audit.audit import open_audit
-from portal.authority import Authority, CallRates
-from portal.check.checker import Checker, open_checker
 from portal.execution import AwaitUpstreams, Execution
-from portal.library.catalog import Catalog
 from portal.library.observed import Observations, Shapes, ShapeStore, open_observations
 from portal.middleware import load_middleware
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
+from portal.reload import Reload, adopt_upstreams
 from portal.replicas import home_of
 from portal.runs.components import Components
 from portal.runs.places import Place, held_place, open_store
@@ -37,49 +33,21 @@ from portal.runs.shapes import SharedShapes
 from portal.runs.store import RunFile
 from portal.runs.webhooks import Webhooks, note_states
 from portal.runs.writer import RunStore
-from portal.search.docs_search import DocsSearch, ScriptSearch
 from portal.sessions import Sessions
 from portal.telemetry.export import open_telemetry
 from portal.telemetry.gauges import observe_portal, observe_runs
 from portal.telemetry.requests import UpstreamRequests
 from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry
+from portal.views import View, manifests_of, open_views
 from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import QueueLimits, Sandbox, open_sandbox
 from upstreams.fleet import Fleet, open_fleet
-from upstreams.secret_sources import header_renewals
-from upstreams.upstream import Upstream
 
 log = structlog.get_logger()
 
 RunsMode: TypeAlias = Literal["all", "own", "none"]
-
-_PREFIX = "mcp-code-portal-"
-
-
-def stub_folder() -> Path:
-    """Create a folder of mode 0700. Also removes the folders of portals that were killed."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        process = left.name.removeprefix(_PREFIX).partition("-")[0]
-        # The process is another user's, or the name is not a portal's.
-        with suppress(PermissionError, ValueError, OverflowError):
-            try:
-                os.kill(int(process), 0)
-            except ProcessLookupError:
-                shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
-
-
-@dataclass(frozen=True)
-class View:
-    """The portal as the callers of one profile, or of none, see it."""
-
-    manifest: Manifest
-    authority: Authority
-    catalog: Catalog
-    docs_search: DocsSearch
-    execution: Execution
 
 
 @dataclass(frozen=True)
@@ -101,6 +69,7 @@ class Portal(View):
     accounts: Accounts
     resources: ClientResources
     list_changes: ListChanges
+    reload: Reload
     telemetry: Telemetry = NO_TELEMETRY
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
 
@@ -170,8 +139,7 @@ async def open_portal(
     component = manifest.folder / settings.component if settings.component else None
     baked = check_baked(component) if component else None
     middleware = load_middleware(manifest.portal.middleware, manifest.folder)
-    manifests: dict[str | None, Manifest] = {None: narrowed(manifest, profile) if profile else manifest}
-    manifests |= {name: narrowed(manifest, name) for name in bound}
+    manifests = manifests_of(manifest, profile, bound)
     async with AsyncExitStack() as stack:
         telemetry = NO_TELEMETRY
         if runs_scripts:
@@ -184,102 +152,79 @@ async def open_portal(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
         observations = await stack.enter_async_context(_open_observations(manifest, kept))
-        rates = CallRates()  # shared by all views, and so are the budgets
-        parts: dict[str | None, _ViewParts] = {
-            name: await _open_view_parts(stack, each, rates, observations) for name, each in manifests.items()
-        }
-
-        def note_change(upstream: Upstream) -> None:
-            for part in parts.values():
-                part.catalog.note_change(upstream)
-
+        views = await stack.enter_async_context(open_views(observations))
+        await views.open(manifests)
+        listings, changes = state_folder(os.environ) / "listings", ListChanges()
+        observer = UpstreamRequests(telemetry) if telemetry.is_on else None
         fleet = await stack.enter_async_context(
             open_fleet(
-                manifest.portal.upstreams,
+                {},
                 manifest.folder,
-                note_change,
-                state_folder(os.environ) / "listings",
-                manifest.hidden,
-                manifest.credentials,
-                header_renewals(manifest),
-                manifest.written,
-                manifest.caller_headers,
-                partial(person_logins, kept, manifest.portal.upstreams) if kept else None,
-                UpstreamRequests(telemetry) if telemetry.is_on else None,
+                views.note_change,
+                listings,
+                logins=partial(PersonLogins, kept) if kept else None,
+                observer=observer,
             )
         )
+        adopt_upstreams(fleet, manifest, changes)
         accounts = Accounts(manifest, fleet, kept, audit)
-        queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
-        lazy = LazySandbox(
-            partial(
-                open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress
-            )
-        )
+        lazy = _lazy_sandbox(manifest, component, progress)
         observe_portal(telemetry, audit, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(kept))
-        awaiting = await_upstreams or (lambda fleet, names: fleet.settled(settings.start_seconds, names))
-
         components = Components(place.components if place else Path("none"), stack, progress, kept)
-
-        def view(part: _ViewParts) -> View:
-            own = part.authority.manifest
-            search = DocsSearch(own, part.catalog, fleet)
-            execution = Execution(
-                authority=part.authority,
-                catalog=part.catalog,
+        if runs_scripts:
+            lazy.want()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lazy.hold)
+            tasks.start_soon(sessions.keep)
+            service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
+            execution = partial(
+                Execution,
                 fleet=fleet,
                 sandbox=lazy.sandbox,
-                checker=part.checker,
                 sessions=sessions,
-                grants=grants.narrowed(own.portal.capabilities, own.where),
                 observations=observations,
-                port=partial(ScriptSearch, search),
                 audit=audit,
                 middleware=middleware,
-                await_upstreams=awaiting,
+                await_upstreams=await_upstreams
+                or (lambda fleet, names: fleet.settled(settings.start_seconds, names)),
                 runs=service,
                 accounts=accounts,
                 telemetry=telemetry,
             )
-            return View(own, part.authority, part.catalog, search, execution)
-
-        if runs_scripts:
-            lazy.want()
-        async with anyio.create_task_group() as tasks:
-            for part in parts.values():
-                tasks.start_soon(part.catalog.keep, fleet)
-            tasks.start_soon(lazy.hold)
-            tasks.start_soon(sessions.keep)
-            service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
-            views = {name: view(part) for name, part in parts.items()}
-            service.executions = [each.execution for each in views.values()]
+            views.serve(tasks, fleet, grants, execution)
+            views.adopt(manifests)
+            service.executions = [each.execution for each in views.by_profile.values()]
             if kept is not None:
                 tasks.start_soon(service.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
                 tasks.start_soon(Webhooks(manifest, service, kept).keep)
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
-            changes = ListChanges()
             if settings.offers:
                 tasks.start_soon(changes.keep)
-                for upstream in fleet:
-                    upstream.on_offering_change = changes.note
-            authorities = {name: each.authority for name, each in views.items()}
-            resources = ClientResources(authorities, fleet, audit, changes, accounts)
-            rounds = Rounds(tasks, home=home_of(kept))
             yield Portal(
-                **vars(views[None]),
-                views=views,
+                **vars(views.by_profile[None]),
+                views=views.by_profile,
                 fleet=fleet,
                 sandbox=lazy.sandbox,
                 baked=baked,
-                rounds=rounds,
+                rounds=Rounds(tasks, home=home_of(kept)),
                 runs=service,
                 accounts=accounts,
-                resources=resources,
+                resources=ClientResources(views.authorities, fleet, audit, changes, accounts),
                 list_changes=changes,
                 telemetry=telemetry,
+                reload=Reload(manifest, profile, views, fleet, service, audit, changes, accounts),
             )
             tasks.cancel_scope.cancel()
+
+
+def _lazy_sandbox(manifest: Manifest, component: Path | None, progress: Callable[[str], None]) -> LazySandbox:
+    settings = manifest.portal.server
+    queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
+    return LazySandbox(
+        partial(open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress)
+    )
 
 
 async def _keep_component(lazy: LazySandbox, components: Components, component: Path) -> None:
@@ -307,27 +252,6 @@ async def _open_store(
     if store.is_shared:
         await store.write(partial(RunFile.beat, url=""))
     return place, store
-
-
-@dataclass(frozen=True)
-class _ViewParts:
-    """The parts of a view that exist before the fleet."""
-
-    authority: Authority
-    catalog: Catalog
-    checker: Checker | None
-
-
-async def _open_view_parts(
-    stack: AsyncExitStack, manifest: Manifest, rates: CallRates, observations: Observations
-) -> _ViewParts:
-    settings, stubs = manifest.portal.server, stub_folder()
-    stack.callback(shutil.rmtree, stubs, ignore_errors=True)
-    checker = None
-    if settings.check != "off":
-        checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
-    authority = Authority(manifest, rates)
-    return _ViewParts(authority, Catalog(authority, stubs, checker, observations), checker)
 
 
 @asynccontextmanager

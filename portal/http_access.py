@@ -67,7 +67,7 @@ class HttpAccess:
     ) -> None:
         if not settings.knows_callers and not is_loopback(host):
             raise OpenBindError(host)
-        self._auth = settings.auth
+        self._auth, self._tenants, self._claims = settings.auth, tenants, {*claims}
         self._sign_in = SignIn(settings.auth, tenants, claims) if settings.auth else None
         self._needs_token = settings.knows_callers
         self._metrics_token = (telemetry and telemetry.metrics_token) or settings.token
@@ -82,6 +82,12 @@ class HttpAccess:
         for index, each in enumerate(settings.tokens, 1):
             token = each.token.get_secret_value().encode()
             self._bearers[token] = Bearer.of(f"token {index}", token, each.profile, each.tenant)
+
+    def adopt(self, other: "HttpAccess") -> None:
+        """Decide as the other one does from now on. Checked tokens stay checked unless tenants or claims change."""
+        is_same = (self._tenants, self._claims) == (other._tenants, other._claims)
+        known = self._sign_in if is_same else other._sign_in
+        vars(self).update(vars(other), _sign_in=known)
 
     async def caller(self, headers: Headers) -> Bearer | None:
         """Whose token the request has. None: `server.token`, or nobody needs one. Raises SignInError: it is refused."""
@@ -190,7 +196,7 @@ class HttpAccessMiddleware:
                 return
             if bearer is not None:
                 # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
-                user = AuthenticatedUser(AccessToken(token="", client_id=bearer.name, scopes=[]))
+                user = AuthenticatedUser(AccessToken(token="", client_id=bearer.run_owner, scopes=[]))
                 scope = {**scope, BEARER: bearer, "user": user}
                 # Streams end with the token, so that nobody listens on. Scripts that run may end.
                 if scope["method"] == "GET" or headers.get("mcp-method") == "subscriptions/listen":

@@ -6,8 +6,9 @@ import select
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -30,6 +31,7 @@ from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
 from portal.errors import BindError
 from portal.http_access import METRICS_PATH, HttpAccess, HttpAccessMiddleware, sign_in_routes
+from portal.reload import keep_manifest
 from portal.replicas import ReplicaMiddleware
 from portal.runs.http import run_routes
 from portal.runs.service import Runs
@@ -179,9 +181,23 @@ async def serve_stdio(
     async with (
         open_portal(manifest, progress, profile=profile) as portal,
         stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),
+        _reloading(manifest, portal.reload.apply),
     ):
         server = build_server(portal)
         await server.run(reader, writer, server.create_initialization_options())
+
+
+@asynccontextmanager
+async def _reloading(
+    manifest: Manifest, apply: Callable[[Manifest], Awaitable[object]]
+) -> AsyncIterator[None]:
+    """Let changes of the manifest's files take effect."""
+    async with anyio.create_task_group() as tasks:
+        if manifest.path is not None:
+            is_watched = manifest.portal.server.reload == "watch"
+            await tasks.start(partial(keep_manifest, manifest.path, apply, is_watched=is_watched))
+        yield
+        tasks.cancel_scope.cancel()
 
 
 async def serve_http(
@@ -196,17 +212,20 @@ async def serve_http(
         BindError: The port is taken, or the host is not an address of this machine.
     """
     settings = manifest.portal.server
-    named = manifest.portal.telemetry, manifest.caller_claims
-    access = HttpAccess(host, settings, manifest.portal.tenants, *named)
+    access = _access(host, manifest)
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
-    tenants = manifest.portal.tenants.profiles.values() if manifest.portal.tenants else ()
-    bound = {*tenants, *(token.profile for token in settings.tokens if token.profile is not None)}
     async with anyio.create_task_group() as tasks:
         # Shielded: responses end before the upstreams and workers that they need.
         with anyio.CancelScope(shield=True):
-            async with open_portal(manifest, progress, profile=profile, bound=bound) as portal:
+            async with open_portal(
+                manifest, progress, profile=profile, bound=_bound_profiles(manifest)
+            ) as portal:
+
+                async def apply(wanted: Manifest) -> None:
+                    access.adopt(_access(host, await portal.reload.apply(wanted, _bound_profiles)))
+
                 portal.runs.replica_url = _replica_url(portal.runs, host, listener.getsockname()[1])
                 if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
                     portal.runs.public_url = url
@@ -221,8 +240,9 @@ async def serve_http(
                     )
                 )
                 tasks.start_soon(server.end_when_cancelled)
-                progress(f"listening on {url}/mcp")
-                await server.serve(sockets=[listener])
+                async with _reloading(manifest, apply):
+                    progress(f"listening on {url}/mcp")
+                    await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
 
 
@@ -235,6 +255,18 @@ def _replica_url(runs: Runs, host: str, port: int) -> str:
 KEEP_ALIVE_SECONDS: Final = 75
 """A connection without requests is closed after this time. Load balancers close theirs after 60 s; whoever closes first
 must not be the portal, which may not have seen a request yet."""
+
+
+def _access(host: str, manifest: Manifest) -> HttpAccess:
+    portal = manifest.portal
+    return HttpAccess(host, portal.server, portal.tenants, portal.telemetry, manifest.caller_claims)
+
+
+def _bound_profiles(manifest: Manifest) -> set[str]:
+    """The profiles that a token or a sign-in may set."""
+    settings, tenants = manifest.portal.server, manifest.portal.tenants
+    bound = {token.profile for token in settings.tokens if token.profile is not None}
+    return bound | {*tenants.profiles.values()} if tenants else bound
 
 
 class _HttpServer(uvicorn.Server):

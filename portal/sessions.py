@@ -99,7 +99,7 @@ def http_caller(request: Request, session: Caller | None = None) -> Caller:
     if not isinstance(bearer, Bearer):
         return caller
     # A session belongs to one token: other tokens cannot use it. All sessions of a token share one queue.
-    owner = f"{bearer.name} {caller.owner}"
+    owner = f"{bearer.run_owner} {caller.owner}"
     # Without an MCP session, clients with the same token cannot be distinguished.
     own = bearer.profile, bearer.tenant, caller.is_one_client, bearer.run_owner, bearer.claims
     return Caller(bearer.name, owner, *own)

@@ -1,15 +1,17 @@
 """All upstreams of a portal."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
 
+from manifests.grants import ToolRules
 from manifests.json_value import Json
 from manifests.own_files import state_folder
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
@@ -32,21 +34,81 @@ if TYPE_CHECKING:
     from upstreams.oauth.tokens import Logins, LoginStore
 
 
+MAX_REMOVED: Final = 1_000
+"""Removed upstreams that are remembered, because running scripts may still name them."""
+
+
+@dataclass(frozen=True)
+class FleetChanges:
+    """The names of upstreams that were added, removed, and restarted with other settings."""
+
+    added: Sequence[str]
+    removed: Sequence[str]
+    changed: Sequence[str]
+
+
 class Fleet:
     """The upstreams of a manifest by name, in its order, with the credentials of the portal; `people` has others."""
 
-    def __init__(self, upstreams: Mapping[str, Upstream], people: PeoplesUpstreams) -> None:
-        self._upstreams = upstreams
-        self.people = people
+    def __init__(self, open_upstream: "OpenUpstream | None" = None) -> None:
+        self.redact = Redaction(())
+        """Masks the secrets of all upstreams."""
+        self.people: PeoplesUpstreams
+        self.secrets: frozenset[str] = frozenset()
+        self._open = open_upstream
+        self._upstreams: dict[str, Upstream] = {}
+        self._settings: dict[str, UpstreamSettings] = {}
+        self._removed: dict[str, Upstream] = {}
 
     def __iter__(self) -> Iterator[Upstream]:
-        return iter(self._upstreams.values())
+        return iter([*self._upstreams.values()])
 
     def __len__(self) -> int:
         return len(self._upstreams)
 
     def __getitem__(self, name: str) -> Upstream:
-        return self._upstreams[name]
+        """The upstream of this name; a removed one refuses all calls."""
+        return self._upstreams[name] if name in self._upstreams else self._removed[name]
+
+    def adopt(self, settings: Mapping[str, "UpstreamSettings"], secrets: Collection[str]) -> FleetChanges:
+        """Start upstreams that are new, restart those with other settings, and remove the others. Does not wait.
+
+        Calls in flight end on the connection on which they began. Later calls wait for the new one.
+        """
+        assert self._open is not None
+        former, known = self._upstreams, self._settings
+        self.secrets = frozenset(
+            {*secrets, *chain.from_iterable(secrets_of(each.spec) for each in settings.values())}
+        )
+        self.redact.replace(self.secrets)
+        changes = FleetChanges(
+            [name for name in settings if name not in former],
+            [name for name in former if name not in settings],
+            [name for name in settings if name in former and not settings[name].connects_as(known[name])],
+        )
+        self._upstreams = {
+            name: former[name]
+            if name in former and name not in changes.changed
+            else self._open(name, each, self.redact)
+            for name, each in settings.items()
+        }
+        self._settings = dict(settings)
+        for name in (*changes.changed, *changes.removed):
+            self.people.forget(name)
+        for name in changes.changed:
+            self._upstreams[name].replace(former[name], "the manifest has changed it")
+        for name in changes.removed:
+            former[name].remove("the manifest has it no more")
+            self._removed[name] = former[name]
+        for name in [*self._removed][:-MAX_REMOVED]:
+            del self._removed[name]
+        return changes
+
+    def settings(self, name: str) -> "UpstreamSettings":
+        """Raises UpstreamUnavailableError: the manifest has no such upstream any more."""
+        if name not in self._settings:
+            raise UpstreamUnavailableError(f"upstream {name!r}: the manifest has it no more")
+        return self._settings[name]
 
     def want_all(self) -> None:
         """Connect all upstreams, also those that wait for their first call."""
@@ -62,6 +124,41 @@ class Fleet:
         return [upstream for upstream in watched if upstream.state.status == "starting"]
 
 
+@dataclass(frozen=True)
+class UpstreamSettings:
+    """What the manifest says about one upstream.
+
+    `credentials` are secrets that are masked in its results. `renew` fetches new headers after a refusal. `written` is
+    its section with unresolved references (`ListingStore`). `caller_headers` name claims of the caller.
+    """
+
+    spec: StdioUpstream | HttpUpstream
+    credentials: frozenset[str] = frozenset()
+    renew: HeaderRenewal | None = None
+    written: Json = None
+    caller_headers: Mapping[str, CallerHeader] = field(default_factory=dict)
+
+    def connects_as(self, other: "UpstreamSettings") -> bool:
+        """Whether a connection with the other settings serves these as well. The rules about tools are not its own."""
+        return self._connection == other._connection
+
+    @property
+    def _connection(self) -> tuple[object, ...]:
+        written = self.written
+        if isinstance(written, dict):
+            written = {key: value for key, value in written.items() if key != "tools"}
+        return (
+            self.spec.model_copy(update={"tools": ToolRules()}),
+            self.credentials,
+            written,
+            self.caller_headers,
+        )
+
+
+OpenUpstream: TypeAlias = Callable[[str, UpstreamSettings, Redaction], Upstream]
+"""Creates an upstream and begins to supervise it."""
+
+
 @asynccontextmanager
 async def open_fleet(
     specs: Mapping[str, StdioUpstream | HttpUpstream],
@@ -69,10 +166,6 @@ async def open_fleet(
     on_change: Callable[[Upstream], None],
     listings: Path | None = None,
     secrets: Collection[str] = (),
-    credentials: Mapping[str, Collection[str]] | None = None,
-    renewals: Mapping[str, HeaderRenewal] | None = None,
-    written: Mapping[str, Json] | None = None,
-    caller_headers: Mapping[str, Mapping[str, CallerHeader]] | None = None,
     logins: LoginsOf | None = None,
     observer: RequestObserver | None = None,
 ) -> AsyncIterator[Fleet]:
@@ -80,75 +173,57 @@ async def open_fleet(
 
     - `on_change` is called in the event loop after each change of an upstream's state or tools. It must not raise.
     - `listings` is the folder for listings of lazy upstreams; None stores none.
-    - `secrets` are masked in all text for people, the `credentials` of an upstream also in its results for scripts.
-    - `renewals` fetch new headers after a refusal.
-    - `written` has the manifest's sections with unresolved references (`ListingStore`).
-    - `caller_headers` name claims of callers, and `logins` has those of people, for `Fleet.people`.
+    - `secrets` are masked in all text for people.
+    - `logins` has those of people, for `Fleet.people`.
     - `observer` sends and observes each request that a caller makes.
 
     On exit all connections close at once, and no child process is left.
     """
     connecting = anyio.Semaphore(MAX_CONNECTING)
-    hidden = {*secrets, *chain.from_iterable(map(secrets_of, specs.values()))}
-    redact = Redaction(hidden)
-
-    def open_own(
-        name: str, headers: Headers, person: Person, on_own_change: Callable[[Upstream], None]
-    ) -> Upstream:
-        spec = specs[name]
-        assert isinstance(spec, HttpUpstream), "nothing else has credentials of people"
-        if spec.is_per_caller and logins is None:  # never with the portal's login instead
-            raise UpstreamUnavailableError(f"upstream {name!r}: there is no store for logins of people")
-        # Its own redaction: that of all upstreams keeps few tokens.
-        own_redact = Redaction(hidden)
-        own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
-        opener = _wire_opener(
-            name,
-            own,
-            folder,
-            (credentials or {}).get(name, ()),
-            own_redact,
-            (renewals or {}).get(name),
-            tasks,
-            logins(name, person.owner) if logins is not None and spec.is_per_caller else None,
-        )
-        return Upstream(
-            name,
-            own,
-            opener,
-            own_redact,
-            on_own_change,
-            idle_stop_seconds=IDLE_SECONDS,
-            listed_by=upstreams[name],
-            observe=observer,
-        )
-
     async with anyio.create_task_group() as tasks:
-        upstreams = {
-            name: Upstream(
+
+        def open_upstream(name: str, own: UpstreamSettings, redact: Redaction) -> Upstream:
+            wire = _wire_opener(name, own, folder, redact, tasks)
+            store = ListingStore(listings, name, own.spec, folder, own.written) if listings else None
+            upstream = Upstream(name, own.spec, wire, redact, on_change, store, connecting, observe=observer)
+            tasks.start_soon(upstream.run, name=f"upstream {name}")
+            return upstream
+
+        def open_own(
+            name: str, headers: Headers, person: Person, on_own_change: Callable[[Upstream], None]
+        ) -> Upstream:
+            settings = fleet.settings(name)
+            spec = settings.spec
+            assert isinstance(spec, HttpUpstream), "nothing else has credentials of people"
+            login = None
+            if spec.is_per_caller:
+                if logins is None:  # never with the portal's login instead
+                    raise UpstreamUnavailableError(
+                        f"upstream {name!r}: there is no store for logins of people"
+                    )
+                login = logins(name, spec.url, person.owner)
+            # Its own redaction: that of all upstreams keeps few tokens.
+            redact = Redaction(fleet.secrets)
+            own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
+            opener = _wire_opener(name, replace(settings, spec=own), folder, redact, tasks, login)
+            return Upstream(
                 name,
-                spec,
-                _wire_opener(
-                    name,
-                    spec,
-                    folder,
-                    (credentials or {}).get(name, ()),
-                    redact,
-                    (renewals or {}).get(name),
-                    tasks,
-                ),
+                own,
+                opener,
                 redact,
-                on_change,
-                ListingStore(listings, name, spec, folder, (written or {}).get(name)) if listings else None,
-                connecting,
+                on_own_change,
+                idle_stop_seconds=IDLE_SECONDS,
+                listed_by=fleet[name],
                 observe=observer,
             )
-            for name, spec in specs.items()
-        }
-        for upstream in upstreams.values():
-            tasks.start_soon(upstream.run, name=f"upstream {upstream.name}")
+
+        fleet = Fleet(open_upstream)
+        fleet.people = PeoplesUpstreams(
+            open_own, lambda name: fleet.settings(name).caller_headers, tasks.start_soon
+        )
+        fleet.adopt({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
         try:
-            yield Fleet(upstreams, PeoplesUpstreams(open_own, caller_headers or {}, tasks.start_soon))
+            yield fleet
         finally:
             tasks.cancel_scope.cancel()
 
@@ -163,15 +238,13 @@ def login_store(name: str, spec: HttpUpstream) -> "LoginStore":
 
 def _wire_opener(
     name: str,
-    spec: StdioUpstream | HttpUpstream,
+    settings: UpstreamSettings,
     folder: Path,
-    configured: Collection[str],
     redact: Redaction,
-    renew: HeaderRenewal | None,
     tasks: TaskGroup,
     logins: "Logins | None" = None,
 ) -> WireOpener:
-    configured = {*configured, *secrets_of(spec)}
+    spec, configured = settings.spec, {*settings.credentials, *secrets_of(settings.spec)}
     if isinstance(spec, StdioUpstream):
         mask = Redaction(configured).in_json
 
@@ -181,7 +254,7 @@ def _wire_opener(
             return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
 
         return start
-    credentials = HttpCredentials(spec, configured, redact, renew)
+    credentials = HttpCredentials(spec, configured, redact, settings.renew)
     if spec.oauth is not None:
         # Imported here, because only OAuth needs it.
         from upstreams.oauth.tokens import OAuthTokens

@@ -41,8 +41,8 @@ Headers: TypeAlias = Mapping[str, str]
 OpenOwn: TypeAlias = Callable[[str, Headers, Person, Callable[[Upstream], None]], Upstream]
 """Makes the upstream of this name with these headers and the person's login. The callback is its `on_change`."""
 
-LoginsOf: TypeAlias = Callable[[str, str], "Logins"]
-"""The logins of an upstream's name and a person's `owner`."""
+LoginsOf: TypeAlias = Callable[[str, str, str], "Logins"]
+"""The login at an upstream's name and URL of a person's `owner`."""
 
 
 @dataclass(eq=False)
@@ -61,12 +61,12 @@ class _Connection:
 
 
 class PeoplesUpstreams:
-    """The connections of people. `caller_headers` are the headers of each upstream that name claims."""
+    """The connections of people. `caller_headers` gives the headers of an upstream that name claims."""
 
     def __init__(
         self,
         open_own: OpenOwn,
-        caller_headers: Mapping[str, Mapping[str, CallerHeader]],
+        caller_headers: Callable[[str], Mapping[str, CallerHeader]],
         start: Callable[..., object],
     ) -> None:
         self._open_own = open_own
@@ -80,7 +80,7 @@ class PeoplesUpstreams:
 
     def names_callers(self, upstream: str) -> bool:
         """Whether headers of the upstream name the caller."""
-        return upstream in self._caller_headers
+        return bool(self._caller_headers(upstream))
 
     def headers(self, upstream: str, claims: Mapping[str, str]) -> Headers:
         """The headers that name the person. Raises UpstreamClaimError: a claim is missing, or no header."""
@@ -89,7 +89,7 @@ class PeoplesUpstreams:
                 part if isinstance(part, str) else _claim(upstream, name, part.claim, claims)
                 for part in parts
             )
-            for name, parts in self._caller_headers.get(upstream, {}).items()
+            for name, parts in self._caller_headers(upstream).items()
         }
 
     @asynccontextmanager
@@ -109,9 +109,9 @@ class PeoplesUpstreams:
             connection.users -= 1
             self._end_if_over(key, connection)
 
-    def forget(self, upstream: str, owner: str) -> None:
-        """End the person's connections: the login is another one, or gone."""
-        for key in [key for key in self._connections if key[:2] == (upstream, owner)]:
+    def forget(self, upstream: str, owner: str | None = None) -> None:
+        """End the person's connections, or those of all: the login or the upstream is another one, or gone."""
+        for key in [key for key in self._connections if key[0] == upstream and owner in (None, key[1])]:
             self._connections.pop(key).scope.cancel()
 
     def _opened(self, key: tuple[str, str, str], headers: Headers, person: Person) -> _Connection:

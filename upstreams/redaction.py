@@ -79,6 +79,11 @@ class Redaction:
             del self._added[secret]
         self._compile()
 
+    def replace(self, secrets: Iterable[str]) -> None:
+        """Mask these from now on; the former ones count as added."""
+        former, self._secrets = self._secrets, frozenset(secrets)
+        self.add(former - self._secrets)
+
     def __call__(self, text: str) -> str:
         return self._pattern.sub(MASK, text) if any(needle in text for needle in self._needles) else text
 

@@ -97,6 +97,9 @@ class Supervisor:
     _users: int = 0
     _last_used: float = field(default_factory=anyio.current_time)
     _answers: int = 0
+    _removed: anyio.Event = field(default_factory=anyio.Event)
+    _unused: anyio.Event = field(default_factory=anyio.Event)
+    _successor: "Supervisor | None" = None
     _probe_requested: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
@@ -107,6 +110,18 @@ class Supervisor:
         self._circuit = CircuitBreaker(anyio.current_time)
         self.state = UpstreamState("starting", "", datetime.now(UTC))
         self._diagnostics = Diagnostics(self.redact)
+
+    def replace(self, former: "Supervisor", reason: str) -> None:
+        """Take over from the other one: its calls that were not sent, and its listing until it has its own."""
+        self._apply(UpstreamListing(former.tools, former.server, former.instructions))
+        former._successor = self
+        former.remove(reason)
+
+    def remove(self, reason: str) -> None:
+        """Refuse all further calls. `run` ends after those in flight, which have at most `call_seconds`."""
+        self._session = None
+        self._set_state("stopped", reason)
+        self._removed.set()
 
     @property
     def retry_status(self) -> str:
@@ -160,19 +175,29 @@ class Supervisor:
         """
         self._users += 1
         try:
-            yield await self._connected(deadline, wait_until)
-            self._failures = 0
-            self._answers += 1
+            session = await self._connected(deadline, wait_until)
+            if session is not None:
+                yield session
+                self._failures = 0
+                self._answers += 1
         except UpstreamTimeoutError:
             self._probe_requested.set()
             raise
         finally:
             self._users -= 1
             self._last_used = anyio.current_time()
+            if not self._users:
+                self._unused.set()
+        if session is None and self._successor is not None:
+            async with self._successor.session(deadline, wait_until) as later:
+                yield later
 
-    async def _connected(self, deadline: float, wait_until: float) -> Session:
+    async def _connected(self, deadline: float, wait_until: float) -> Session | None:
+        """The session; None if this upstream has been replaced."""
         self.want()
-        while (session := self._session) is None or session.wire.ended.is_set():
+        while self._removed.is_set() or (session := self._session) is None or session.wire.ended.is_set():
+            if self._successor is not None:
+                return None
             left_seconds = min(deadline, self._wait_deadline(wait_until)) - anyio.current_time()
             if self.state.status == "stopped" or left_seconds <= 0:
                 raise self._unavailable()
@@ -208,18 +233,27 @@ class Supervisor:
             self._set_state("ready", "")
 
     async def run(self) -> None:
-        """Connect, serve and reconnect until cancelled."""
+        """Connect, serve and reconnect until cancelled or removed."""
         try:
-            known = await self._store.load() if self._store else None
-            if known is not None:
-                self._apply(known)
-                await self._wait_until_wanted()
             async with anyio.create_task_group() as connections:
+                connections.start_soon(self._end_when_removed, connections.cancel_scope)
+                known = await self._store.load() if self._store else None
+                if known is not None:
+                    self._apply(known)
+                    await self._wait_until_wanted()
                 while True:
                     await self._wait_to_reconnect(await connections.start(self._connect))
         finally:
             self._session = None
             self._set_state("stopped", "the portal is stopping")
+
+    async def _end_when_removed(self, scope: anyio.CancelScope) -> None:
+        await self._removed.wait()
+        with anyio.move_on_after(self.spec.call_seconds):
+            while self._users:
+                self._unused = anyio.Event()
+                await self._unused.wait()
+        scope.cancel()
 
     async def _wait_until_wanted(self) -> None:
         """Idle until a connection is requested."""
@@ -403,7 +437,7 @@ class Supervisor:
             self._attempt_began = anyio.current_time()
 
     def _set_state(self, status: Status, detail: str) -> None:
-        if (status, detail) == (self.state.status, self.state.detail):
+        if self._removed.is_set() or (status, detail) == (self.state.status, self.state.detail):
             return
         since = datetime.now(UTC)
         if status == "ready":

@@ -18,7 +18,7 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream
-from portal.accounts.logins import PersonLogins, person_logins
+from portal.accounts.logins import PersonLogins
 from portal.audit.audit import NO_AUDIT, Audit
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.writer import RunStore
@@ -75,17 +75,19 @@ class Accounts:
         self.fleet = fleet
         self.store = store
         self.audit = audit
-        self._upstreams = manifest.portal.upstreams
+        self.adopt(manifest)
         key = manifest.portal.runs.key
         self.seal = SignInSeal(key.get_secret_value()) if key else None
 
+    def adopt(self, manifest: Manifest) -> None:
+        """Have the upstreams of this manifest from now on."""
+        self._upstreams = manifest.portal.upstreams
+
     @property
     def may_sign_in(self) -> bool:
-        """Whether people can sign in at any upstream."""
-        is_needed = any(
-            isinstance(each, HttpUpstream) and each.is_per_caller for each in self._upstreams.values()
-        )
-        return is_needed and self.auth is not None and self.seal is not None and self.store is not None
+        """Whether people can sign in at upstreams, if there are some where they have to."""
+        has_client = self.auth is not None and self.auth.client_id is not None
+        return has_client and self.seal is not None and self.store is not None
 
     def spec(self, upstream: str) -> HttpUpstream | None:
         """The section of an upstream at which people sign in; None for any other name."""
@@ -110,7 +112,9 @@ class Accounts:
         if self.store is None:
             why = "logins of people need the store of runs, which cannot be used; the portal's log says why"
             raise UpstreamUnavailableError(f"upstream {upstream!r}: {why}")
-        return person_logins(self.store, self._upstreams, upstream, owner)
+        spec = self.spec(upstream)
+        assert spec is not None, "nothing else has logins of people"
+        return PersonLogins(self.store, upstream, spec.url, owner)
 
     def link(self, upstream: str, owner: str) -> str:
         """Where this person signs in at an upstream. It is of no use to anybody else."""

@@ -1,7 +1,7 @@
 """The login of one person at one upstream, in the store of runs."""
 
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Final
@@ -9,7 +9,6 @@ from typing import Final
 import anyio
 from pydantic import ValidationError
 
-from manifests.portal_manifest import HttpUpstream, Upstream
 from portal.runs.records import StoreError
 from portal.runs.store import RunFile
 from portal.runs.writer import RunStore
@@ -23,15 +22,6 @@ LEASE_SECONDS: Final = 15.0
 """A lock that did not change for so long is taken: longer than the longest refresh. No clocks are compared."""
 
 _PAUSE_SECONDS: Final = 0.1
-
-
-def person_logins(
-    store: RunStore, upstreams: Mapping[str, Upstream], upstream: str, owner: str
-) -> "PersonLogins":
-    """The login of a person, who is known as `owner`, at one of the manifest's upstreams."""
-    spec = upstreams[upstream]
-    assert isinstance(spec, HttpUpstream), "nothing else has logins"
-    return PersonLogins(store, upstream, spec.url, owner)
 
 
 class PersonLogins:

@@ -70,6 +70,10 @@ class Audit:
             return False
         return True
 
+    def reloaded(self, manifest: Manifest) -> None:
+        """Record that another manifest took effect."""
+        self.note("manifest_reloaded", manifest=_file_digest(manifest))
+
     def close(self) -> None:
         if self._sink is not None:
             self.note("portal_stopped")

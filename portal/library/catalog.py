@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,8 @@ import structlog
 
 from manifests.decision import Decision, ListedTool
 from manifests.grants import Hints
-from manifests.names import function_names
+from manifests.manifest import Manifest
+from manifests.names import function_names, namespace_of
 from portal.authority import Authority
 from portal.check.checker import Checker
 from portal.library.library import Library, LibrarySource, write_stubs
@@ -38,11 +40,12 @@ def listed_tools(upstream: Upstream) -> list[ListedTool]:
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """The shown tools of one upstream, and the decisions about all tools that are not granted.
+    """The shown tools of one upstream, and the decisions about all tools that are not granted, by one manifest.
 
     `source` is None if no tool is shown. The keys of `denied` are qualified names.
     """
 
+    manifest: Manifest
     tools: tuple[RecordedTool, ...]
     summary: str
     observed: Mapping[str, Observed]
@@ -50,13 +53,14 @@ class CatalogEntry:
     denied: Mapping[str, Decision]
 
     def is_of(self, authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> bool:
-        """Whether the entry is up to date: the upstream's listing and the observed results have not changed."""
-        is_same = self.tools is upstream.tools and self.summary == authority.pins.summary(upstream)
+        """Whether the entry is up to date: manifest, listing and observed results have not changed."""
+        is_same = self.manifest is authority.manifest and self.tools is upstream.tools
+        is_same = is_same and self.summary == authority.pins.summary(upstream)
         return is_same and self.observed == observed
 
 
 def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> CatalogEntry:
-    namespace = authority.manifest.namespaces[upstream.name]
+    manifest, namespace = authority.manifest, namespace_of(upstream.name)
     tools, summary = upstream.tools, authority.pins.summary(upstream)
     # Use all tools, so that no name depends on what is granted.
     names = function_names([tool.name for tool in tools])
@@ -75,7 +79,7 @@ def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, 
             denied[f"{namespace}.{name}"] = decision
             refusals[tool.name] = f"{decision.rule}. {decision.grant}"
     if not shown:
-        return CatalogEntry(tools, summary, observed, None, denied)
+        return CatalogEntry(manifest, tools, summary, observed, None, denied)
     digests = {tool.name: tool.digest for tool in shown}
     known = {name: each for name, each in observed.items() if digests.get(name) == each.definition}
     schemas = {name: schema_of(each.shape) for name, each in known.items() if each.shape}
@@ -83,7 +87,7 @@ def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, 
     source = LibrarySource(
         upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches, asking
     )
-    return CatalogEntry(tools, summary, observed, source, denied)
+    return CatalogEntry(manifest, tools, summary, observed, source, denied)
 
 
 log = structlog.get_logger()
@@ -106,7 +110,7 @@ class Catalog:
         self._stubs = stubs
         self._checker = checker
         self._observations = observations
-        observations.listen(self._note_change)
+        observations.listen(self.note_rules)
         self._entries: dict[str, CatalogEntry] = {}
         self._readers = anyio.Semaphore(MAX_READERS, fast_acquire=True)
         self._noted = 1  # number of changes so far; the first is the fleet itself
@@ -123,9 +127,10 @@ class Catalog:
             status=upstream.state.status,
             tools=len(upstream.tools),
         )
-        self._note_change()
+        self.note_rules()
 
-    def _note_change(self) -> None:
+    def note_rules(self) -> None:
+        """Schedule a rebuild: the manifest or the observed results changed."""
         self._noted += 1
         self._changed.set()
 
@@ -156,10 +161,12 @@ class Catalog:
             yield self.snapshot
 
     async def _rebuild(self, fleet: Fleet) -> None:
-        former, upstreams = self.snapshot, list(fleet)
+        former, upstreams, authority = self.snapshot, list(fleet), copy(self._authority)
         await self._observations.load(upstream.name for upstream in upstreams)
         observed = {upstream.name: self._observations.of(upstream.name) for upstream in upstreams}
-        snapshot = await anyio.to_thread.run_sync(partial(self._build, former, upstreams, observed))
+        snapshot = await anyio.to_thread.run_sync(
+            partial(self._build, authority, former, upstreams, observed)
+        )
         async with AsyncExitStack() as alone:
             for _ in range(MAX_READERS):
                 await alone.enter_async_context(self._readers)
@@ -169,7 +176,11 @@ class Catalog:
             self.snapshot = replace(snapshot, is_on_disk=touched is not None)
 
     def _build(
-        self, former: Snapshot, upstreams: list[Upstream], observed: Mapping[str, Mapping[str, Observed]]
+        self,
+        authority: Authority,
+        former: Snapshot,
+        upstreams: list[Upstream],
+        observed: Mapping[str, Mapping[str, Observed]],
     ) -> Snapshot:
         # Import in this thread: numpy takes a third of a second to import, and no client should wait for it.
         from portal.search.index import SearchIndex
@@ -177,17 +188,20 @@ class Catalog:
         denied: dict[str, Decision] = {}
         silent: dict[str, str] = {}
         sources: list[LibrarySource] = []
+        entries: dict[str, CatalogEntry] = {}
         for upstream in upstreams:
             known, entry = observed[upstream.name], self._entries.get(upstream.name)
-            if entry is None or not entry.is_of(self._authority, upstream, known):
-                entry = self._entries[upstream.name] = make_entry(self._authority, upstream, known)
+            if entry is None or not entry.is_of(authority, upstream, known):
+                entry = make_entry(authority, upstream, known)
+            entries[upstream.name] = entry
             denied.update(entry.denied)
             if entry.source is not None:
                 sources.append(entry.source)
             elif not entry.tools:
-                is_well, name = upstream.state.is_well, self._authority.manifest.namespaces[upstream.name]
+                is_well, name = upstream.state.is_well, namespace_of(upstream.name)
                 reason = f"upstream {upstream.name!r} lists no tools"
                 silent[name] = reason if is_well else describe_state(upstream)
+        self._entries = entries
         library = Library.compile(sources, former.library)
         index = former.index or SearchIndex({}, {})
         index = index.updated({name: each.in_order for name, each in library.namespaces.items()})

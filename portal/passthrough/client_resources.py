@@ -40,6 +40,7 @@ from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.names import namespace_of
 from portal.accounts.accounts import Accounts, CallerUpstreams
 from portal.audit.audit import Audit
 from portal.authority import Authority, Authorization
@@ -195,21 +196,17 @@ class ClientResources:
         async with self._resources(context, method) as (resources, entry):
             found = await resources.listed(method, kinds, None, entry)
         # In a thread: hostile rows take time, and other clients must not wait.
-        shown, end = await anyio.to_thread.run_sync(
-            self._shown, self._manifest(context), found[kind], int(cursor), model
-        )
+        shown, end = await anyio.to_thread.run_sync(self._shown, found[kind], int(cursor), model)
         meta = {NOTICES: found["notices"]} if found["notices"] else None
         return shown, {"next_cursor": str(end) if end < len(found[kind]) else None, "_meta": meta}
 
-    def _shown(
-        self, manifest: Manifest, rows: list[dict[str, Json]], first: int, model: type[Row]
-    ) -> tuple[list[Row], int]:
+    def _shown(self, rows: list[dict[str, Json]], first: int, model: type[Row]) -> tuple[list[Row], int]:
         """The rows of one page that the SDK can send, and the number of rows before the next page."""
         shown: list[Row] = []
         left = PAGE_CHARACTERS
         for number, row in enumerate(rows[first : first + PAGE_ROWS], first):
             try:
-                named = self._named(row, manifest.namespaces[row["upstream"]])
+                named = self._named(row, namespace_of(row["upstream"]))
                 valid = model.model_validate(named, by_name=False)
                 left -= len(valid.model_dump_json(by_alias=True, exclude_none=True))
             except (ValidationError, ValueError):

@@ -18,6 +18,7 @@ from manifests.decision import ListedTool
 from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.names import namespace_of
 from portal.accounts.accounts import CallerUpstreams
 from portal.audit.audit import RunAudit
 from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
@@ -169,7 +170,7 @@ class Resources:
     async def _rows(
         self, key: str, listed: Listed, sent: OnSent, *, most_seconds: float = math.inf
     ) -> list[Json]:
-        seconds = min(self.manifest.portal.upstreams[key].call_seconds, most_seconds)
+        seconds = min(self.fleet[key].spec.call_seconds, most_seconds)
         try:
             if most_seconds == math.inf:  # a list of all asks nobody to sign in
                 await self.own.ready(key)
@@ -183,7 +184,7 @@ class Resources:
         self, key: str, method: Method, arguments: dict[str, Json], entry: Entry
     ) -> dict[str, Json]:
         sent = self._permit(key, method, arguments, entry)
-        seconds = self.manifest.portal.upstreams[key].call_seconds
+        seconds = self.fleet[key].spec.call_seconds
         try:
             await self.own.ready(key)
             async with self.own.of(key) as upstream:
@@ -197,7 +198,8 @@ class Resources:
         permit = self._authorized(request)
         if isinstance(permit, CallError):
             raise ResourceError(permit)
-        return self.authorization.recheck_on_send(lambda: request, permit, entry)
+        again = partial(self._request, key, method, arguments, entry)
+        return self.authorization.recheck_on_send(again, permit, entry)
 
     def _authorized(self, request: CallRequest) -> Permit | CallError:
         """Nobody is asked about a request: one whose method asks is refused."""
@@ -206,7 +208,7 @@ class Resources:
 
     def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
         tool = self.authorization.about(key, method, HINTS)
-        name = f"{self.manifest.namespaces[key]}.{method}"
+        name = f"{namespace_of(key)}.{method}"
         return CallRequest(name, key, tool, lambda: arguments, entry.seq, is_readonly=True)
 
     def _upstream(self, arguments: Mapping[str, Json]) -> str:

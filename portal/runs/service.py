@@ -67,7 +67,7 @@ UNATTENDED_SECONDS: Final = 0.1
 
 
 class Runs:
-    """The runs of one portal. `executions` are those of its profiles, and are set before `keep` starts."""
+    """The runs of one portal. `executions` are those of its profiles: set before `keep` starts, and by reloads."""
 
     def __init__(
         self,
@@ -338,13 +338,13 @@ class Runs:
             await self.end(run, state, answer)
 
     async def _keep(self, store: RunStore) -> None:
-        profiles = [each.profile for each in self.executions]
         swept_at = 0.0
         while True:
             news, now, next_at = self.news, store.now(), math.inf
             try:
                 await self._write_ends()
                 limit = MAX_DUE if self._takes_all else MAX_OPEN_RUNS  # most may be others'
+                profiles = [each.profile for each in self.executions]
                 look = partial(_look, now=now, profiles=profiles, limit=limit)
                 due, left, next_at = await store.read(look)
                 if now - swept_at > SWEEP_SECONDS or next_at <= now:  # a run has expired
@@ -440,12 +440,13 @@ class Runs:
         if head.record is None and not head.is_background:
             await self.end(run, "error")  # a run of a session
             return
-        execution = next(each for each in self.executions if each.profile == head.profile)
+        execution = next((each for each in self.executions if each.profile == head.profile), None)
         channel = self._channels.get(run, NO_CLIENT)
-        answer = await execution.go_on(run, head, past, stored.row.epoch, channel)
-        if answer.error is None or answer.error.code != "sandbox_busy":
-            self._failures.pop(run, None)
-            return
+        if execution is not None:  # else a reload has removed its profile
+            answer = await execution.go_on(run, head, past, stored.row.epoch, channel)
+            if answer.error is None or answer.error.code != "sandbox_busy":
+                self._failures.pop(run, None)
+                return
         postpone = partial(RunFile.postpone_run, run=run, epoch=stored.row.epoch, wake_at=self._retry_at(run))
         with suppress(FencedError):  # somebody has ended it
             await self.store.write(postpone)

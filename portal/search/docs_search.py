@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.names import namespace_of
 from portal.authority import grant_lines
 from portal.broker import Broker
 from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
@@ -261,7 +262,7 @@ class DocsSearch:
     def _namespaces(self, snapshot: Snapshot) -> list[dict[str, Json]]:
         rows: list[dict[str, Json]] = []
         for upstream in self.fleet:
-            namespace = self.manifest.namespaces[upstream.name]
+            namespace = namespace_of(upstream.name)
             known = snapshot.library.namespaces.get(namespace)
             rows.append(
                 {

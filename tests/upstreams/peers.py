@@ -41,9 +41,8 @@ def raw_server(
 class WatchedFleet:
     """A fleet and its changes: what to wait on instead of sleeping."""
 
-    fleet: Fleet
-
     def __init__(self) -> None:
+        self.fleet = Fleet()
         self.history: list[tuple[str, str]] = []
         self._changed = anyio.Event()
 

@@ -9,7 +9,7 @@ import yaml
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER
-from upstreams.fleet import open_fleet
+from upstreams.fleet import UpstreamSettings, open_fleet
 from upstreams.tools import ListingStore
 
 pytestmark = pytest.mark.anyio
@@ -27,13 +27,9 @@ async def listed(folder: Path, entry: Json, **environ: str) -> list[str]:
     path = folder / "portal.yaml"
     path.write_text(yaml.safe_dump({"upstreams": {"one": entry}}))
     manifest = load_manifest(path, environ)
-    async with open_fleet(
-        manifest.portal.upstreams,
-        folder,
-        lambda upstream: None,
-        folder / "listings",
-        written=manifest.written,
-    ) as fleet:
+    async with open_fleet({}, folder, lambda upstream: None, folder / "listings") as fleet:
+        (spec,) = manifest.portal.upstreams.values()
+        fleet.adopt({"one": UpstreamSettings(spec, written=manifest.written["one"])}, ())
         assert not await fleet.settled(DEADLINE_SECONDS)
         return [tool.name for tool in fleet["one"].tools]
 

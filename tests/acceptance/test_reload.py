@@ -1,0 +1,132 @@
+"""A portal whose manifest changes while clients work: by signal and by itself, over HTTP and over stdio."""
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from tests.acceptance.model import Json, Model
+from tests.acceptance.portal_process import (
+    COMMAND,
+    HttpPortal,
+    http_model,
+    http_portal,
+    stdio_model,
+    write_manifest,
+)
+
+pytestmark = pytest.mark.anyio
+
+TICKETS: dict[str, Json] = {
+    "command": sys.executable,
+    "args": [str(Path(__file__).parent / "peers/tickets_server.py")],
+}
+SECONDS = 60
+
+
+async def until_listed(model: Model, *namespaces: str) -> None:
+    """Search until these are the namespaces."""
+    with anyio.fail_after(SECONDS):
+        while [each["namespace"] for each in (await model.search())["namespaces"]] != [*namespaces]:
+            pass
+
+
+async def status(portal: HttpPortal, token: str) -> int:
+    async with httpx2.AsyncClient(timeout=SECONDS) as http:
+        answer = await http.post(portal.url, json={}, headers={"Authorization": f"Bearer {token}"})
+    return answer.status_code
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_upstream_is_added_and_removed_while_clients_work(tmp_path: Path, is_watched: bool) -> None:
+    settings = {"reload": "watch" if is_watched else "signal"}
+    states: list[str] = []
+    with http_portal(write_manifest(tmp_path, {"tickets": TICKETS}, server=settings)) as portal:
+        is_over = False
+
+        async def work() -> None:
+            async with http_model(portal) as model:
+                while not is_over:
+                    states.append((await model.run("(await tickets.get_issue(id=1))['title']"))["status"])
+
+        async with http_model(portal) as model, anyio.create_task_group() as tasks:
+            await until_listed(model, "tickets")
+            for _ in range(3):
+                tasks.start_soon(work)
+
+            def change(**upstreams: dict[str, Json]) -> None:
+                write_manifest(tmp_path, {"tickets": TICKETS, **upstreams}, server=settings)
+                for _ in range(0 if is_watched else 100):
+                    portal.process.send_signal(signal.SIGHUP)
+
+            change(more=TICKETS)
+            await until_listed(model, "more", "tickets")
+            assert await model.result_of("(await more.get_issue(id=1))['id']") == 1
+            change()
+            await until_listed(model, "tickets")
+            is_over = True
+    assert set(states) == {"ok"}
+
+
+async def test_tokens_and_profiles_are_replaced(tmp_path: Path) -> None:
+    server: dict[str, Json] = {"reload": "signal", "token": "the-former-token"}
+    with http_portal(write_manifest(tmp_path, {"tickets": TICKETS}, server=server)) as portal:
+        assert await status(portal, "the-former-token") != 401
+        server |= {
+            "token": "the-present-token",
+            "tokens": [{"token": "a-readers-token", "profile": "reader"}],
+        }
+        reader = {"tools": {"deny": ["*"]}}
+        write_manifest(tmp_path, {"tickets": TICKETS}, server=server, profiles={"reader": reader})
+        portal.process.send_signal(signal.SIGHUP)
+        with anyio.fail_after(SECONDS):
+            while await status(portal, "the-present-token") == 401:
+                pass
+        assert await status(portal, "the-former-token") == 401
+        script, told = "(await tickets.get_issue(id=1))['id']", {}
+        for token in ("the-present-token", "a-readers-token"):
+            async with http_model(portal, token=token) as model:
+                told[token] = (await model.run(script))["status"]
+        assert told == {"the-present-token": "ok", "a-readers-token": "refused"}
+
+
+async def test_over_stdio_a_changed_manifest_takes_effect(tmp_path: Path) -> None:
+    async with stdio_model(write_manifest(tmp_path, {})) as model:
+        assert await model.result_of("1 + 1") == 2
+        write_manifest(tmp_path, {"tickets": TICKETS})
+        await until_listed(model, "tickets")
+        assert await model.result_of("(await tickets.get_issue(id=1))['id']") == 1
+
+
+def test_portal_whose_terminal_is_closed_ends(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [COMMAND, "serve", "--config", str(write_manifest(tmp_path, {})), "--http", "127.0.0.1:0"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    told = ""
+    try:
+        while not re.search("listening on http", told):
+            told += os.read(ours, 4096).decode()
+        process.send_signal(signal.SIGHUP)  # as long as it has a terminal, this reloads
+        while "manifest_reloaded" not in told:
+            told += os.read(ours, 4096).decode()
+        os.close(ours)
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,167 @@
+"""Signals and changed files lead to a reload: few of them, the last one wins, and a wrong manifest is told."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from manifests.manifest import Manifest
+from manifests.own_files import lock_text
+from portal import reload
+from portal.reload import keep_manifest
+from tests.portal.peers import DEADLINE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+TEXT = "profiles: {%s: {}}\n"
+
+
+class Applied:
+    """The manifests that took effect, by the name of their profile. `may_end` holds the next one up."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.may_end = anyio.Event()
+        self.may_end.set()
+        self.changed = anyio.Event()
+
+    async def __call__(self, manifest: Manifest) -> None:
+        self.names.append("".join(manifest.portal.profiles))
+        self.changed.set()
+        self.changed = anyio.Event()
+        await self.may_end.wait()
+
+    async def until(self, name: str) -> None:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while name not in self.names:
+                await self.changed.wait()
+
+
+@asynccontextmanager
+async def kept(path: Path, *, is_watched: bool = False) -> AsyncIterator[Applied]:
+    applied = Applied()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(partial(keep_manifest, path, applied, is_watched=is_watched))
+        yield applied
+        tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(reload, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(reload, "SETTLE_SECONDS", 0.02)
+    path = tmp_path / "portal.yaml"
+    write(path, TEXT % "first")
+    return path
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o600)
+
+
+def hang_up() -> None:
+    os.kill(os.getpid(), signal.SIGHUP)
+
+
+async def test_signal_reloads(manifest: Path) -> None:
+    async with kept(manifest) as applied:
+        write(manifest, TEXT % "second")
+        hang_up()
+        await applied.until("second")
+
+
+async def test_storm_of_signals_leads_to_few_reloads_and_the_last_manifest_wins(
+    manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kept(manifest) as applied:
+        applied.may_end = anyio.Event()
+        hang_up()
+        await applied.until("first")
+        for number in range(100):
+            write(manifest, TEXT % f"storm_{number}")
+            hang_up()
+            await anyio.lowlevel.checkpoint()
+        applied.may_end.set()
+        await applied.until("storm_99")
+        await anyio.wait_all_tasks_blocked()
+    assert applied.names in (["first", "storm_99"], ["first", "storm_99", "storm_99"])
+
+
+@pytest.mark.parametrize(("name", "text"), [("portal.env", "A=b\n"), ("portal.lock", lock_text(()))])
+async def test_file_beside_the_manifest_counts_too(manifest: Path, name: str, text: str) -> None:
+    async with kept(manifest, is_watched=True) as applied:
+        write(manifest.with_name(name), text)
+        await applied.until("first")
+
+
+async def test_file_that_is_being_written_at_a_signal_is_awaited(
+    manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "SETTLE_SECONDS", 0.5)
+    async with kept(manifest) as applied:
+        write(manifest, "")
+        hang_up()
+        await anyio.wait_all_tasks_blocked()
+        write(manifest, TEXT % "whole")
+        await applied.until("whole")
+    assert applied.names == ["whole"]
+
+
+async def test_link_that_leads_elsewhere_reloads(tmp_path: Path, manifest: Path) -> None:
+    """As a ConfigMap of Kubernetes is updated: the file is a link through a folder that is a link."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "linked.yaml").write_text(TEXT % name)
+    data, new, path = tmp_path / "..data", tmp_path / "..new", tmp_path / "linked.yaml"
+    data.symlink_to("one")
+    path.symlink_to("..data/linked.yaml")
+    async with kept(path, is_watched=True) as applied:
+        new.symlink_to("two")
+        new.replace(data)
+        await applied.until("two")
+
+
+async def test_wrong_manifest_is_told_in_the_words_of_check_and_the_next_one_counts(manifest: Path) -> None:
+    async with kept(manifest) as applied:
+        with capture_logs() as events:
+            write(manifest, "upstreams: {up: {comand: x}}\n")
+            hang_up()
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while not events:
+                    await anyio.lowlevel.checkpoint()
+        assert events[0]["event"] == "manifest_rejected"
+        assert events[0]["reason"].startswith("portal.yaml:1:17: ")
+        assert not applied.names
+        write(manifest, TEXT % "second")
+        hang_up()
+        await applied.until("second")
+
+
+async def test_deleted_manifest_changes_nothing_and_one_that_is_created_again_counts(manifest: Path) -> None:
+    async with kept(manifest, is_watched=True) as applied:
+        with capture_logs() as events:
+            os.unlink(manifest)
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while not events:
+                    await anyio.lowlevel.checkpoint()
+        assert "cannot be read" in events[0]["reason"]
+        assert not applied.names
+        write(manifest, TEXT % "second")
+        await applied.until("second")
+
+
+async def test_manifest_that_changes_while_one_is_applied_counts(manifest: Path) -> None:
+    async with kept(manifest, is_watched=True) as applied:
+        applied.may_end = anyio.Event()
+        write(manifest, TEXT % "second")
+        await applied.until("second")
+        write(manifest, TEXT % "third")
+        applied.may_end.set()
+        await applied.until("third")
