@@ -156,6 +156,9 @@ async def open_portal(
         await views.open(manifests)
         listings, changes = state_folder(os.environ) / "listings", ListChanges()
         observer = UpstreamRequests(telemetry) if telemetry.is_on else None
+        shared = kept
+        if shared is None and manifest.portal.runs.is_shared:  # it has the portal's logins
+            shared = await _open_logins(stack, manifest)
         fleet = await stack.enter_async_context(
             open_fleet(
                 {},
@@ -163,6 +166,7 @@ async def open_portal(
                 views.note_change,
                 listings,
                 logins=partial(PersonLogins, kept) if kept else None,
+                portal_logins=partial(PersonLogins, shared) if shared and shared.is_shared else None,
                 observer=observer,
             )
         )
@@ -229,6 +233,13 @@ def _lazy_sandbox(manifest: Manifest, component: Path | None, progress: Callable
 
 async def _keep_component(lazy: LazySandbox, components: Components, component: Path) -> None:
     await components.keep(component, (await lazy.opened()).component)
+
+
+async def _open_logins(stack: AsyncExitStack, manifest: Manifest) -> RunStore:
+    place = stack.enter_context(held_place(manifest))
+    store = await anyio.to_thread.run_sync(open_store, place, manifest)
+    stack.push_async_callback(store.close)
+    return store
 
 
 async def _open_store(

@@ -167,6 +167,7 @@ async def open_fleet(
     listings: Path | None = None,
     secrets: Collection[str] = (),
     logins: LoginsOf | None = None,
+    portal_logins: LoginsOf | None = None,
     observer: RequestObserver | None = None,
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task. Returns before any is ready.
@@ -174,7 +175,7 @@ async def open_fleet(
     - `on_change` is called in the event loop after each change of an upstream's state or tools. It must not raise.
     - `listings` is the folder for listings of lazy upstreams; None stores none.
     - `secrets` are masked in all text for people.
-    - `logins` has those of people, for `Fleet.people`.
+    - `logins` has those of people, for `Fleet.people`; `portal_logins` those of the portal, if not in files.
     - `observer` sends and observes each request that a caller makes.
 
     On exit all connections close at once, and no child process is left.
@@ -183,7 +184,10 @@ async def open_fleet(
     async with anyio.create_task_group() as tasks:
 
         def open_upstream(name: str, own: UpstreamSettings, redact: Redaction) -> Upstream:
-            wire = _wire_opener(name, own, folder, redact, tasks)
+            login = None
+            if portal_logins is not None and isinstance(own.spec, HttpUpstream):
+                login = portal_logins(name, own.spec.url, "")
+            wire = _wire_opener(name, own, folder, redact, tasks, login)
             store = ListingStore(listings, name, own.spec, folder, own.written) if listings else None
             upstream = Upstream(name, own.spec, wire, redact, on_change, store, connecting, observe=observer)
             tasks.start_soon(upstream.run, name=f"upstream {name}")
@@ -205,7 +209,15 @@ async def open_fleet(
             # Its own redaction: that of all upstreams keeps few tokens.
             redact = Redaction(fleet.secrets)
             own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
-            opener = _wire_opener(name, replace(settings, spec=own), folder, redact, tasks, login)
+            opener = _wire_opener(
+                name,
+                replace(settings, spec=own),
+                folder,
+                redact,
+                tasks,
+                login,
+                how_to_sign_in="sign in again",
+            )
             return Upstream(
                 name,
                 own,
@@ -243,6 +255,7 @@ def _wire_opener(
     redact: Redaction,
     tasks: TaskGroup,
     logins: "Logins | None" = None,
+    how_to_sign_in: str = "",
 ) -> WireOpener:
     spec, configured = settings.spec, {*settings.credentials, *secrets_of(settings.spec)}
     if isinstance(spec, StdioUpstream):
@@ -266,6 +279,6 @@ def _wire_opener(
             logins or login_store(name, spec),
             redact,
             tasks.start_soon,
-            how_to_sign_in="sign in again" if logins else "",
+            how_to_sign_in=how_to_sign_in,
         )
     return lambda diagnostics: open_http_wire(spec, diagnostics, credentials)

@@ -7,13 +7,18 @@ from functools import partial
 from typing import Final
 
 import anyio
+import anyio.to_thread
 from pydantic import ValidationError
 
+from manifests.manifest import Manifest
+from manifests.portal_manifest import HttpUpstream
+from portal.runs.places import PostgresPlace, open_store, written_place
 from portal.runs.records import StoreError
 from portal.runs.store import RunFile
 from portal.runs.writer import RunStore
+from upstreams.fleet import login_store
 from upstreams.oauth.authorization_server import OAuthError, OAuthUnreachableError
-from upstreams.oauth.tokens import Login
+from upstreams.oauth.tokens import Login, LoginStore
 
 LOGIN: Final = "login"
 _LOCK: Final = "login lock"
@@ -22,6 +27,29 @@ LEASE_SECONDS: Final = 15.0
 """A lock that did not change for so long is taken: longer than the longest refresh. No clocks are compared."""
 
 _PAUSE_SECONDS: Final = 0.1
+
+
+PORTAL: Final = ""
+"""The owner of the logins that `mcp-code-portal login` keeps, if replicas share them."""
+
+
+@asynccontextmanager
+async def open_login(
+    manifest: Manifest, name: str, spec: HttpUpstream
+) -> "AsyncIterator[PersonLogins | LoginStore]":
+    """The portal's own login at an upstream: in a file or the keyring; in the store of runs if replicas share that.
+
+    Raises StoreError.
+    """
+    place = written_place(manifest)
+    if not isinstance(place, PostgresPlace):
+        yield login_store(name, spec)
+        return
+    store = await anyio.to_thread.run_sync(open_store, place, manifest)
+    try:
+        yield PersonLogins(store, name, spec.url, PORTAL)
+    finally:
+        await store.close()
 
 
 class PersonLogins:

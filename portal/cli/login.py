@@ -7,12 +7,11 @@ from argparse import Namespace
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
-from portal.accounts.logins import LOGIN
+from portal.accounts.logins import LOGIN, open_login
 from portal.cli.terminal import Terminal, unknown_name
 from portal.runs.places import places
 from portal.sessions import Bearer
 from portal.sign_in import identity
-from upstreams.fleet import login_store
 from upstreams.oauth.authorization_server import OAuthError, open_guarded_http
 from upstreams.oauth.login import log_in, revoke
 from upstreams.oauth.tokens import Login
@@ -40,14 +39,14 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
                 [await _revoked(name, spec, each, terminal) for each in found] or [_none(name, terminal)]
             )
         if options.is_out:
-            return await _out(name, spec, terminal)
-        return await _in(name, spec, options.browser, terminal)
+            return await _out(manifest, name, spec, terminal)
+        return await _in(manifest, name, spec, options.browser, terminal)
     except OAuthError as error:
         terminal.error(f"upstream {name!r}: {error}")
         return 1
 
 
-async def _in(name: str, spec: HttpUpstream, may_browse: bool, terminal: Terminal) -> int:
+async def _in(manifest: Manifest, name: str, spec: HttpUpstream, may_browse: bool, terminal: Terminal) -> int:
     def show(issuer: str, url: str) -> None:
         # Show the issuer before anybody types a password: an upstream can name any authorization server.
         terminal.note(f"To sign in to {name!r} at {issuer}, open this in a browser on this machine:")
@@ -58,8 +57,7 @@ async def _in(name: str, spec: HttpUpstream, may_browse: bool, terminal: Termina
             webbrowser.open(url)
 
     login = await log_in(spec, show)
-    store = login_store(name, spec)
-    async with store.locked():
+    async with open_login(manifest, name, spec) as store, store.locked():
         await store.save(login)
     scope = f", for {login.scope}" if login.scope else ""
     terminal.note(f"signed in to {name!r} at {login.issuer}{scope}")
@@ -69,9 +67,9 @@ async def _in(name: str, spec: HttpUpstream, may_browse: bool, terminal: Termina
     return 0
 
 
-async def _out(name: str, spec: HttpUpstream, terminal: Terminal) -> int:
-    store, login = login_store(name, spec), None
-    async with store.locked():
+async def _out(manifest: Manifest, name: str, spec: HttpUpstream, terminal: Terminal) -> int:
+    login = None
+    async with open_login(manifest, name, spec) as store, store.locked():
         try:
             login = await store.load()
         except OAuthError as error:  # an unreadable login can still be deleted

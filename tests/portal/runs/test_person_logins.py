@@ -2,15 +2,18 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import anyio
 import pytest
 
+from manifests.json_value import Json
 from portal.accounts import logins
-from portal.accounts.logins import PersonLogins
+from portal.accounts.logins import PersonLogins, open_login
 from portal.runs.writer import RunStore
-from tests.portal.peers import Peer
+from tests.portal.peers import Peer, opened
 from tests.portal.runs.rows import Tables
+from tests.postgres import Postgres
 from tests.upstreams.oauth_peer import NAME, ProtectedServer, protected, signed_in
 from tests.upstreams.peers import DEADLINE_SECONDS
 from upstreams.oauth.authorization_server import OAuthError
@@ -97,3 +100,19 @@ async def test_lock_of_a_replica_that_died_is_taken(
                 pass
             async with one.locked():
                 pass
+
+
+@pytest.mark.servers
+async def test_what_the_operator_signs_in_to_is_used_by_every_replica(
+    postgres: Postgres, server: ProtectedServer, tmp_path: Path
+) -> None:
+    upstream: Json = {"url": server.url, "oauth": {}}
+    runs: Json = {"store": postgres.new_database(), "key": "a-key-of-the-tests-0123"}
+    spec = server.spec()
+    async with opened(tmp_path, {NAME: upstream}, runs=runs) as portal:
+        async with open_login(portal.portal.manifest, NAME, spec) as store, store.locked():
+            await store.save(await signed_in(spec))
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not portal.portal.fleet[NAME].state.is_well:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        assert portal.portal.fleet[NAME].tools
