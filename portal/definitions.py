@@ -50,6 +50,32 @@ Only the last expression (or a top-level `return`), as JSON, and prints come bac
 read it before running anything again."""
 
 
+INPUT_SCHEMAS: Final[dict[str, dict[str, Json]]] = {
+    DOCS_SEARCH: {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "default": ""},
+            "detail": {"enum": ["brief", "full"], "default": "brief"},
+            "upstream": {"type": "string", "description": "only this upstream"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_SEARCH_LIMIT, "default": 5},
+        },
+    },
+    EXECUTE_CODE: {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string"},
+            "session": {
+                "type": "string",
+                "description": '"new" keeps variables: pass the `session` of its answer next time',
+            },
+            "timeout_seconds": {"type": "number", "exclusiveMinimum": 0},
+            "background": {"type": "boolean", "description": "answer at once, with a `run_id`"},
+            "run": {"type": "string", "description": "instead of code: the answer of this `run_id`"},
+        },
+    },
+}
+
+
 def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) -> list[Tool]:
     """The two tools for `tools/list`, for these capabilities; `modules` are the import names of baked packages.
 
@@ -63,34 +89,14 @@ def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) ->
             name=DOCS_SEARCH,
             title="Search functions",
             description=_DOCS_SEARCH_DESCRIPTION,
-            input_schema={
-                "type": "object",
-                "properties": {
-                    "query": {"type": "string", "default": ""},
-                    "detail": {"enum": ["brief", "full"], "default": "brief"},
-                    "upstream": {"type": "string", "description": "only this upstream"},
-                    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_SEARCH_LIMIT, "default": 5},
-                },
-            },
+            input_schema=INPUT_SCHEMAS[DOCS_SEARCH],
             annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
         ),
         Tool(
             name=EXECUTE_CODE,
             title="Run a script",
             description=described.replace("{capabilities}", describe_capabilities(capabilities)),
-            input_schema={
-                "type": "object",
-                "properties": {
-                    "code": {"type": "string"},
-                    "session": {
-                        "type": "string",
-                        "description": '"new" keeps variables: pass the `session` of its answer next time',
-                    },
-                    "timeout_seconds": {"type": "number", "exclusiveMinimum": 0},
-                    "background": {"type": "boolean", "description": "answer at once, with a `run_id`"},
-                    "run": {"type": "string", "description": "instead of code: the answer of this `run_id`"},
-                },
-            },
+            input_schema=INPUT_SCHEMAS[EXECUTE_CODE],
             annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
         ),
     ]

@@ -37,6 +37,7 @@ from portal.composition import Portal
 from portal.definitions import (
     DOCS_SEARCH,
     EXECUTE_CODE,
+    INPUT_SCHEMAS,
     INSTRUCTIONS,
     RequestError,
     docs_search_request,
@@ -109,6 +110,7 @@ def build_server(portal: Portal) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,  # type: ignore[arg-type]  # a Task, as the SDK does not know extensions
+        get_tool_input_schema=INPUT_SCHEMAS.get,  # else the SDK calls `list_tools` before each call
         **_resource_handlers(portal),
     )
     if portal.runs.store is not None:
