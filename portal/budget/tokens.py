@@ -46,7 +46,10 @@ _PIECE_END_WITHIN = 512
 
 def compact(value: Json) -> str:
     """JSON as clients get it and as tokens are counted: no spaces, Unicode unescaped."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _encode(value)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def count_tokens(text: str) -> int:

@@ -118,14 +118,15 @@ class ClientChannel:
     @asynccontextmanager
     async def open(self, context: Context, ledger: Ledger, keep_alive_seconds: float) -> AsyncIterator[None]:
         """Keep the channel open while the request waits."""
+        if progress_token_from_params(context.params) is None:
+            yield
+            return
         async with anyio.create_task_group() as tasks:
-            if progress_token_from_params(context.params) is not None:
-                self._progress = Progress(context.session.report_progress, ledger, tasks, keep_alive_seconds)
+            self._progress = Progress(context.session.report_progress, ledger, tasks, keep_alive_seconds)
             try:
                 yield
             finally:
-                if self._progress is not None:
-                    self._progress.close()
+                self._progress.close()
                 self._progress = None
             # Send queued notifications before the answer, unless the client does not read.
             tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
