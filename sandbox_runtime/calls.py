@@ -161,6 +161,8 @@ class CallsInFlight:
         self._is_over = True
         self._waiting.clear()
         self._answers.clear()
+        if self.recording is not None:
+            self.recording.on_live = None
         tasks = [*self._running.values(), *([self._file] if self._file else [])]
         for task in tasks:
             task.cancel()

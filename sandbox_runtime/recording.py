@@ -266,8 +266,8 @@ class Recording:
         self.events: list[Event] = []
         self.is_live = True
         """Whether calls are made and answered; a replayed run takes the answers from its record instead."""
-        self.on_live: Callable[[], None] = lambda: None
-        self.worker_pid: Callable[[], int | None] = lambda: None
+        self.on_live: Callable[[], None] | None = None
+        self.worker_pid: int | None = None
         """The process id of the run's worker."""
         self.is_too_large = False
         self._max_bytes = max_bytes

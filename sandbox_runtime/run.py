@@ -97,8 +97,6 @@ class Run:
         self._captured = Captured(self.bounds.limits)
         self._longest_call = max(self.bounds.limits.argument_bytes, self.grants.longest_write)
         self._replayed = None if self.recording is None else self.recording.replayed
-        if self.recording is not None:
-            self.recording.worker_pid = lambda: self.worker_pid
         if self._replayed is not None:
             self.origin, self._longest_call = self._replayed.origin, self._replayed.longest_call
         self._listen()
@@ -177,6 +175,8 @@ class Run:
 
     def close(self) -> None:
         """Release the worker. A prepared script that did not run is dropped."""
+        # They refer to each other. So all that belongs to the run is freed now, not when the garbage collector runs.
+        self._calls = None
         worker = self.worker
         if worker is not None and worker.is_alive:
             worker.listen(None)
@@ -257,6 +257,8 @@ class Run:
         return True
 
     def _listen(self) -> None:
+        if self.recording is not None:
+            self.recording.worker_pid = self.worker_pid
         if self.worker is not None:
             largest = max(self._longest_call, self.bounds.limits.result_bytes, MAX_PREPARED_BYTES)
             self.worker.listen(self, largest + _FRAME_SLACK_BYTES)

@@ -518,7 +518,7 @@ class Journal:
 
     def _cpu_ms(self) -> float:
         """CPU milliseconds that the worker has used; 0 where the system does not tell."""
-        pid = None if self.recording is None else self.recording.worker_pid()
+        pid = None if self.recording is None else self.recording.worker_pid
         try:
             numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:

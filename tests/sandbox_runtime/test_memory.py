@@ -1,10 +1,18 @@
-"""What runs write to is copied beforehand, and how much memory an instance has is seen."""
+"""What runs write to is copied beforehand, how much memory an instance has is seen, and runs leave nothing behind."""
 
+import gc
 import resource
+import weakref
 
+import pytest
+
+from manifests.grants import Limits
+from sandbox_runtime.recording import Recording
+from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.worker.engine import GuestEngine
 from sandbox_runtime.worker.fork_server import learn_hot_pages
 from sandbox_runtime.worker.run_host import RunHost
+from tests.sandbox_runtime.running import NAMESPACES, TABLE, EchoPort, where
 
 SCRIPT = b"rows = [{'a': i} for i in range(10)]\nsum(row['a'] for row in rows)"
 SETTINGS = b'{"library": {}, "argument_bytes": 100, "result_bytes": 100}'
@@ -41,3 +49,20 @@ def test_a_memory_that_is_found_nowhere_is_given_up_without_an_error(compiled: s
     learn_hot_pages(engine, host)
     engine.memory.touch_hot_pages()  # no instance is alive
     assert faults_of_a_script(engine) > 0
+
+
+@pytest.mark.anyio
+async def test_what_a_run_holds_is_freed_with_it_and_not_by_the_garbage_collector(sandbox: Sandbox) -> None:
+    recording, port = Recording(), EchoPort()
+    held = [weakref.ref(each) for each in (recording, port)]
+    gc.disable()
+    try:
+        async with sandbox.run(Limits(), where, recording=recording) as run:
+            await run.prepare("await git.git_log(count=1)", NAMESPACES)
+            result = await run.execute(TABLE, port)
+        assert result.error is None
+        held.append(weakref.ref(run))
+        del run, recording, port
+        assert [each() for each in held] == [None, None, None]
+    finally:
+        gc.enable()
