@@ -252,6 +252,31 @@ def journal_rows() -> Iterator[str]:
     )
 
 
+def throughput_rows() -> Iterator[str]:
+    measured = read("throughput")
+    yield (
+        "| a trivial script over HTTP beside an echo of the SDK | one caller, p50 / p99 | more, in pairs "
+        "| sixteen callers | share | computing of the serving process |"
+    )
+    yield "|---|---|---|---|---|---|"
+    for row in measured["rows"]:
+        waited = (" / ".join(f"{ms:.1f}" for ms in row[f"{served}_ms"]) for served in ("portal", "echo"))
+        yield (
+            f"| {_CLIENTS[row['client']]}, {row['era']} | {' beside '.join(waited)} ms | {row['more_ms']:+.1f} ms "
+            f"| {row['portal_per_second']} beside {row['echo_per_second']} per second | {row['share']:.2f} "
+            f"| {row['portal_cpu_ms']:.2f} beside {row['echo_cpu_ms']:.2f} ms |"
+        )
+    yield ""
+    yield (
+        f"(In turns, {_machine(measured['machine'])}; a request makes {measured['functions']['portal']:,} calls of "
+        f"Python functions in the portal's process, {measured['functions']['echo']:,} in the echo's; goals: at most "
+        "+2.5 ms, a share of at least 0.7; `python -m benchmarks.throughput`.)"
+    )
+
+
+_CLIENTS = {"raw": "prepared bytes", "sdk": "the SDK's client"}
+
+
 def parked_rows() -> Iterator[str]:
     measured = read("parked")
     wakes, storm, raced = measured["wakes"], measured["storm"], measured["races"]
@@ -354,6 +379,7 @@ def _put(document: Path, name: str, text: str) -> None:
 def main() -> None:
     kinds = (
         portal_rows,
+        throughput_rows,
         peer_rows,
         sandbox_rows,
         soak_rows,
