@@ -176,8 +176,11 @@ class Journal:
         if self.recording is None:
             return None
         error = await self._add(CallRow(self.run_id, seq, "call", function, "intended"))
-        if not self.runs.is_holding:  # this process was stopped meanwhile
-            raise FencedError(self.run_id)
+        if error is None and not self.runs.is_holding:  # this process was stopped meanwhile
+            try:
+                await self.runs.hold(self.run_id, self.epoch)
+            except StoreError as failure:
+                return self._not_called(function, failure)
         return error
 
     async def wait(
@@ -325,11 +328,14 @@ class Journal:
         try:
             await self._flush(is_lasting=True)
         except StoreError as error:
-            log.error("run_not_journaled", run=self.run_id, error=str(error))
-            failure = unwritten(error, f"{row.function} was not called")
-            return CallError(failure.code, failure.message, failure.hint)
+            return self._not_called(row.function, error)
         self._with_row.add(row.seq)
         return None
+
+    def _not_called(self, function: str, error: StoreError) -> CallError:
+        log.error("run_not_journaled", run=self.run_id, error=str(error))
+        failure = unwritten(error, f"{function} was not called")
+        return CallError(failure.code, failure.message, failure.hint)
 
     def _note_outcome(self, entry: Entry, outcome: Outcome) -> None:
         self._outcomes.append((entry.seq, entry.state, outcome))

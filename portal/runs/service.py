@@ -315,21 +315,28 @@ class Runs:
         try:
             async with anyio.create_task_group() as tasks:
                 if self.store.is_shared:
-                    tasks.start_soon(self._keep_beating, self.store)
+                    tasks.start_soon(self._keep_beating)
                 await self._keep(self.store)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._write_ends()
 
-    async def _keep_beating(self, store: RunStore) -> None:
+    async def hold(self, run: str, epoch: int) -> None:
+        """Go on holding a run after a silence of this portal. Raises FencedError: another one took it; StoreError."""
+        while not self.is_holding:
+            await self._beat(partial(RunFile.renew, run=run, epoch=epoch))
+
+    async def _beat(self, beat: Callable[..., None]) -> None:
+        began = time.monotonic()
+        await self.store_or_error().write(partial(beat, url=self.replica_url))
+        self._beaten = began
+
+    async def _keep_beating(self) -> None:
         while True:
-            began = time.monotonic()
             try:
-                await store.write(partial(RunFile.beat, url=self.replica_url))
+                await self._beat(RunFile.beat)
             except StoreError as error:
                 log.error("replica_not_seen", error=str(error))
-            else:
-                self._beaten = began
             await anyio.sleep(BEAT_SECONDS)
 
     async def _write_ends(self) -> None:

@@ -484,6 +484,11 @@ class RunFile:
         )
         self._execute("DELETE FROM replicas WHERE seen < ?", (self.now() - DAY_SECONDS,))
 
+    def renew(self, run: str, epoch: int, url: str) -> None:
+        """Say so, and that it still has a run. Raises FencedError: another one took the run meanwhile."""
+        self._hold(run, epoch)
+        self.beat(url)
+
     def leave(self) -> None:
         """This portal ends: others go on with its runs at once."""
         self._execute("DELETE FROM replicas WHERE id = ?", (self.holder,))

@@ -1,0 +1,54 @@
+"""A portal that shares its store, and whose sign of life was late."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp_types import CallToolResult
+
+from manifests.json_value import Json
+from portal.runs import service
+from portal.runs.store import LEASE_SECONDS, RunFile
+from tests.portal.peers import Opened, Peer, opened, structured, tool
+from tests.portal.runs.rows import Tables
+from tests.postgres import Postgres
+
+pytestmark = [pytest.mark.anyio, pytest.mark.servers]
+
+CODE = "for n in range(3):\n    await git.push(n=n)\nn"
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+async def test_a_portal_that_was_silent_goes_on_with_a_run_unless_another_one_has_it(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_taken: bool
+) -> None:
+    monkeypatch.setattr(service, "BEAT_SECONDS", 1000)
+    url = postgres.new_database()
+    other, portals = Tables(url)(holder="other"), list[Opened]()
+
+    async def push(arguments: dict[str, Json]) -> CallToolResult:
+        if arguments["n"] == 1:
+            portals[0].portal.runs._beaten -= LEASE_SECONDS + 1
+            if is_taken:
+                take_over(other)
+        return structured(arguments["n"])
+
+    peer = Peer(tool("push"), push=push)
+    sections: dict[str, Json] = {"runs": {"store": url}, "server": {"check": "off"}}
+    async with opened(tmp_path, {"git": peer}, **sections) as portal:
+        portals.append(portal)
+        with anyio.fail_after(20):
+            result = await portal.client.call_tool("execute_code", {"code": CODE})
+    answer = result.structured_content
+    assert isinstance(answer, dict)
+    made = [arguments["n"] for _, arguments in peer.calls]
+    assert (answer["status"], made) == (("running", [0, 1]) if is_taken else ("ok", [0, 1, 2]))
+    other.close()
+
+
+def take_over(file: RunFile) -> None:
+    with file.transaction():
+        file.database.execute("UPDATE replicas SET seen = seen - ?", (LEASE_SECONDS + 1,))
+        file.beat("")
+        (run,) = file.left([None])
+        file.claim(run)
