@@ -30,12 +30,18 @@ MAX_READ_BYTES: Final = 4 << 20
 """As much of a body as is read to see whose it is. The SDK refuses longer ones."""
 
 _CONNECT_SECONDS: Final = 3.0
+_LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
+"""Streams of clients last, so any number goes on. uvicorn closes a connection that was idle for 5 seconds."""
+
 _SESSION: Final = "mcp-session-id"
 _PASSED_ON: Final = "x-mcp-code-portal-replica"
 _OF_ONE_HOP: Final = {
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"),
     *("transfer-encoding", "upgrade"),
 }
+_OF_THE_REQUEST: Final = {*_OF_ONE_HOP, "content-length"}
+"""The length is that of the body which is passed on."""
+
 _NAMED: Final = re.compile(rb'(?<!\\)"(?:session|requestState)"\s*:\s*"([0-9a-f]{16})\.')
 
 
@@ -55,7 +61,7 @@ class ReplicaMiddleware:
     runs: Runs
     client: httpx2.AsyncClient = field(
         default_factory=lambda: httpx2.AsyncClient(
-            timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS), trust_env=False
+            timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS), limits=_LIMITS, trust_env=False
         )
     )
 
@@ -68,7 +74,8 @@ class ReplicaMiddleware:
         session = headers.get(_SESSION, "")
         body = await _Body.read(receive) if scope["method"] == "POST" else _Body(receive)
         replica = session.partition(".")[0] if "." in session else body.replica
-        if replica and f"{replica}." != home and _PASSED_ON not in headers:
+        is_passable = body.is_whole or scope["method"] != "POST"  # a body that is too long is refused here
+        if is_passable and replica and f"{replica}." != home and _PASSED_ON not in headers:
             url = await self._url(replica)
             if url is not None and await self._pass_on(url, scope, body, send):
                 return
@@ -85,9 +92,12 @@ class ReplicaMiddleware:
             return None
 
     async def _pass_on(self, url: str, scope: Scope, body: "_Body", send: Send) -> bool:
-        """Let another replica answer. Returns False if it cannot be reached: then nothing was sent."""
+        """Let another replica answer. Returns False if it cannot be reached: then nothing was sent.
+
+        If the client leaves, so does this portal.
+        """
         headers = [
-            (name, value) for name, value in scope["headers"] if name.decode("latin-1") not in _OF_ONE_HOP
+            (name, value) for name, value in scope["headers"] if name.decode("latin-1") not in _OF_THE_REQUEST
         ]
         query = scope["query_string"].decode("latin-1")
         request = self.client.build_request(
@@ -96,26 +106,25 @@ class ReplicaMiddleware:
             headers=[*headers, (_PASSED_ON.encode(), b"1")],
             content=body.content,
         )
-        has_begun = False
+        is_sent = True
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_until_gone, body.rest, tasks.cancel_scope.cancel)
             try:
                 response = await self.client.send(request, stream=True)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                is_sent = False
                 log.warning("replica_not_reached", reason=type(error).__name__)
             except httpx2.HTTPError:
-                has_begun = True
                 text = "the replica that has this session ended during the request. What it did may have happened.\n"
                 await PlainTextResponse(text, 502)(scope, body.rest, send)
             else:
-                has_begun = True
                 try:
                     await _send_response(response, send)
                 finally:
                     with anyio.CancelScope(shield=True):
                         await response.aclose()
             tasks.cancel_scope.cancel()
-        return has_begun
+        return is_sent
 
 
 @dataclass

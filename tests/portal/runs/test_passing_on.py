@@ -1,0 +1,166 @@
+"""What happens to requests while they are passed on to another replica."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from portal.replicas import ReplicaMiddleware
+from portal.runs.writer import RunStore
+from tests.portal.peers import DEADLINE_SECONDS
+from tests.portal.runs.rows import Tables
+from tests.postgres import Postgres
+from tests.upstreams.peers import http_peer
+
+pytestmark = [pytest.mark.anyio, pytest.mark.servers]
+
+OWN, OTHER = "a" * 16, "b" * 16
+SESSION = f"{OTHER}.1".encode()
+
+
+@dataclass
+class Pair:
+    """A replica, and another one that does not answer requests whose query is `hold=1`."""
+
+    store: RunStore
+    own: list[bytes] = field(default_factory=list)
+    """The bodies that the replica kept for itself."""
+    others: list[Scope] = field(default_factory=list)
+    """The requests that came to the other one."""
+    gone: list[Scope] = field(default_factory=list)
+    """Those of them whose client went away."""
+
+    async def here(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.own.append((await receive()).get("body", b""))
+        await send({"type": "http.response.start", "status": 404, "headers": []})
+        await send({"type": "http.response.body", "body": b"here"})
+
+    async def there(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        self.others.append(scope)
+        body = b""
+        while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+            body += message["body"]
+        body += message.get("body", b"")
+        if scope["query_string"] == b"hold=1":
+            while message["type"] != "http.disconnect":
+                message = await receive()
+            self.gone.append(scope)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"there " + body})
+
+
+@dataclass
+class Asked:
+    """A request to the replica."""
+
+    status: int = 0
+    body: bytes = b""
+    has_left: anyio.Event = field(default_factory=anyio.Event)
+    """Set when its client goes away."""
+
+    async def ask(
+        self,
+        app: ReplicaMiddleware,
+        *chunks: bytes,
+        method: str = "POST",
+        query: bytes = b"",
+        headers: tuple[tuple[bytes, bytes], ...] = ((b"mcp-session-id", SESSION),),
+    ) -> None:
+        left = list(chunks or (b"",))
+
+        async def receive() -> Message:
+            if left:
+                return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+            await self.has_left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            self.status = message.get("status", self.status)
+            self.body += message.get("body", b"")
+
+        scope: Scope = {
+            "type": "http",
+            "method": method,
+            "path": "/mcp",
+            "query_string": query,
+            "headers": [*headers],
+        }
+        await app(scope, receive, send)
+
+
+@asynccontextmanager
+async def pair(postgres: Postgres) -> AsyncIterator[tuple[Pair, ReplicaMiddleware]]:
+    tables = Tables(postgres.new_database())
+    both = Pair(RunStore(tables(holder=OWN), tables(holder=OWN)))
+
+    async def there(scope: Scope, receive: Receive, send: Send) -> None:
+        await both.there(scope, receive, send)  # uvicorn takes a method for something older
+
+    async with http_peer(there) as served:
+        other = tables(holder=OTHER)
+        with other.transaction():
+            other.beat(f"http://127.0.0.1:{served.port}")
+        runs: Any = SimpleNamespace(store=both.store)
+        yield both, ReplicaMiddleware(both.here, runs)
+    await both.store.close()
+    tables.close()
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    with anyio.fail_after(DEADLINE_SECONDS):
+        while not is_true():  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+async def test_requests_that_last_do_not_hold_up_others(postgres: Postgres) -> None:
+    lasting = 120
+    async with pair(postgres) as (both, app), anyio.create_task_group() as tasks:
+        for _ in range(lasting):
+            tasks.start_soon(lambda: Asked().ask(app, method="GET", query=b"hold=1"))
+        await until(lambda: len(both.others) == lasting)
+        asked = Asked()
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await asked.ask(app, b"x")
+        assert asked.body == b"there x"
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_request_whose_client_left_is_cancelled_there_and_not_done_here_too(
+    postgres: Postgres,
+) -> None:
+    async with pair(postgres) as (both, app), anyio.create_task_group() as tasks:
+        asked = Asked()
+        tasks.start_soon(lambda: asked.ask(app, b"x", query=b"hold=1"))
+        await until(lambda: len(both.others) == 1)
+        asked.has_left.set()
+        await until(lambda: len(both.gone) == 1)
+    assert both.own == []
+
+
+async def test_a_body_that_is_too_long_is_refused_here(postgres: Postgres) -> None:
+    async with pair(postgres) as (both, app):
+        asked = Asked()
+        headers = ((b"mcp-session-id", SESSION), (b"content-length", b"6000000"))
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await asked.ask(app, *[b"x" * 1_000_000] * 6, headers=headers)
+    assert (len(both.own), both.others, asked.body) == (1, [], b"here")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_a_request_without_a_body_to_read_is_passed_on_whatever_length_it_says(
+    postgres: Postgres, method: str
+) -> None:
+    async with pair(postgres) as (_, app):
+        asked = Asked()
+        headers = ((b"mcp-session-id", SESSION), (b"content-length", b"5"))
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await asked.ask(app, b"hello", method=method, headers=headers)
+    assert (asked.status, asked.body) == (200, b"there ")
