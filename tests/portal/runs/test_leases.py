@@ -31,7 +31,7 @@ async def test_a_portal_that_was_silent_goes_on_with_a_run_unless_another_one_ha
             portals[0].portal.runs._beaten -= LEASE_SECONDS + 1
             if is_taken:
                 take_over(other)
-        return structured(arguments["n"])
+        return structured({"n": arguments["n"]})
 
     peer = Peer(tool("push"), push=push)
     sections: dict[str, Json] = {"runs": {"store": url}, "server": {"check": "off"}}

@@ -113,7 +113,7 @@ async def test_what_a_killed_replica_ran_goes_on_and_its_sessions_are_told_to_be
     async def step(arguments: dict[str, Json]) -> CallToolResult:
         if arguments["n"] == 3:
             third.set()
-        return structured(arguments["n"])
+        return structured({"n": arguments["n"]})
 
     peer = Peer(tool("step"), step=step)
     async with http_peer(peer.server.streamable_http_app()) as served:
