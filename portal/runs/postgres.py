@@ -34,7 +34,10 @@ _PREPARE_LOCK: Final = 0x6D637063
 _SETTINGS: Final = (
     # Whoever is stopped within a transaction must not hold the locks of runs for long.
     "SET idle_in_transaction_session_timeout = '5s'; SET statement_timeout = '10s'; "
-    "SET default_transaction_isolation = 'read committed'"
+    "SET default_transaction_isolation = 'read committed'; "
+    # A crash of the database must not forget that a call was about to be sent.
+    "SELECT set_config('synchronous_commit', 'on', false) "
+    "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
 )
 _TYPES: Final = (
     ("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
@@ -64,6 +67,7 @@ class PostgresDatabase:
         self.address = "127.0.0.1"
         self._clock = (0.0, 0.0)
         self._closed = threading.Event()
+        self._check_url()
         self._connect()
 
     @property
@@ -191,6 +195,19 @@ class PostgresDatabase:
             self.address = _own_address(connection.fileno())
             self._sql, self._silent_until = connection, 0.0
 
+    def _check_url(self) -> None:
+        """Raises StoreError: what libpq says about a malformed URL may contain parts of its password."""
+        found = re.match(r"postgres(?:ql)?://([^/?#@]*@)?[^?@#\s]*(\?[^@#\s]*)?$", self._url)
+        try:
+            self._psycopg.conninfo.conninfo_to_dict(self._url)
+        except self._psycopg.ProgrammingError:
+            found = None
+        if found is None:
+            raise StoreError(
+                "runs.store is not a URL of Postgres, such as postgres://user:password@host/name. Percent-encode "
+                "what is special in its password: @ is %40, / is %2F, ? is %3F, # is %23, % is %25"
+            )
+
     def _is_committed(self, xid: str, until: float) -> bool:
         """Whether a transaction was committed whose end was not heard. Raises DatabaseError: nobody can tell."""
         while True:
@@ -212,7 +229,12 @@ class PostgresDatabase:
             yield
         except (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable) as error:
             raise PassingError(self._told(_reason(error))) from None
-        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+        except (
+            self._psycopg.OperationalError,
+            self._psycopg.InterfaceError,
+            errors.IdleInTransactionSessionTimeout,
+            errors.ReadOnlySqlTransaction,  # a standby, or a server that has become one
+        ) as error:
             if self._sql is not None:
                 self._sql.close()
                 self._sql = None

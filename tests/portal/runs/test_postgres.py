@@ -327,3 +327,50 @@ async def more_than(written: list[str], count: int) -> None:
     with anyio.fail_after(60):
         while len(written) <= count:  # noqa: ASYNC110  # other tasks append to it
             await anyio.sleep(0.02)
+
+
+@pytest.mark.parametrize("password", ["se?cret", "se/cret", "se#cret", "se cret", "se%zzcret", "se@cret"])
+def test_a_password_that_is_not_encoded_is_told_without_showing_it(password: str) -> None:
+    with pytest.raises(StoreError, match="%40") as error:
+        PostgresDatabase(f"postgres://user:{password}@127.0.0.1:1/name")
+    assert "user:se" not in str(error.value)
+    assert "cret" not in str(error.value)
+
+
+def test_what_is_committed_is_on_the_disk_whatever_the_database_sets(shared: Tables) -> None:
+    file = shared()
+    with file.transaction():
+        name = file._value("SELECT current_database()")
+        file._execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    assert shared()._value("SHOW synchronous_commit") == "on"
+
+
+async def test_a_portal_finds_the_database_that_may_be_written_again(shared: Tables) -> None:
+    store = RunStore(shared(), shared())
+    run = begun(shared())
+    await store.write(
+        lambda file: file._rows("SELECT set_config('default_transaction_read_only', 'on', false)")
+    )
+    await store.write(partial(RunFile.note, run=run.id, kind="noted"))
+    assert [row.kind for row in await store.read(partial(RunFile.log_after, n=0, run=run.id))] == [
+        "began",
+        "noted",
+    ]
+    await store.close()
+
+
+def test_a_write_that_stopped_for_too_long_is_done_again(
+    shared: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_SETTINGS", "SET idle_in_transaction_session_timeout = '100ms'")
+    file, watcher = shared(), shared()
+    run = begun(file)
+    stops = iter([0.5])
+
+    def write() -> None:
+        file.note(run.id, "noted")
+        time.sleep(next(stops, 0))
+        file._lock(run.id)
+
+    file.database.commit(write, is_lasting=True)
+    assert [row.kind for row in watcher.log_after(0, run.id)] == ["began", "noted"]
