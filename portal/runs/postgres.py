@@ -27,6 +27,9 @@ PATIENCE_SECONDS: Final = 10.0
 
 _PAUSE_SECONDS: Final = 0.2
 _CONNECT_SECONDS: Final = 3
+_ANSWER_SECONDS: Final = 12.0
+"""After this time without an answer the connection counts as lost. The server itself ends a statement after 10."""
+
 _SILENT_SECONDS: Final = 1.0
 """After a failed connection, reading fails at once for this long."""
 
@@ -176,7 +179,7 @@ class PostgresDatabase:
     def _connect(self) -> None:
         with self._explaining():
             self._silent_until = time.monotonic() + _SILENT_SECONDS
-            connection = self._psycopg.connect(
+            connection = _connection_class(self._psycopg).connect(
                 self._url,
                 autocommit=True,
                 application_name="mcp-code-portal",
@@ -270,6 +273,17 @@ def _own(statement: str) -> str:
 def _reason(error: Exception) -> str:
     """The first line of what the driver or the database says. It names hosts and users, but no password."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]
+
+
+@cache
+def _connection_class(driver: Any) -> Any:
+    """Connections that do not wait for ever, such as for a proxy that is up while the database is not."""
+
+    class Connection(driver.Connection):  # type: ignore[misc]  # the driver is an extra
+        def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+            return super().wait(gen, interval, timeout or _ANSWER_SECONDS)
+
+    return Connection
 
 
 def _driver() -> Any:

@@ -1,8 +1,10 @@
 """Several portals on one Postgres: who runs what, and what happens while the database restarts."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -374,3 +376,60 @@ def test_a_write_that_stopped_for_too_long_is_done_again(
 
     file.database.commit(write, is_lasting=True)
     assert [row.kind for row in watcher.log_after(0, run.id)] == ["began", "noted"]
+
+
+class Swallowing:
+    """A proxy in front of a database. While it `swallows`, it takes what is sent, and nothing comes out."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self.passes = threading.Event()
+        self.passes.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self.passes.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client = self._listener.accept()[0]
+                server = socket.create_connection(("127.0.0.1", self._to))
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, source: socket.socket, to: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                self.passes.wait()
+                to.sendall(data)
+        with suppress(OSError):
+            to.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_database_behind_a_silent_proxy_is_an_error_and_no_wait_for_ever(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(database, "_CONNECT_SECONDS", 1)
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
+    proxy = Swallowing(postgres.port)
+    tables = Tables(postgres.new_database().replace(str(postgres.port), str(proxy.port)))
+    file = tables()
+    run = begun(file)
+    proxy.passes.clear()
+    with pytest.raises(StoreError):
+        file.database.commit(partial(file.note, run.id, "lost"), is_lasting=True)
+    with pytest.raises(StoreError):
+        file.log_after(0)
+    proxy.passes.set()
+    with suppress(StoreError):  # it is silent for a moment
+        file.log_after(0)
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 10)
+    file.database.commit(partial(file.note, run.id, "found"), is_lasting=True)
+    assert [row.kind for row in file.log_after(0, run.id)] == ["began", "found"]
+    tables.close()
+    proxy.close()
