@@ -226,7 +226,7 @@ async def serve_http(
                 async def apply(wanted: Manifest) -> None:
                     access.adopt(_access(host, await portal.reload.apply(wanted, _bound_profiles)))
 
-                portal.runs.replica_url = _replica_url(portal.runs, host, listener.getsockname()[1])
+                await portal.runs.reached_at(_replica_url(portal.runs, host, listener.getsockname()[1]))
                 if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
                     portal.runs.public_url = url
                 server = _HttpServer(

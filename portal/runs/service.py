@@ -321,6 +321,13 @@ class Runs:
             with anyio.CancelScope(shield=True):
                 await self._write_ends()
 
+    async def reached_at(self, url: str) -> None:
+        """Tell the other portals, before a client gets a session that they pass on."""
+        self.replica_url = url
+        if self.store is not None and self.store.is_shared:
+            with suppress(StoreError):  # the next sign of life says so, too
+                await self._beat(RunFile.beat)
+
     async def hold(self, run: str, epoch: int) -> None:
         """Go on holding a run after a silence of this portal. Raises FencedError: another one took it; StoreError."""
         while not self.is_holding:

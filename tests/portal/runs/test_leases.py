@@ -1,15 +1,18 @@
 """A portal that shares its store, and whose sign of life was late."""
 
+from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from portal.runs import service
 from portal.runs.store import LEASE_SECONDS, RunFile
-from tests.portal.peers import Opened, Peer, opened, structured, tool
+from tests.acceptance.portal_process import http_portal
+from tests.portal.peers import Opened, Peer, opened, structured, tool, write_manifest
 from tests.portal.runs.rows import Tables
 from tests.postgres import Postgres
 
@@ -52,3 +55,17 @@ def take_over(file: RunFile) -> None:
         file.beat("")
         (run,) = file.left([None])
         file.claim(run)
+
+
+async def test_a_replica_that_listens_can_be_reached_by_the_others_at_once(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    url = postgres.new_database()
+    manifest = write_manifest(tmp_path, {}, runs={"store": url})
+    starting = http_portal(manifest)
+    portal = await anyio.to_thread.run_sync(starting.__enter__)
+    try:
+        found = Tables(url)().database.rows("SELECT url FROM replicas")
+        assert found == [(portal.origin,)]
+    finally:
+        await anyio.to_thread.run_sync(partial(starting.__exit__, None, None, None))
