@@ -33,6 +33,11 @@ _ANSWER_SECONDS: Final = 12.0
 _SILENT_SECONDS: Final = 1.0
 """After a failed connection, reading fails at once for this long."""
 
+_TIME: Final = "extract(epoch FROM clock_timestamp())::float8"
+_NO_CLOCK: Final = (0.0, 0.0)
+_EXACT_SECONDS: Final = 0.5
+"""An answer that took longer does not tell the time."""
+
 _PREPARE_LOCK: Final = 0x6D637063
 _SETTINGS: Final = (
     # Whoever is stopped within a transaction must not hold the locks of runs for long.
@@ -68,7 +73,7 @@ class PostgresDatabase:
         self._is_within = False
         self._silent_until = 0.0
         self.address = "127.0.0.1"
-        self._clock = (0.0, 0.0)
+        self._clock = _NO_CLOCK
         self._closed = threading.Event()
         self._check_url()
         self._connect()
@@ -88,10 +93,12 @@ class PostgresDatabase:
     def transaction(self, *, is_lasting: bool = False) -> Iterator[None]:
         # Always lasting: a portal outlives its database, and must not believe what that forgot.
         with self._explaining():
-            cursor = self._connection().execute("BEGIN; SELECT pg_current_xact_id()::text")
+            connection, before = self._connection(), time.monotonic()
+            cursor = connection.execute(f"BEGIN; SELECT pg_current_xact_id()::text, {_TIME}")
             while cursor.nextset():
                 pass
-            self._xid = cursor.fetchall()[0][0]
+            self._xid, theirs = cursor.fetchall()[0]
+            self._set_clock(before, theirs)
         self._is_within = True
         try:
             yield
@@ -191,12 +198,18 @@ class PostgresDatabase:
                 tcp_user_timeout=10_000,
             )
             connection.execute(_SETTINGS)
-            before = time.monotonic()
-            row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+            self._clock, before = _NO_CLOCK, time.monotonic()
+            row = connection.execute(f"SELECT {_TIME}").fetchone()
             assert row is not None
-            self._clock = (before + time.monotonic()) / 2, float(row[0])
+            self._set_clock(before, row[0])
             self.address = _own_address(connection.fileno())
             self._sql, self._silent_until = connection, 0.0
+
+    def _set_clock(self, before: float, theirs: float) -> None:
+        """Each transaction does, because clocks drift, are set, and stand still while a machine is suspended."""
+        now = time.monotonic()
+        if self._clock == _NO_CLOCK or now - before < _EXACT_SECONDS:
+            self._clock = (before + now) / 2, theirs
 
     def _check_url(self) -> None:
         """Raises StoreError: what libpq says about a malformed URL may contain parts of its password."""

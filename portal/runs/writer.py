@@ -37,6 +37,7 @@ class RunStore:
     def __init__(self, file: RunFile, reader: RunFile) -> None:
         self._file = file
         self._reader = reader
+        reader.now = file.now  # set with each sign of life
         self._reading = anyio.Lock()
         self._mark: object = None
         self._marked = 0.0

@@ -433,3 +433,18 @@ def test_a_database_behind_a_silent_proxy_is_an_error_and_no_wait_for_ever(
     assert [row.kind for row in file.log_after(0, run.id)] == ["began", "found"]
     tables.close()
     proxy.close()
+
+
+def test_a_portal_whose_machine_was_suspended_is_alive_with_its_next_sign(
+    shared: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    portal, other = alive(shared(holder="portal")), alive(shared(holder="other"))
+    run = begun(portal)
+    silent(other, "portal")
+    own = portal.database
+    assert isinstance(own, PostgresDatabase)
+    at, theirs = own._clock
+    monkeypatch.setattr(own, "_clock", (at, theirs - 60))  # its clock stood still meanwhile
+    assert other.left([None]) == [run.id]
+    alive(portal)
+    assert other.left([None]) == []
