@@ -54,6 +54,9 @@ POLL_SECONDS: Final = 0.1
 BEAT_SECONDS: Final = LEASE_SECONDS / 5
 """How often a portal says that it is alive, if others share its store."""
 
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine is suspended, where the system has such a clock."""
+
 SWEEP_SECONDS: Final = 600.0
 RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 600.0
@@ -110,8 +113,8 @@ class Runs:
         workers = manifest.portal.server.workers or 8 * (os.cpu_count() or 1)
         # Half of the workers: a thousand runs that wake at once leave the others to new callers.
         self._turns = anyio.CapacityLimiter(max(1, workers // 2))
-        self._beaten = time.monotonic()
-        """When the store last had a sign of life of this portal, if others share it; by the monotonic clock."""
+        self._beaten = time.clock_gettime(_CLOCK)
+        """When the store last had a sign of life of this portal, if others share it."""
         self.replica_url = ""
         """Where other portals with this store reach this one; "" if they cannot."""
 
@@ -306,7 +309,7 @@ class Runs:
     def is_holding(self) -> bool:
         """Whether no other portal can have taken over the runs of this one."""
         is_shared = self.store is not None and self.store.is_shared
-        return not is_shared or time.monotonic() - self._beaten < LEASE_SECONDS
+        return not is_shared or time.clock_gettime(_CLOCK) - self._beaten < LEASE_SECONDS
 
     async def keep(self) -> None:
         """Go on with the runs that other portals left, and wake runs that are due, until cancelled."""
@@ -334,7 +337,7 @@ class Runs:
             await self._beat(partial(RunFile.renew, run=run, epoch=epoch))
 
     async def _beat(self, beat: Callable[..., None]) -> None:
-        began = time.monotonic()
+        began = time.clock_gettime(_CLOCK)
         await self.store_or_error().write(partial(beat, url=self.replica_url))
         self._beaten = began
 
