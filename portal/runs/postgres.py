@@ -34,6 +34,11 @@ _SILENT_SECONDS: Final = 1.0
 """After a failed connection, reading fails at once for this long."""
 
 _TIME: Final = "extract(epoch FROM clock_timestamp())::float8"
+_TIMELINE: Final = (
+    "CASE WHEN pg_is_in_recovery() THEN '' ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END"
+)
+"""Another one after each failover: then the numbers of transactions that were lost are given to others."""
+
 _NO_CLOCK: Final = (0.0, 0.0)
 _EXACT_SECONDS: Final = 0.5
 """An answer that took longer does not tell the time."""
@@ -70,6 +75,7 @@ class PostgresDatabase:
         self._url = url
         self._sql: psycopg.Connection[Any] | None = None
         self._xid = ""
+        self._timeline = ""
         self._is_within = False
         self._silent_until = 0.0
         self.address = "127.0.0.1"
@@ -118,10 +124,11 @@ class PostgresDatabase:
             done: list[Result] = []
             try:
                 with self.transaction(is_lasting=is_lasting):
+                    timeline = self._timeline
                     done.append(work())
                 return done[0]
             except PassingError:
-                if done and self._is_committed(self._xid, until):
+                if done and self._is_committed(self._xid, timeline, until):
                     return done[0]
                 if time.monotonic() > until or self._closed.wait(_PAUSE_SECONDS):
                     raise
@@ -199,9 +206,10 @@ class PostgresDatabase:
             )
             connection.execute(_SETTINGS)
             self._clock, before = _NO_CLOCK, time.monotonic()
-            row = connection.execute(f"SELECT {_TIME}").fetchone()
+            row = connection.execute(f"SELECT {_TIME}, {_TIMELINE}").fetchone()
             assert row is not None
-            self._set_clock(before, row[0])
+            theirs, self._timeline = row
+            self._set_clock(before, theirs)
             self.address = _own_address(connection.fileno())
             self._sql, self._silent_until = connection, 0.0
 
@@ -224,7 +232,7 @@ class PostgresDatabase:
                 "what is special in its password: @ is %40, / is %2F, ? is %3F, # is %23, % is %25"
             )
 
-    def _is_committed(self, xid: str, until: float) -> bool:
+    def _is_committed(self, xid: str, timeline: str, until: float) -> bool:
         """Whether a transaction was committed whose end was not heard. Raises DatabaseError: nobody can tell."""
         while True:
             try:
@@ -233,6 +241,8 @@ class PostgresDatabase:
                 if time.monotonic() > until or self._closed.is_set():
                     raise DatabaseError(str(error), is_in_doubt=True) from None
             else:
+                if found == "committed" and self._timeline != timeline:
+                    raise DatabaseError(self._told("it failed over during a commit"), is_in_doubt=True)
                 if found != "in progress":
                     return bool(found == "committed")
             self._closed.wait(_PAUSE_SECONDS)
