@@ -35,6 +35,8 @@ _LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=6
 
 _SESSION: Final = "mcp-session-id"
 _PASSED_ON: Final = "x-mcp-code-portal-replica"
+_WRONG_REPLICA: Final = 421
+
 _OF_ONE_HOP: Final = {
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"),
     *("transfer-encoding", "upgrade"),
@@ -71,13 +73,17 @@ class ReplicaMiddleware:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        named = headers.get(_PASSED_ON)
+        if named is not None and f"{named}." != home:
+            await PlainTextResponse("this is another replica\n", _WRONG_REPLICA)(scope, receive, send)
+            return
         session = headers.get(_SESSION, "")
         body = await _Body.read(receive) if scope["method"] == "POST" else _Body(receive)
         replica = session.partition(".")[0] if "." in session else body.replica
         is_passable = body.is_whole or scope["method"] != "POST"  # a body that is too long is refused here
-        if is_passable and replica and f"{replica}." != home and _PASSED_ON not in headers:
+        if is_passable and replica and f"{replica}." != home and named is None:
             url = await self._url(replica)
-            if url is not None and await self._pass_on(url, scope, body, send):
+            if url is not None and await self._pass_on(replica, url, scope, body, send):
                 return
         if session.startswith(home):
             scope = {**scope, "headers": _with_session(scope["headers"], session.removeprefix(home))}
@@ -91,8 +97,8 @@ class ReplicaMiddleware:
             log.error("replica_not_found", error=str(error))
             return None
 
-    async def _pass_on(self, url: str, scope: Scope, body: "_Body", send: Send) -> bool:
-        """Let another replica answer. Returns False if it cannot be reached: then nothing was sent.
+    async def _pass_on(self, replica: str, url: str, scope: Scope, body: "_Body", send: Send) -> bool:
+        """Let another replica answer. Returns False if it cannot be reached: then nothing was done.
 
         If the client leaves, so does this portal.
         """
@@ -103,7 +109,7 @@ class ReplicaMiddleware:
         request = self.client.build_request(
             scope["method"],
             f"{url}{scope['path']}" + (f"?{query}" if query else ""),
-            headers=[*headers, (_PASSED_ON.encode(), b"1")],
+            headers=[*headers, (_PASSED_ON.encode(), replica.encode("latin-1"))],
             content=body.content,
         )
         is_sent = True
@@ -119,7 +125,11 @@ class ReplicaMiddleware:
                 await PlainTextResponse(text, 502)(scope, body.rest, send)
             else:
                 try:
-                    await _send_response(response, send)
+                    if response.status_code == _WRONG_REPLICA:
+                        is_sent = False
+                        log.error("replica_not_reached", reason="another one answers at its address", url=url)
+                    else:
+                        await _send_response(response, send)
                 finally:
                     with anyio.CancelScope(shield=True):
                         await response.aclose()

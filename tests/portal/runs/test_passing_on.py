@@ -34,6 +34,8 @@ class Pair:
     """The requests that came to the other one."""
     gone: list[Scope] = field(default_factory=list)
     """Those of them whose client went away."""
+    instead: ReplicaMiddleware | None = None
+    """What listens where the other one did."""
 
     async def here(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.own.append((await receive()).get("body", b""))
@@ -102,7 +104,7 @@ async def pair(postgres: Postgres) -> AsyncIterator[tuple[Pair, ReplicaMiddlewar
     both = Pair(RunStore(tables(holder=OWN), tables(holder=OWN)))
 
     async def there(scope: Scope, receive: Receive, send: Send) -> None:
-        await both.there(scope, receive, send)  # uvicorn takes a method for something older
+        await (both.instead or both.there)(scope, receive, send)  # uvicorn takes a method for something older
 
     async with http_peer(there) as served:
         other = tables(holder=OTHER)
@@ -164,3 +166,18 @@ async def test_a_request_without_a_body_to_read_is_passed_on_whatever_length_it_
         with anyio.fail_after(DEADLINE_SECONDS):
             await asked.ask(app, b"hello", method=method, headers=headers)
     assert (asked.status, asked.body) == (200, b"there ")
+
+
+async def test_a_request_that_reaches_another_replica_than_it_names_is_not_done_there(
+    postgres: Postgres,
+) -> None:
+    async with pair(postgres) as (both, app):
+        tables = Tables(postgres.new_database())
+        third: Any = SimpleNamespace(store=RunStore(tables(holder="c" * 16), tables(holder="c" * 16)))
+        both.instead = ReplicaMiddleware(both.there, third)
+        asked = Asked()
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await asked.ask(app, b"x")
+        await third.store.close()
+        tables.close()
+    assert (both.own, both.others, asked.body) == ([b"x"], [], b"here")
