@@ -238,7 +238,16 @@ class Journal:
         return row
 
     async def _row_now(self, seq: int) -> CallRow:
-        found = await self.store.read(partial(RunFile.call, run=self.run_id, seq=seq))
+        """The call as it is in the store. While a shared one is away, it waits on."""
+        while True:
+            try:
+                found = await self.store.read(partial(RunFile.call, run=self.run_id, seq=seq))
+                break
+            except DatabaseError as error:
+                if not self.store.is_shared:
+                    raise
+                log.error("runs_not_read", run=self.run_id, error=str(error))
+                await anyio.sleep(RETRY_SECONDS)
         if found is None:
             raise FencedError(self.run_id)
         return found
@@ -250,7 +259,12 @@ class Journal:
         with anyio.move_on_after(max(seconds, 0)):
             await changed.wait()
         if due_at is not None and due_at <= self.store.now():
-            await self.store.write(partial(RunFile.expire_call, run=self.run_id, seq=seq))
+            try:
+                await self.store.write(partial(RunFile.expire_call, run=self.run_id, seq=seq))
+            except DatabaseError as error:
+                if not self.store.is_shared:
+                    raise
+                log.error("call_not_due", run=self.run_id, error=str(error))  # it is tried again
 
     # What the execution tells
 

@@ -1,5 +1,6 @@
 """A portal that shares its store, and whose sign of life was late."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
+from portal.runs import postgres as database
 from portal.runs import service
+from portal.runs.journal import Journal
 from portal.runs.store import LEASE_SECONDS, RunFile
 from tests.acceptance.portal_process import http_portal
-from tests.portal.peers import Opened, Peer, opened, structured, tool, write_manifest
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, structured, tool, write_manifest
 from tests.portal.runs.rows import Tables
-from tests.postgres import Postgres
+from tests.postgres import Postgres, postgres_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.servers]
 
@@ -69,3 +72,38 @@ async def test_a_replica_that_listens_can_be_reached_by_the_others_at_once(
         assert found == [(portal.origin,)]
     finally:
         await anyio.to_thread.run_sync(partial(starting.__exit__, None, None, None))
+
+
+async def test_a_script_that_waits_for_a_person_survives_a_database_that_is_away_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.2)
+    failed = anyio.Event()
+    park = Journal._park
+
+    async def parked(journal: Journal, waiting: Sequence[int]) -> bool:
+        await anyio.to_thread.run_sync(server.stop, "fast")
+        is_parked = await park(journal, waiting)
+        failed.set()
+        return is_parked
+
+    with postgres_server() as server:
+        runs: Json = {"store": server.new_database(), "park_after_seconds": 1}
+        async with opened(tmp_path, runs=runs) as portal, anyio.create_task_group() as tasks:
+            answers: list[dict[str, Json]] = []
+
+            async def run() -> None:
+                result = await portal.client.call_tool("execute_code", {"code": "await portal.approve('?')"})
+                assert isinstance(result.structured_content, dict)
+                answers.append(result.structured_content)
+
+            monkeypatch.setattr(Journal, "_park", parked)
+            tasks.start_soon(run)
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await failed.wait()
+                await anyio.sleep(0.5)  # the call is read while the database is away
+                monkeypatch.setattr(Journal, "_park", park)
+                await anyio.to_thread.run_sync(server.start)
+                while not answers:  # noqa: ASYNC110
+                    await anyio.sleep(0.05)
+            assert answers[0]["status"] == "waiting", answers
