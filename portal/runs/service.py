@@ -103,7 +103,7 @@ class Runs:
         self._channels: dict[str, ClientChannel] = {}
         """The clients that wait for a run and can be asked meanwhile."""
         self._questions: dict[str, dict[int, anyio.CancelScope]] = {}
-        self._unwritten: dict[str, tuple[RunState, bytes | None]] = {}
+        self._unwritten: dict[str, tuple[RunState, bytes | None, int | None]] = {}
         """The ends of runs that could not be written yet."""
         self._driving: set[str] = set()
         self._failures: Counter[str] = Counter()
@@ -190,16 +190,23 @@ class Runs:
             hint="Set runs.store in portal.yaml to a file that can be written, or to a Postgres database.",
         )
 
-    async def end(self, run: str, state: RunState, answer: bytes | None = None) -> None:
-        """End a run that has a row, whoever holds it. If that cannot be written now, it is tried again."""
+    async def end(
+        self, run: str, state: RunState, answer: bytes | None = None, epoch: int | None = None
+    ) -> None:
+        """End a run that has a row, whoever holds it, or with an epoch only if nobody else has taken it over meanwhile.
+
+        If that cannot be written now, it is tried again.
+        """
         if self.store is None:
             return
         masked = answer and self.mask(answer.decode()).encode()
         try:
-            await self.store.write(partial(RunFile.finish, run=run, state=state, answer=masked))
+            await self.store.write(partial(RunFile.finish, run=run, state=state, answer=masked, epoch=epoch))
+        except FencedError:
+            return
         except StoreError as error:
             log.error("run_not_ended", run=run, error=str(error))
-            self._unwritten[run] = state, answer
+            self._unwritten[run] = state, answer, epoch
         else:
             self.note_change()
 
@@ -350,9 +357,9 @@ class Runs:
             await anyio.sleep(BEAT_SECONDS)
 
     async def _write_ends(self) -> None:
-        for run, (state, answer) in [*self._unwritten.items()]:
+        for run, ended in [*self._unwritten.items()]:
             del self._unwritten[run]
-            await self.end(run, state, answer)
+            await self.end(run, *ended)
 
     async def _keep(self, store: RunStore) -> None:
         swept_at = 0.0

@@ -18,6 +18,7 @@ from portal.runs.records import StoredRun
 from portal.runs.store import RunFile
 from tests.acceptance.portal_process import HttpPortal, http_portal
 from tests.portal.peers import DEADLINE_SECONDS, Peer, structured, tool, write_manifest
+from tests.portal.runs.kept_runs import kept_runs
 from tests.portal.runs.rows import opened
 from tests.upstreams.peers import http_peer
 
@@ -93,3 +94,16 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
     assert answer["result"] is None and "run=" in answer["notices"][0]
     assert now == taken
     assert file.log_after(0, taken.row.id)[-1].kind == "resumed"
+
+
+async def test_the_late_end_of_a_run_that_another_one_took_over_does_not_count(tmp_path: Path) -> None:
+    async with kept_runs(tmp_path) as kept:
+        run = await kept.start("hang")
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while (held := await kept.store.read(partial(RunFile.row, run=run))) and held.state == "waiting":
+                await kept.runs.news.wait()
+        assert held is not None
+        await kept.runs.end(run, "error", None, held.epoch - 1)
+        assert await kept.store.read(partial(RunFile.row, run=run)) == held
+        await kept.runs.end(run, "error", None, held.epoch)
+        await kept.until(run, "error")
