@@ -277,6 +277,31 @@ def throughput_rows() -> Iterator[str]:
 _CLIENTS = {"raw": "prepared bytes", "sdk": "the SDK's client"}
 
 
+def replicas_rows() -> Iterator[str]:
+    measured = read("replicas")
+    faults = " and ".join(f"{count} times {what}" for what, count in measured["faults"].items())
+    yield (
+        f"Under load on {measured['replicas']} replicas with one Postgres, in {measured['minutes']:g} minutes, "
+        f"{faults}. "
+        f"{measured['runs']:,} runs made {measured['effects']:,} effects: {measured['doubled']} doubled, "
+        f"{measured['lost']} lost, {measured['unknown']} told as `outcome_unknown`; the longest run took "
+        f"{measured['seconds of a run, most']} s ({_machine(measured['machine'])}; `python -m benchmarks.replicas`)."
+    )
+
+
+def load_rows() -> Iterator[str]:
+    measured = read("load")
+    yield "| over HTTP, each client a script every ten seconds | scripts | errors | p50 | p99 | memory at the end |"
+    yield "|---|---|---|---|---|---|"
+    for phase in measured["phases"]:
+        yield (
+            f"| {phase['phase']} | {phase['scripts']:,} | {sum(phase['errors'].values())} | {phase['ms, p50']} ms "
+            f"| {phase['ms, p99']} ms | {phase['MiB, first and last'][1]} MiB |"
+        )
+    yield ""
+    yield f"(In {measured['minutes']:g} minutes, {_machine(measured['machine'])}; `python -m benchmarks.load`.)"
+
+
 def parked_rows() -> Iterator[str]:
     measured = read("parked")
     wakes, storm, raced = measured["wakes"], measured["storm"], measured["races"]
@@ -389,6 +414,8 @@ def main() -> None:
         replay_rows,
         journal_rows,
         parked_rows,
+        replicas_rows,
+        load_rows,
         check_rows,
         search_rows,
         token_rows,

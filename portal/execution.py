@@ -265,7 +265,7 @@ class Execution:
             if answer is None:
                 failure = unwritten(error, "the run was stopped")
                 answer = Answer("error", journal.run_id, error=failure, calls=journal.ledger.rows())
-            # Another portal must not go on with a run whose client has its answer. Without a client it may have done so.
+            # Another portal must not go on with a run whose client has its answer; without a client it may.
             epoch = journal.epoch or None if journal.head.is_background else None
             await self.runs.end(journal.run_id, answer.status, answer.dump(), epoch)
             return replace(answer, notices=(*answer.notices, _UNWRITTEN))
