@@ -16,6 +16,7 @@ from portal.ledger import Ledger
 from portal.runs.past import HEAD, Past, RunHead, dump_chunk, new_row, new_run_id
 from portal.runs.records import OPEN, CallRow, CallRowState, RunRow, StoredRun
 from portal.runs.store import DAY_SECONDS, RunFile
+from portal.sessions import Caller
 from sandbox_runtime.result import RunError
 
 _WHY = {
@@ -109,13 +110,16 @@ def cancel_run(file: RunFile, run: str, owner: str | None = None) -> None:
         raise RunsError("run_ended", f"run {run} has ended already: {row.state}")
 
 
-def fork_run(file: RunFile, run: str, seq: int, code: str | None = None, owner: str | None = None) -> RunRow:
+def fork_run(
+    file: RunFile, run: str, seq: int, code: str | None = None, caller: Caller | None = None
+) -> RunRow:
     """Start a run that begins like another one and goes on before its call `seq`, live. Within a transaction.
 
     What was answered before is not done again. With `code` it goes on with that script, which must have done the same
-    until there. Returns the new run, which waits for a portal. Raises RunsError.
+    until there. It is the work of `caller`, who has to own the former run; None for the operator, who acts for its
+    owner. Returns the new run, which waits for a portal. Raises RunsError.
     """
-    find_run(file, run, owner)
+    find_run(file, run, None if caller is None else caller.run_owner)
     stored = file.load(run)
     assert stored is not None
     head = HEAD.validate_json(stored.head)
@@ -128,7 +132,8 @@ def fork_run(file: RunFile, run: str, seq: int, code: str | None = None, owner: 
     if code is not None:
         record = replace(record, script=code)
         head = replace(head, request=replace(head.request, code=code))
-    head = replace(head, record=replace(record, events=()), is_background=True)
+    # Not with the claims or the logins of whoever began the former run.
+    head = replace(head, record=replace(record, events=()), is_background=True, caller=caller or head.caller)
     entries = tuple(entry for entry in past.entries.values() if entry.seq < seq)
     known = [call for call in stored.calls if call.seq < seq and (call.outcome or call.state == "intended")]
     lifetime_seconds = stored.row.expires - stored.row.began

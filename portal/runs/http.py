@@ -149,8 +149,8 @@ class RunRoutes:
         return await self.show(request)
 
     async def fork(self, request: Request) -> Response:
-        fork, (run, owner) = await _body(request, Fork), _named(request)
-        work = partial(fork_run, run=run, seq=fork.at, code=fork.code, owner=owner)
+        fork, (run, _) = await _body(request, Fork), _named(request)
+        work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=http_caller(request))
         row = await self.runs.store_or_error().write(work, is_lasting=True)
         self.runs.wake(row.id)
         return await _json(partial(run_view, row), 201, Location=f"/runs/{row.id}")
