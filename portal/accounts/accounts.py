@@ -108,12 +108,13 @@ class Accounts:
         )
 
     def logins(self, upstream: str, owner: str) -> PersonLogins:
-        """The person's login. Raises UpstreamUnavailableError: there is no store for it."""
+        """The person's login. Raises UpstreamUnavailableError: there is no store for it, or nobody signs in there."""
         if self.store is None:
             why = "logins of people need the store of runs, which cannot be used; the portal's log says why"
             raise UpstreamUnavailableError(f"upstream {upstream!r}: {why}")
         spec = self.spec(upstream)
-        assert spec is not None, "nothing else has logins of people"
+        if spec is None:  # a reload has changed it
+            raise UpstreamUnavailableError(f"upstream {upstream!r}: nobody signs in there any more")
         return PersonLogins(self.store, upstream, spec.url, owner)
 
     def link(self, upstream: str, owner: str) -> str:

@@ -80,6 +80,8 @@ class _Started:
     nonce: str
     browser: str
     who: str
+    url: str
+    """Of the upstream, when it began."""
     request: CodeRequest
 
 
@@ -154,7 +156,7 @@ class _Pages:
             started = await CodeRequest.of(spec, await discover(spec, http), redirect_uri, http)
             nonce = secrets.token_urlsafe(32)
             url = started.url(self._seal("callback", upstream, owner, nonce), http)
-        value = _ADAPTER.dump_json(_Started(nonce, browser, bearer.name, started))
+        value = _ADAPTER.dump_json(_Started(nonce, browser, bearer.name, spec.url, started))
         await self.store.write(partial(RunFile.put, kind=_STARTED, owner=owner, name=upstream, value=value))
         return RedirectResponse(url, 303)
 
@@ -174,10 +176,13 @@ class _Pages:
             return started
 
         started, spec = await self.store.write(take), self._spec(upstream)
+        if started.url != spec.url:  # the token would go there
+            raise PageError(400, f"This upstream has another URL since the sign-in began. {_AGAIN}")
+        logins = self.accounts.logins(upstream, owner)
         async with open_guarded_http(spec.url, _settings(spec).issuer) as http:
             token = await started.request.token(query, http)
         login = Login.first(spec.url, started.request.found, started.request.client, token)
-        await self.accounts.logins(upstream, owner).save(login)
+        await logins.save(login)
         self.accounts.fleet.people.forget(upstream, owner)
         self.accounts.audit.note("signed_in", who=started.who, upstream=upstream)
         log.info("signed_in", upstream=upstream, issuer=login.issuer)

@@ -1,17 +1,33 @@
 """Attacks on people's logins while something changes: the manifest, who they are, the run that they begin again."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from mcp import Client
+from mcp_types import ElicitResult
 
 from portal.server import build_server
-from tests.portal.accounts.peers import Company, company, run
+from tests.portal.accounts.peers import Company, company, link_in, run
 from tests.portal.peers import DEADLINE_SECONDS
+from tests.portal.test_reload import changed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
+
+
+async def signed_in(own: Company, who: str, **options: Any) -> Client:
+    client = await own.client(who, **options)
+    page = await own.browser(who).get(link_in(await run(client)))
+    assert page.status_code == 200
+    return client
+
+
+async def reload(own: Company, change: Callable[[Any], object]) -> None:
+    """Change the upstreams of a portal that serves."""
+    await own.portal.reload.apply(changed(own.folder, lambda data: change(data["upstreams"])))
 
 
 async def forked(own: Company, token: str, run_id: str, **fork: Any) -> dict[str, Any]:
@@ -43,3 +59,27 @@ async def test_fork_has_the_claims_of_today(tmp_path: Path) -> None:
         own.provider.claims["ann"] = {"role": "reader"}
         answer = await forked(own, own.provider.token_of("ann"), first["run_id"])
         assert (first["result"]["user"], answer["result"]["user"]) == ("admin", "reader")
+
+
+async def test_sign_in_that_began_at_another_url_gives_the_new_one_no_token(tmp_path: Path) -> None:
+    async with company(tmp_path) as own:
+        ann, browser = await own.client("ann"), own.browser("ann")
+        browser.follow_redirects = False
+        url = link_in(await run(ann))
+        while not url.startswith(f"{own.url}/oauth/sign-in/callback"):
+            url = (await browser.get(url)).headers["location"]
+        elsewhere = own.upstream.url.replace("127.0.0.1", "localhost")
+        await reload(own, lambda all: all["tickets"].update(url=elsewhere))
+        assert (await browser.get(url)).status_code == 400
+        assert own.authorization.grants == ["authorization_code"], "only the operator got a token"
+
+
+async def test_upstream_that_goes_while_its_person_signs_in_is_refused(tmp_path: Path) -> None:
+    async def sign_in(context: Any, params: Any) -> ElicitResult:
+        await reload(own, lambda all: all.pop("tickets"))
+        return ElicitResult(action="accept")
+
+    async with company(tmp_path) as own:
+        ann = await own.client("ann", elicitation_callback=sign_in)
+        error = (await run(ann))["error"]
+        assert (error["code"], "nobody signs in" in error["message"]) == ("upstream_unavailable", True)
