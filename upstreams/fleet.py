@@ -93,12 +93,12 @@ class Fleet:
             for name, each in settings.items()
         }
         self._settings = dict(settings)
-        for name in (*changes.changed, *changes.removed):
-            self.people.forget(name)
         for name in changes.changed:
             self._upstreams[name].replace(former[name], "the manifest has changed it")
+            self.people.remove(name, "the manifest has changed it")
         for name in changes.removed:
             former[name].remove("the manifest has it no more")
+            self.people.remove(name, "the manifest has it no more")
             self._removed[name] = former[name]
         for name in [*self._removed][:-MAX_REMOVED]:
             del self._removed[name]

@@ -109,10 +109,19 @@ class PeoplesUpstreams:
             connection.users -= 1
             self._end_if_over(key, connection)
 
-    def forget(self, upstream: str, owner: str | None = None) -> None:
-        """End the person's connections, or those of all: the login or the upstream is another one, or gone."""
-        for key in [key for key in self._connections if key[0] == upstream and owner in (None, key[1])]:
-            self._connections.pop(key).scope.cancel()
+    def forget(self, upstream: str, owner: str) -> None:
+        """End the person's connections: the login is another one, or gone."""
+        for connection in self._popped(upstream, owner):
+            connection.scope.cancel()
+
+    def remove(self, upstream: str, reason: str) -> None:
+        """End the connections of all after their calls in flight: the upstream is another one, or gone."""
+        for connection in self._popped(upstream):
+            connection.upstream.remove(reason)
+
+    def _popped(self, upstream: str, owner: str | None = None) -> list[_Connection]:
+        keys = [key for key in self._connections if key[0] == upstream and owner in (None, key[1])]
+        return [self._connections.pop(key) for key in keys]
 
     def _opened(self, key: tuple[str, str, str], headers: Headers, person: Person) -> _Connection:
         if len(self._connections) >= MAX_CONNECTIONS:

@@ -61,6 +61,32 @@ async def test_fork_has_the_claims_of_today(tmp_path: Path) -> None:
         assert (first["result"]["user"], answer["result"]["user"]) == ("admin", "reader")
 
 
+@pytest.mark.parametrize("change", ["changed", "removed"])
+async def test_call_in_flight_outlives_a_reload(tmp_path: Path, change: str) -> None:
+    answers: list[dict[str, Any]] = []
+    async with company(tmp_path) as own:
+        ann = await signed_in(own, "ann")
+        own.mirror.hold()
+
+        async def work() -> None:
+            answers.append(await run(ann, "await tickets.write()"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work)
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await own.mirror.is_reached.wait()
+            await reload(own, lambda all: all.pop("tickets") if change == "removed" else slower(all))
+            assert len(own.portal.fleet.people) == 0, "the next call has the new settings"
+            own.mirror.may_answer.set()
+        assert answers[0]["result"]["who"] == "ann"
+        if change == "changed":
+            assert (await run(ann))["result"]["who"] == "ann"
+
+
+def slower(upstreams: Any) -> None:
+    upstreams["tickets"]["call_seconds"] = 50
+
+
 async def test_sign_in_that_began_at_another_url_gives_the_new_one_no_token(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
         ann, browser = await own.client("ann"), own.browser("ann")

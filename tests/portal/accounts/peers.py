@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import anyio
 import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -140,6 +141,9 @@ class Mirror(Peer):
         self.people: dict[str, str] = {}
         self.readers: set[str] = set()
         self.listed = 0
+        self.is_reached, self.may_answer = anyio.Event(), anyio.Event()
+        """`write` sets the first. It waits for the second, after `hold`."""
+        self.may_answer.set()
         self.server: Server[Any] = Server(
             "mirror",
             on_list_tools=self._list,
@@ -147,6 +151,9 @@ class Mirror(Peer):
             on_list_resources=self._list_resources,
             on_read_resource=self._read,
         )
+
+    def hold(self) -> None:
+        self.is_reached, self.may_answer = anyio.Event(), anyio.Event()
 
     def _reader(self, context: Any) -> str:
         token = context.request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -168,6 +175,9 @@ class Mirror(Peer):
         headers = context.request.headers
         token = headers.get("authorization", "").removeprefix("Bearer ")
         self.calls.append((params.name, params.arguments or {}))
+        if params.name == "write":
+            self.is_reached.set()
+            await self.may_answer.wait()
         return structured({"who": self.people.get(token, ""), "user": headers.get("x-user"), "token": token})
 
 
