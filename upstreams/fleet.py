@@ -183,11 +183,13 @@ async def open_fleet(
     connecting = anyio.Semaphore(MAX_CONNECTING)
     async with anyio.create_task_group() as tasks:
 
+        def portal_login(name: str, spec: StdioUpstream | HttpUpstream) -> "Logins | None":
+            if portal_logins is None or not isinstance(spec, HttpUpstream):
+                return None
+            return portal_logins(name, spec.url, "")
+
         def open_upstream(name: str, own: UpstreamSettings, redact: Redaction) -> Upstream:
-            login = None
-            if portal_logins is not None and isinstance(own.spec, HttpUpstream):
-                login = portal_logins(name, own.spec.url, "")
-            wire = _wire_opener(name, own, folder, redact, tasks, login)
+            wire = _wire_opener(name, own, folder, redact, tasks, portal_login(name, own.spec))
             store = ListingStore(listings, name, own.spec, folder, own.written) if listings else None
             upstream = Upstream(name, own.spec, wire, redact, on_change, store, connecting, observe=observer)
             tasks.start_soon(upstream.run, name=f"upstream {name}")
@@ -199,13 +201,13 @@ async def open_fleet(
             settings = fleet.settings(name)
             spec = settings.spec
             assert isinstance(spec, HttpUpstream), "nothing else has credentials of people"
-            login = None
+            login, how_to_sign_in = portal_login(name, spec), ""
             if spec.is_per_caller:
                 if logins is None:  # never with the portal's login instead
                     raise UpstreamUnavailableError(
                         f"upstream {name!r}: there is no store for logins of people"
                     )
-                login = logins(name, spec.url, person.owner)
+                login, how_to_sign_in = logins(name, spec.url, person.owner), "sign in again"
             # Its own redaction: that of all upstreams keeps few tokens.
             redact = Redaction(fleet.secrets)
             own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
@@ -216,7 +218,7 @@ async def open_fleet(
                 redact,
                 tasks,
                 login,
-                how_to_sign_in="sign in again",
+                how_to_sign_in=how_to_sign_in,
             )
             return Upstream(
                 name,

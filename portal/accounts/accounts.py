@@ -161,6 +161,8 @@ class CallerUpstreams:
             async with self.fleet.people.of(name, person) as upstream:
                 yield upstream
         except UpstreamNeedsLoginError as error:
+            if self.accounts.spec(name) is None:  # only its headers name the person
+                raise
             login = self._used.pop(name, None)
             if login is not None:  # it is of no use any more, unless it was renewed
                 with suppress(OAuthError):

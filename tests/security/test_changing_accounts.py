@@ -109,3 +109,15 @@ async def test_upstream_that_goes_while_its_person_signs_in_is_refused(tmp_path:
         ann = await own.client("ann", elicitation_callback=sign_in)
         error = (await run(ann))["error"]
         assert (error["code"], "nobody signs in" in error["message"]) == ("upstream_unavailable", True)
+
+
+async def test_missing_login_of_the_portal_is_no_persons_fault(tmp_path: Path) -> None:
+    headers = {"X-User": "${caller.sub}"}
+    async with company(tmp_path, per="portal", headers=headers, runs={"key": None}) as own:
+        ann = await own.client("ann")
+        answer = await run(ann)
+        assert (answer["result"]["who"], answer["result"]["user"]) == ("operator", "ann")
+        own.authorization.end()
+        error = (await run(ann))["error"]
+        assert error["code"] == "upstream_needs_login"
+        assert "mcp-code-portal login tickets" in error["message"]
