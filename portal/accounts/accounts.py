@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,7 +31,6 @@ from upstreams.errors import (
 )
 from upstreams.fleet import Fleet
 from upstreams.oauth.authorization_server import OAuthError
-from upstreams.oauth.tokens import Login
 from upstreams.people import Person
 from upstreams.upstream import Upstream
 
@@ -134,11 +133,10 @@ class CallerUpstreams:
     _asking: dict[str, anyio.Lock] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
     """Upstreams about which the person was asked: once for each run."""
-    _used: dict[str, Login] = field(default_factory=dict, repr=False)
-    """The logins that were there last."""
 
-    async def ready(self, name: str) -> None:
-        """Return when the caller may call an upstream. Asks the person to sign in, and waits at most `call_seconds`.
+    async def ready(self, name: str, *, may_ask: bool = True) -> None:
+        """Return when the caller may call an upstream. Asks the person to sign in, and waits at most `call_seconds`,
+        unless it may not ask.
 
         Raises UpstreamError: there is no login, or no such person.
         """
@@ -146,8 +144,11 @@ class CallerUpstreams:
         if person is None or self.accounts is None:
             return
         self.fleet.people.headers(name, person.claims)
-        if self.accounts.spec(name) is not None and await self._login(name, person) is None:
-            await self._sign_in(name, person)
+        if self.accounts.spec(name) is None or await self._has_login(name, person):
+            return
+        if not may_ask:
+            raise self._sign_in_error(name, person)
+        await self._sign_in(name, person)
 
     @asynccontextmanager
     async def of(self, name: str) -> AsyncIterator[Upstream]:
@@ -163,25 +164,18 @@ class CallerUpstreams:
         except UpstreamNeedsLoginError as error:
             if self.accounts.spec(name) is None:  # only its headers name the person
                 raise
-            login = self._used.pop(name, None)
-            if login is not None:  # it is of no use any more, unless it was renewed
-                with suppress(OAuthError):
-                    await self.accounts.logins(name, person.owner).delete(login)
             raise self._sign_in_error(name, person) from error
 
     def _person(self, name: str) -> Person | None:
         return None if self.accounts is None else self.accounts.person(name, self.caller)
 
-    async def _login(self, name: str, person: Person) -> Login | None:
+    async def _has_login(self, name: str, person: Person) -> bool:
         assert self.accounts is not None
         try:
             login = await self.accounts.logins(name, person.owner).load()
         except OAuthError as error:
             raise UpstreamUnavailableError(f"upstream {name!r}: {error}") from error
-        if login is None or (login.refresh_token is None and login.wants_renewal()):
-            return None
-        self._used[name] = login
-        return login
+        return login is not None and (login.refresh_token is not None or not login.wants_renewal())
 
     async def _sign_in(self, name: str, person: Person) -> None:
         assert self.accounts is not None
@@ -192,9 +186,9 @@ class CallerUpstreams:
                     link = self.accounts.link(name, person.owner)
                     if await self.channel.ask_to_sign_in(name, link):
                         # Polled, because another replica may serve the pages.
-                        while await self._login(name, person) is None:  # noqa: ASYNC110
+                        while not await self._has_login(name, person):  # noqa: ASYNC110
                             await anyio.sleep(_POLL_SECONDS)
-            if await self._login(name, person) is None:
+            if not await self._has_login(name, person):
                 raise self._sign_in_error(name, person)
 
     def _sign_in_error(self, name: str, person: Person) -> UpstreamSignInError:

@@ -17,8 +17,8 @@ from portal.runs.records import StoreError
 from portal.runs.store import RunFile
 from portal.runs.writer import RunStore
 from upstreams.fleet import login_store
-from upstreams.oauth.authorization_server import OAuthError, OAuthUnreachableError
-from upstreams.oauth.tokens import Login, LoginStore
+from upstreams.oauth.authorization_server import OAuthUnreachableError
+from upstreams.oauth.tokens import Login, LoginEndedError, LoginStore
 
 LOGIN: Final = "login"
 _LOCK: Final = "login lock"
@@ -82,8 +82,12 @@ class PersonLogins:
         with _store_errors():
             kept = await self._store.write(swap, is_lasting=True)
         if kept is None:
-            raise OAuthError("the login was deleted")
+            raise LoginEndedError("the login was deleted")
         return kept
+
+    async def ended(self, login: Login) -> None:
+        """Delete it, so that the person is asked again."""
+        await self.delete(login)
 
     async def delete(self, only: Login | None = None) -> Login | None:
         """Delete the login, or only this one. Returns what was deleted. Raises OAuthUnreachableError."""

@@ -194,14 +194,19 @@ class _Pages:
         spec = self.accounts.spec(upstream)
         if spec is None or not isinstance(bearer, Bearer):
             raise PageError(404, "There is no such login.")
-        login = await self.accounts.logins(upstream, bearer.run_owner).delete()
+        logins = self.accounts.logins(upstream, bearer.run_owner)
+        async with logins.locked():  # tokens of a renewal would live on
+            login = await logins.delete()
         if login is None:
             raise PageError(404, "There is no such login.")
         self.accounts.fleet.people.forget(upstream, bearer.run_owner)
         self.accounts.audit.note("signed_out", who=bearer.name, upstream=upstream)
         settings = _settings(spec)
         async with open_guarded_http(spec.url, settings.issuer) as http:
-            await revoke(login.as_configured(settings) or login, http)
+            try:
+                await revoke(login.as_configured(settings) or login, http)
+            except OAuthError as error:
+                raise PageError(502, f"The login is deleted, but was not revoked: {error}.") from None
         return Response(status_code=204)
 
     @asynccontextmanager

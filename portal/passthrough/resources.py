@@ -172,8 +172,8 @@ class Resources:
     ) -> list[Json]:
         seconds = min(self.fleet[key].spec.call_seconds, most_seconds)
         try:
-            if most_seconds == math.inf:  # a list of all asks nobody to sign in
-                await self.own.ready(key)
+            # A list of all asks nobody to sign in.
+            await self.own.ready(key, may_ask=most_seconds == math.inf)
             async with self.own.of(key) as upstream:
                 rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
         except UpstreamError as error:

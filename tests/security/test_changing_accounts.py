@@ -10,10 +10,12 @@ import pytest
 from mcp import Client
 from mcp_types import ElicitResult
 
+from portal.accounts.logins import PersonLogins
 from portal.server import build_server
 from tests.portal.accounts.peers import Company, company, link_in, run
 from tests.portal.peers import DEADLINE_SECONDS
 from tests.portal.test_reload import changed
+from tests.upstreams.oauth_peer import saying
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
@@ -121,3 +123,72 @@ async def test_missing_login_of_the_portal_is_no_persons_fault(tmp_path: Path) -
         error = (await run(ann))["error"]
         assert error["code"] == "upstream_needs_login"
         assert "mcp-code-portal login tickets" in error["message"]
+
+
+async def test_wrong_secret_of_the_portal_costs_nobody_a_login(tmp_path: Path) -> None:
+    async with company(tmp_path) as own:
+        ann = await signed_in(own, "ann")
+        own.authorization.expire()
+        own.authorization.answers["/token"] = saying({"error": "invalid_client"}, 401)
+        link_in(await run(ann))
+        own.authorization.answers.clear()
+        assert (await run(ann))["result"]["who"] == "ann"
+
+
+async def test_sign_out_during_a_renewal_leaves_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_renewed, has_come = anyio.Event(), anyio.Event()
+    replace, locked, delete = PersonLogins.replace, PersonLogins.locked, PersonLogins.delete
+
+    async def late(logins: PersonLogins, *given: Any) -> Any:
+        is_renewed.set()
+        await has_come.wait()
+        return await replace(logins, *given)
+
+    def coming(method: Callable[..., Any]) -> Callable[..., Any]:
+        def come(*given: Any) -> Any:
+            has_come.set()
+            return method(*given)
+
+        return come
+
+    async with company(tmp_path) as own:
+        ann = await signed_in(own, "ann")
+        own.authorization.expire()
+        monkeypatch.setattr(PersonLogins, "replace", late)
+        headers = {"Authorization": f"Bearer {own.provider.token_of('ann')}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(run, ann)
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await is_renewed.wait()
+            monkeypatch.setattr(PersonLogins, "locked", coming(locked))
+            monkeypatch.setattr(PersonLogins, "delete", coming(delete))
+            assert (await http.delete(f"{own.url}/oauth/logins/tickets")).status_code == 204
+        # The old refresh token would have been no use: what it was changed for would live on.
+        assert own.authorization.grants[-3:] == ["refresh_token", "revoked", "revoked"]
+        link_in(await run(ann))
+
+
+async def test_sign_out_says_that_a_login_was_not_revoked(tmp_path: Path) -> None:
+    async with company(tmp_path) as own:
+        ann = await signed_in(own, "ann")
+        own.authorization.answers["/revoke"] = saying({}, 500)
+        headers = {"Authorization": f"Bearer {own.provider.token_of('ann')}"}
+        async with httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http:
+            page = await http.delete(f"{own.url}/oauth/logins/tickets")
+        assert (page.status_code, "deleted, but was not revoked" in page.text) == (502, True)
+        link_in(await run(ann))
+
+
+async def test_person_who_signed_out_at_another_replica_lists_nothing(tmp_path: Path) -> None:
+    async with company(tmp_path, server={"offers": ["resources"]}) as own:
+        ann = await signed_in(own, "ann")
+        assert [each.name for each in (await ann.list_resources()).resources] == ["tickets.of ann"]
+        owner, store = next(iter(own.portal.fleet.people._connections))[1], own.portal.runs.store
+        assert store is not None
+        await store.write(lambda file: file.drop("login", owner, "tickets"))
+        assert (await ann.list_resources()).resources == []

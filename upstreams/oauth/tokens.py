@@ -63,6 +63,10 @@ _REJECTED_CODES: Final = frozenset({"invalid_grant", "bad_refresh_token", "inval
 """Error codes for a refresh token that is permanently invalid: of OAuth, GitHub and Slack."""
 
 
+class LoginEndedError(OAuthError):
+    """The tokens of a login are of no use any more, or it was deleted."""
+
+
 class Login(BaseModel):
     """Tokens for one upstream, and what a refresh needs. Times are seconds since 1970."""
 
@@ -143,8 +147,11 @@ class Logins(Protocol):
     async def replace(self, before: Login, after: Login) -> Login:
         """Keep a renewed login, unless another one was kept meanwhile. Returns the one that is kept.
 
-        Raises OAuthError: it cannot be kept.
+        Raises OAuthError: it cannot be kept. Raises LoginEndedError: it was deleted meanwhile.
         """
+
+    async def ended(self, login: Login) -> None:
+        """Note that the tokens of this login are of no use any more."""
 
     def locked(self) -> AbstractAsyncContextManager[None]:
         """A lock, so that no two portals use one refresh token. Raises OAuthUnreachableError: it is held too long."""
@@ -181,6 +188,9 @@ class LoginStore:
         """Replace the login under the lock. Raises OAuthError: it cannot be stored."""
         await self.save(after)
         return after
+
+    async def ended(self, login: Login) -> None:
+        """Keep it: `logout` may still revoke it."""
 
     async def delete(self) -> None:
         """Delete the login. Raises OAuthError: it cannot be deleted."""
@@ -354,19 +364,27 @@ class OAuthTokens(HttpCredentials):
             if is_new and not kept.wants_renewal():
                 return kept
             self._check_not_refused(kept, is_refused)
-            with anyio.fail_after(REFRESH_SECONDS, shield=True):
-                login = await self._refreshed(kept)
-                try:
-                    login = await self._store.replace(found, login)
-                except OAuthError as error:
-                    log.warning("login_not_kept", upstream=self._name, reason=str(error))
+            try:
+                with anyio.fail_after(REFRESH_SECONDS, shield=True):
+                    return await self._kept(found, await self._refreshed(kept))
+            except LoginEndedError:
+                await self._store.ended(found)
+                raise
+
+    async def _kept(self, found: Login, login: Login) -> Login:
+        try:
+            return await self._store.replace(found, login)
+        except LoginEndedError:
+            raise
+        except OAuthError as error:
+            log.warning("login_not_kept", upstream=self._name, reason=str(error))
             return login
 
     async def _refreshed(self, login: Login) -> Login:
         if login.refresh_token is None:
-            raise OAuthError("the token has expired or was refused, and there is no refresh token")
+            raise LoginEndedError("the token has expired or was refused, and there is no refresh token")
         if login.refresh_token == self._rejected_refresh_token:
-            raise OAuthError("the refresh token is no longer valid")
+            raise LoginEndedError("the refresh token is no longer valid")
         form = {
             "grant_type": "refresh_token",
             "refresh_token": login.refresh_token,
@@ -376,9 +394,11 @@ class OAuthTokens(HttpCredentials):
             try:
                 token = await request_token(http, login.token_endpoint, login.client, form)
             except OAuthRefusedError as error:
+                message = f"the token cannot be refreshed: {error}"
                 if error.code in _REJECTED_CODES:
                     self._rejected_refresh_token = login.refresh_token
-                raise OAuthError(f"the token cannot be refreshed: {error}") from None
+                    raise LoginEndedError(message) from None
+                raise OAuthError(message) from None
         self._unaccepted = token.access_token
         return Login.of(token, login.model_dump())
 
