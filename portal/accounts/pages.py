@@ -19,6 +19,7 @@ from html import escape
 from typing import Final, TypeAlias
 
 import structlog
+from mcp.client.auth.utils import issuers_match
 from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -181,12 +182,27 @@ class _Pages:
         logins = self.accounts.logins(upstream, owner)
         async with open_guarded_http(spec.url, _settings(spec).issuer) as http:
             token = await started.request.token(query, http)
+        if issuers_match(str(started.request.found.server.issuer), self.auth.issuer):
+            await self._check_is_foreign(token.access_token)
         login = Login.first(spec.url, started.request.found, started.request.client, token)
         await logins.save(login)
         self.accounts.fleet.people.forget(upstream, owner)
         self.accounts.audit.note("signed_in", who=started.who, upstream=upstream)
         log.info("signed_in", upstream=upstream, issuer=login.issuer)
         return _text(f"You are signed in at {upstream}. You can close this window.")
+
+    async def _check_is_foreign(self, token: str) -> None:
+        """Raises PageError: the token opens the portal. An upstream that names the portal's identity provider as its
+        own could ask for one, and use it as the person.
+        """
+        try:
+            await self.whose(token)
+        except SignInError as error:
+            if error.status == 503:
+                raise
+        else:
+            log.error("sign_in_refused", reason="the upstream's token would open the portal")
+            raise PageError(502, "Not signed in: the token for this upstream would open the portal, too.")
 
     async def sign_out(self, request: Request) -> Response:
         """Delete and revoke the login of whoever asks."""

@@ -9,6 +9,8 @@ import pytest
 from portal.accounts import pages
 from portal.accounts.pages import COOKIE
 from tests.portal.accounts.peers import Company, company, link_in, run
+from tests.portal.test_reload import changed
+from tests.upstreams.oauth_peer import saying
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
@@ -174,3 +176,28 @@ async def test_calls_of_two_people_at_once_never_meet(tmp_path: Path) -> None:
             for who in [*clients] * 4:
                 tasks.start_soon(call, who)
         assert seen == {who: {who} for who in clients}
+
+
+@pytest.mark.parametrize("audience", ["portal", "upstream"])
+async def test_upstream_that_names_the_portals_provider_gets_no_token_for_the_portal(
+    tmp_path: Path, audience: str
+) -> None:
+    async with company(tmp_path) as own:
+        link = await link_of(own, "ann")
+        told = {"resource": own.upstream.url, "authorization_servers": [own.provider.url]}
+        own.upstream.answers["/.well-known/oauth-protected-resource/mcp"] = saying(told)
+        await own.portal.reload.apply(
+            changed(tmp_path, lambda data: data["upstreams"]["tickets"]["oauth"].update(client_id="portal"))
+        )
+        browser = own.browser("ann")
+        browser.follow_redirects = False
+        url = link
+        while not url.startswith(f"{own.url}/oauth/sign-in/callback"):
+            url = (await browser.get(url)).headers["location"]
+        if audience == "upstream":  # a provider that knows resources
+            own.provider.claims["ann"] = {"aud": own.upstream.url}
+        page = await browser.get(url)
+        assert page.status_code == (502 if audience == "portal" else 200), page.text
+        own.provider.claims.clear()
+        if audience == "portal":
+            await link_of(own, "ann")

@@ -61,7 +61,11 @@ class IdentityProvider(Issuer):
     def app(self) -> Starlette:
         async def metadata(request: Request) -> Response:
             ends = {f"{name}_endpoint": f"{self.url}/{name}" for name in ("authorization", "token")}
-            kinds = {"response_types_supported": ["code"], "jwks_uri": f"{self.url}/jwks"}
+            kinds = {
+                "response_types_supported": ["code"],
+                "code_challenge_methods_supported": ["S256"],
+                "jwks_uri": f"{self.url}/jwks",
+            }
             return JSONResponse({"issuer": self.url, **ends, **kinds})
 
         async def authorize(request: Request) -> Response:
