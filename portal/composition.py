@@ -218,7 +218,7 @@ async def open_portal(
                 resources=ClientResources(views.authorities, fleet, audit, changes, accounts),
                 list_changes=changes,
                 telemetry=telemetry,
-                reload=Reload(manifest, profile, views, fleet, service, audit, changes, accounts),
+                reload=Reload(manifest, profile, views, fleet, service, audit, changes, accounts, telemetry),
             )
             tasks.cancel_scope.cancel()
 

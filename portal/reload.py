@@ -29,6 +29,7 @@ from portal.audit.audit import Audit
 from portal.errors import PortalError
 from portal.passthrough.client_resources import ListChanges
 from portal.runs.service import Runs
+from portal.telemetry.telemetry import Telemetry
 from portal.views import Views, manifests_of
 from upstreams.fleet import Fleet, FleetChanges, UpstreamSettings
 from upstreams.secret_sources import fetch_secrets, header_renewals
@@ -90,7 +91,9 @@ def without_fixed(running: Manifest, wanted: Manifest) -> tuple[Manifest, list[s
     if problems := [*validation_problems(portal, wanted.places, named)]:
         hint = f"Restart to apply it together with {', '.join(keys)}."
         raise ManifestError([replace(each, hint=hint) for each in problems], _file(wanted))
-    return replace(wanted, portal=portal), keys
+    # What waits for a restart still has its former secrets.
+    hidden = wanted.hidden | running.hidden if keys else wanted.hidden
+    return replace(wanted, portal=portal, hidden=hidden), keys
 
 
 AnySection = TypeVar("AnySection", bound=Section)
@@ -120,6 +123,7 @@ class Reload:
     audit: Audit
     list_changes: ListChanges
     accounts: Accounts
+    telemetry: Telemetry
 
     async def apply(self, wanted: Manifest, bound: Bound = lambda manifest: ()) -> Manifest:
         """Let a manifest take effect, except for what only a restart changes. Returns what took effect.
@@ -140,6 +144,8 @@ class Reload:
         self.accounts.adopt(manifest)
         self.views.adopt(manifests)
         self.runs.mask.replace(manifest.hidden)
+        if self.telemetry.mask is not None:
+            self.telemetry.mask.replace(self.fleet.secrets)
         self.runs.executions = [self.views.by_profile[name].execution for name in manifests]
         self.runs.note_change()
         self.list_changes.note()

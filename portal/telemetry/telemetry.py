@@ -58,7 +58,7 @@ class Telemetry:
         """The numbers for Prometheus and their media type; None if nobody wants them. Blocks for milliseconds."""
         self._tracer = tracer or NoOpTracer()
         self._meter = meter
-        self._mask = mask
+        self.mask = mask
         recorded = [each for each in INSTRUMENTS if each.kind in ("histogram", "counter")]
         self._recorders = {} if meter is None else {each: _recorder(meter, each) for each in recorded}
 
@@ -137,15 +137,15 @@ class Telemetry:
 
     def shown(self, name: str, value: Json) -> Attributes:
         """The attribute with an argument or a result, if the manifest wants them: JSON, masked and cut."""
-        if self._mask is None or value is None:
+        if self.mask is None or value is None:
             return {}
         try:
             text = (
-                value if isinstance(value, str) else _start(value, MAX_SHOWN_CHARACTERS + self._mask.longest)
+                value if isinstance(value, str) else _start(value, MAX_SHOWN_CHARACTERS + self.mask.longest)
             )
         except (RecursionError, ValueError):  # too deep, or an integer with more digits than Python writes
             return {}
-        return {name: self._mask.start(text, MAX_SHOWN_CHARACTERS)}
+        return {name: self.mask.start(text, MAX_SHOWN_CHARACTERS)}
 
 
 NO_TELEMETRY: Final = Telemetry()

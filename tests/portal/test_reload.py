@@ -17,7 +17,8 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
 from manifests.own_files import lock_text
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, structured, tool
+from portal.reload import without_fixed
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, structured, tool, write_manifest
 from tests.processes import children
 from tests.upstreams.peers import http_peer
 
@@ -289,6 +290,14 @@ async def test_secret_that_comes_with_a_reload_is_masked(tmp_path: Path) -> None
             await portal.portal.fleet["new"].started()
         assert portal.portal.fleet["new"].state.detail
         assert "a-new-secret" not in portal.portal.fleet["new"].state.detail
+
+
+def test_secret_of_a_section_that_waits_for_a_restart_stays_masked(tmp_path: Path) -> None:
+    path = write_manifest(tmp_path, {}, runs={"key": "${KEY}"})
+    running, wanted = (load_manifest(path, {"KEY": key}) for key in ("the-key-in-use-1", "the-key-to-come-2"))
+    manifest, waiting = without_fixed(running, wanted)
+    assert waiting == ["runs"]
+    assert manifest.hidden == {"the-key-in-use-1", "the-key-to-come-2"}
 
 
 async def held() -> tuple[int, int]:

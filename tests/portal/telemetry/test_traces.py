@@ -25,6 +25,7 @@ from tests.portal.telemetry.collector import (
     attributes_of,
     collecting,
 )
+from tests.portal.test_reload import changed
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -181,6 +182,19 @@ async def test_spans_have_masked_arguments_and_results_if_the_manifest_says_so(t
     assert PRIVATE in request["gen_ai.tool.call.arguments"]
     assert SECRET not in collector.said()
     assert all(each["x-key"] == SECRET for each in collector.requests)
+
+
+async def test_secret_that_comes_with_a_reload_is_masked_in_spans(tmp_path: Path) -> None:
+    def add(data: Any) -> None:
+        data["upstreams"]["new"] = {"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "${KEY}"}}
+
+    async with collecting() as collector:
+        telemetry = {"otlp": collector.url, "arguments": True}
+        async with opened(tmp_path, {"store": NotingPeer()}, telemetry=telemetry) as portal:
+            await portal.portal.reload.apply(changed(tmp_path, add, {"KEY": SECRET}))
+            assert not (await run(portal, f"await store.echo(a={PRIVATE!r}, b={SECRET!r})")).is_error
+    assert PRIVATE in collector.said()
+    assert SECRET not in collector.said()
 
 
 @pytest.mark.parametrize(
