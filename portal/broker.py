@@ -403,6 +403,7 @@ class Broker:
             recheck(was_seen)
 
         try:
+            is_persons = self._own.are_persons(function.upstream)
             async with self._own.of(function.upstream) as upstream:
                 asked = self.channel.questions_of(upstream, spec)
                 result = await upstream.call(
@@ -429,7 +430,8 @@ class Broker:
             return _end(entry, "failed", CallError("tool_error", text, _signature_hint(function)))
         entry.end("done")
         value = script_value(result, function.recorded.output_schema)
-        self.observations.note(function, permit.arguments, value)
+        if not is_persons:  # keys of one person's results are not for all
+            self.observations.note(function, permit.arguments, value)
         return Outcome(value=value)
 
     async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:

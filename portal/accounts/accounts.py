@@ -134,6 +134,10 @@ class CallerUpstreams:
     _asked: set[str] = field(default_factory=set)
     """Upstreams about which the person was asked: once for each run."""
 
+    def are_persons(self, name: str) -> bool:
+        """Whether an upstream answers the caller as one person among others. Raises UpstreamCallerError."""
+        return self._person(name) is not None
+
     async def ready(self, name: str, *, may_ask: bool = True) -> None:
         """Return when the caller may call an upstream. Asks the person to sign in, and waits at most `call_seconds`,
         unless it may not ask.

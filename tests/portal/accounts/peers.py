@@ -144,6 +144,8 @@ class Mirror(Peer):
         super().__init__(tool("whoami", annotations={"readOnlyHint": True}), tool("write"))
         self.people: dict[str, str] = {}
         self.readers: set[str] = set()
+        self.more: dict[str, Json] = {}
+        """Also in its answers."""
         self.listed = 0
         self.is_reached, self.may_answer = anyio.Event(), anyio.Event()
         """`write` sets the first. It waits for the second, after `hold`."""
@@ -182,7 +184,8 @@ class Mirror(Peer):
         if params.name == "write":
             self.is_reached.set()
             await self.may_answer.wait()
-        return structured({"who": self.people.get(token, ""), "user": headers.get("x-user"), "token": token})
+        told = {"who": self.people.get(token, ""), "user": headers.get("x-user"), "token": token}
+        return structured({**told, **self.more})
 
 
 @dataclass

@@ -82,6 +82,18 @@ async def test_client_that_opens_pages_is_asked_once_and_the_run_goes_on(tmp_pat
         assert "tickets" in asked[0].message
 
 
+async def test_keys_of_a_persons_results_are_in_nobodys_library(tmp_path: Path) -> None:
+    async with company(tmp_path) as own:
+        ann, bob = await own.client("ann"), await own.client("bob")
+        operator = await own.stack.enter_async_context(Client(build_server(own.portal)))
+        await own.browser("ann").get(link_in(await run(ann)))
+        for client, is_told in ((ann, False), (operator, True)):
+            own.mirror.more = {"project_of_ann": {}} if client is ann else {"project": {}}
+            assert (await run(client))["status"] == "ok"
+            found = str((await bob.call_tool("docs_search", {"query": "whoami", "detail": "full"})).content)
+            assert ("project" in found, "project_of_ann" in found) == (is_told, False)
+
+
 async def test_person_who_declines_gets_the_link_and_is_not_asked_again_in_that_run(tmp_path: Path) -> None:
     asked: list[Any] = []
 
