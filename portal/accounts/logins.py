@@ -53,9 +53,11 @@ async def open_login(
 
 
 class PersonLogins:
-    """Implements `upstreams.oauth.tokens.Logins` for all portals with one store."""
+    """Implements `upstreams.oauth.tokens.Logins` for all portals with one store. Without a `url` it is any upstream of
+    that name: only to delete the login.
+    """
 
-    def __init__(self, store: RunStore, upstream: str, url: str, owner: str) -> None:
+    def __init__(self, store: RunStore, upstream: str, url: str | None, owner: str) -> None:
         self._store = store
         self._url = url
         self._of = owner, upstream
@@ -139,7 +141,7 @@ class PersonLogins:
             login = None if content is None else Login.model_validate_json(content)
         except ValidationError:
             return None
-        return login if login is not None and login.url == self._url else None
+        return login if login is not None and self._url in (None, login.url) else None
 
 
 @contextmanager

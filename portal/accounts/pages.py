@@ -27,6 +27,7 @@ from starlette.routing import Route
 
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
 from portal.accounts.accounts import LINK_SECONDS, PATH, Accounts
+from portal.accounts.logins import PersonLogins
 from portal.runs.records import StoreError
 from portal.runs.store import RunFile
 from portal.runs.writer import RunStore
@@ -205,25 +206,29 @@ class _Pages:
             raise PageError(502, "Not signed in: the token for this upstream would open the portal, too.")
 
     async def sign_out(self, request: Request) -> Response:
-        """Delete and revoke the login of whoever asks."""
+        """Delete and revoke the login of whoever asks, also at an upstream that the manifest has no more."""
         upstream, bearer = request.path_params["upstream"], request.scope.get(BEARER)
-        spec = self.accounts.spec(upstream)
-        if spec is None or not isinstance(bearer, Bearer):
-            raise PageError(404, "There is no such login.")
-        logins = self.accounts.logins(upstream, bearer.run_owner)
-        async with logins.locked():  # tokens of a renewal would live on
-            login = await logins.delete()
-        if login is None:
+        login = await self._deleted(upstream, bearer.run_owner) if isinstance(bearer, Bearer) else None
+        if login is None or not isinstance(bearer, Bearer):
             raise PageError(404, "There is no such login.")
         self.accounts.fleet.people.forget(upstream, bearer.run_owner)
         self.accounts.audit.note("signed_out", who=bearer.name, upstream=upstream)
-        settings = _settings(spec)
-        async with open_guarded_http(spec.url, settings.issuer) as http:
+        spec = self.accounts.spec(upstream)
+        settings = OAuthSettings() if spec is None else _settings(spec)
+        # Of issuers only the manifest's is trusted with a private address.
+        async with open_guarded_http(login.url, settings.issuer) as http:
             try:
                 await revoke(login.as_configured(settings) or login, http)
             except OAuthError as error:
                 raise PageError(502, f"The login is deleted, but was not revoked: {error}.") from None
         return Response(status_code=204)
+
+    async def _deleted(self, upstream: str, owner: str) -> Login | None:
+        logins = PersonLogins(self.store, upstream, None, owner)
+        if await logins.load() is None:  # a name that somebody made up would be stored
+            return None
+        async with logins.locked():  # else tokens of a renewal would live on
+            return await logins.delete()
 
     @asynccontextmanager
     async def _provider_http(self) -> AsyncIterator[GuardedHttp]:

@@ -192,3 +192,24 @@ async def test_person_who_signed_out_at_another_replica_lists_nothing(tmp_path: 
         assert store is not None
         await store.write(lambda file: file.drop("login", owner, "tickets"))
         assert (await ann.list_resources()).resources == []
+
+
+@pytest.mark.parametrize("change", ["removed", "moved"])
+async def test_person_signs_out_of_an_upstream_that_is_no_more(tmp_path: Path, change: str) -> None:
+    async with company(tmp_path) as own:
+        await signed_in(own, "ann")
+        elsewhere = own.upstream.url.replace("127.0.0.1", "localhost")
+        await reload(
+            own,
+            lambda all: all.pop("tickets") if change == "removed" else all["tickets"].update(url=elsewhere),
+        )
+        for who, status in (("bob", 404), ("ann", 204), ("ann", 404)):
+            headers = {"Authorization": f"Bearer {own.provider.token_of(who)}"}
+            async with httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http:
+                answers = [await http.delete(f"{own.url}/oauth/logins/{name}") for name in ("tickets", "x")]
+            assert [each.status_code for each in answers] == [status, 404]
+        assert own.authorization.grants[-2:] == ["revoked", "revoked"]
+        store = own.portal.runs.store
+        assert store is not None
+        rows = await store.read(lambda file: file._rows("SELECT kind FROM things WHERE kind LIKE 'login%'"))
+        assert rows == []
