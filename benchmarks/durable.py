@@ -36,10 +36,10 @@ from manifests.loader import load_manifest
 from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
 from portal.logs import configure_logs
-from portal.runs.records import OPEN
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
 from portal.sessions import LOCAL
+from portal.store.records import OPEN
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 from upstreams.upstream import Upstream
 
 SCRIPT = """
@@ -192,7 +192,7 @@ async def live(manifest: Path, run_file: Path, started: int) -> None:
 
 async def _run(portal: Portal, run_file: Path) -> str:
     assert portal.runs.store is not None
-    known = await portal.runs.store.read(RunFile.listed)
+    known = await portal.runs.store.read(RunTables.listed)
     if known:
         return known[0].id
     script = f"run = {run_file.stem!r}\n" + SCRIPT.replace("(n=n)", "(n=n, run=run)")

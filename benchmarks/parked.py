@@ -44,10 +44,10 @@ from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
 from portal.logs import configure_logs
 from portal.runs.decisions import RunsError, decide_call
-from portal.runs.records import StoredRun
-from portal.runs.sqlite import SqliteDatabase
-from portal.runs.store import RunFile
 from portal.sessions import LOCAL
+from portal.store.records import StoredRun
+from portal.store.run_tables import RunTables
+from portal.store.sqlite import SqliteDatabase
 from upstreams.upstream import Upstream
 
 SCRIPT = """
@@ -75,19 +75,19 @@ async def all_parked(portal: Portal, count: int) -> float:
     ]
     while True:
         news = portal.runs.news
-        states = Counter(row.state for row in await store.read(partial(RunFile.listed, limit=real)))
+        states = Counter(row.state for row in await store.read(partial(RunTables.listed, limit=real)))
         if states["waiting"] == real:
             break
         await news.wait()
     seconds = (time.perf_counter() - began) / real
-    originals = [stored for run in runs if (stored := await store.read(partial(RunFile.load, run=run)))]
+    originals = [stored for run in runs if (stored := await store.read(partial(RunTables.load, run=run)))]
     for first in range(real, count, BATCH):
         numbers = range(first, min(first + BATCH, count))
         await store.write(partial(_copy, originals=[originals[number % real] for number in numbers]))
     return seconds
 
 
-def _copy(file: RunFile, originals: Iterable[StoredRun]) -> None:
+def _copy(file: RunTables, originals: Iterable[StoredRun]) -> None:
     for stored in originals:
         row = replace(stored.row, id=f"run_{secrets.token_hex(16)}")
         file.create(row, stored.head)
@@ -115,7 +115,7 @@ async def until_ended(portal: Portal, runs: Collection[str]) -> None:
     with anyio.fail_after(LONGEST_SECONDS):
         while True:
             news = portal.runs.news
-            if not await store.read(partial(RunFile.epochs, runs=[*runs])):
+            if not await store.read(partial(RunTables.epochs, runs=[*runs])):
                 return
             await news.wait()
 
@@ -179,7 +179,7 @@ async def storm(portal: Portal, runs: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _approve_all(file: RunFile, runs: Sequence[str]) -> None:
+def _approve_all(file: RunTables, runs: Sequence[str]) -> None:
     for run in runs:
         decide_call(file, run, None, is_approved=True, by="a person")
 
@@ -227,7 +227,7 @@ async def races(portal: Portal, runs: Sequence[str]) -> dict[str, int]:
 
 def deny_what_comes(path: Path) -> None:
     """The other process: denies each run of stdin, as the command line does, and says what came of it."""
-    file = RunFile(SqliteDatabase(path), None)
+    file = RunTables(SqliteDatabase(path), None)
     print("ready", flush=True)
     for line in sys.stdin:
         time.sleep(random.random() * 0.004)
@@ -262,7 +262,7 @@ async def measured(count: int, folder: Path) -> dict[str, Any]:
     async with open_portal(loaded, lambda line: None) as portal:
         await portal.sandbox()
         await portal.fleet.settled(START_SECONDS)
-        rows = await portal.runs.store_or_error().read(partial(RunFile.listed, limit=count))
+        rows = await portal.runs.store_or_error().read(partial(RunTables.listed, limit=count))
         runs = [row.id for row in rows if row.state == "waiting"]
         say(f"{len(runs)} are parked: waking one after the other")
         found["wakes"] = await wakes(portal, runs[:WAKES])

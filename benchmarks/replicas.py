@@ -30,7 +30,7 @@ import httpx2
 
 from benchmarks.durable import CALLS, SCRIPT, CountingUpstream
 from benchmarks.measuring import RESULTS, machine, percentile
-from portal.runs.store import LEASE_SECONDS
+from portal.store.tables import LEASE_SECONDS
 from tests.postgres import Postgres, postgres_server
 
 REPLICAS = 3

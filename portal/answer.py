@@ -7,7 +7,7 @@ from typing import Any
 
 from manifests.json_value import Json
 from portal.ledger import Ledger
-from portal.runs.records import OPEN, RunState
+from portal.store.records import OPEN, RunState
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import RunError
 

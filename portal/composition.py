@@ -26,14 +26,14 @@ from portal.passthrough.rounds import Rounds
 from portal.reload import Reload, adopt_upstreams
 from portal.replicas import home_of
 from portal.runs.components import Components
-from portal.runs.places import Place, held_place, open_store
-from portal.runs.records import StoreError
 from portal.runs.service import Runs
 from portal.runs.shapes import SharedShapes
-from portal.runs.store import RunFile
 from portal.runs.webhooks import Webhooks, note_states
-from portal.runs.writer import RunStore
 from portal.sessions import Sessions
+from portal.store.places import Place, held_place, open_store
+from portal.store.records import StoreError
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 from portal.telemetry.export import open_telemetry
 from portal.telemetry.gauges import observe_portal, observe_runs
 from portal.telemetry.requests import UpstreamRequests
@@ -261,7 +261,7 @@ async def _open_store(
     stack.push_async_callback(store.close)
     await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
     if store.is_shared:
-        await store.write(partial(RunFile.beat, url=""))
+        await store.write(partial(RunTables.beat, url=""))
     return place, store
 
 

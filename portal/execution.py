@@ -30,10 +30,10 @@ from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.decisions import RunsError
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import NO_PAST, Past, RunHead, new_run_id
-from portal.runs.records import FencedError, StoreError
 from portal.runs.service import Runs
 from portal.runs.waits import Waits
 from portal.sessions import LOCAL, Caller, SessionError, SessionHistory, Sessions
+from portal.store.records import FencedError, StoreError
 from portal.telemetry.instruments import CHECK, QUEUE_WAIT, RESULT_BYTES, RUN, SCRIPT_RUN, STATUS
 from portal.telemetry.telemetry import NO_TELEMETRY, Observed, Telemetry, current_trace
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall

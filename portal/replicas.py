@@ -19,10 +19,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from portal.runs.records import StoreError
 from portal.runs.service import Runs
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
+from portal.store.records import StoreError
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 
 log = structlog.get_logger()
 
@@ -92,7 +92,7 @@ class ReplicaMiddleware:
     async def _url(self, replica: str) -> str | None:
         assert self.runs.store is not None
         try:
-            return await self.runs.store.read(partial(RunFile.replica_url, replica=replica)) or None
+            return await self.runs.store.read(partial(RunTables.replica_url, replica=replica)) or None
         except StoreError as error:
             log.error("replica_not_found", error=str(error))
             return None

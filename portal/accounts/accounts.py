@@ -21,8 +21,8 @@ from manifests.portal_manifest import HttpUpstream
 from portal.accounts.logins import PersonLogins
 from portal.audit.audit import NO_AUDIT, Audit
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
-from portal.runs.writer import RunStore
 from portal.sessions import LOCAL, Caller
+from portal.store.writer import RunStore
 from upstreams.errors import (
     UpstreamCallerError,
     UpstreamNeedsLoginError,

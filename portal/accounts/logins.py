@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream
-from portal.runs.places import PostgresPlace, open_store, written_place
-from portal.runs.records import StoreError
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
+from portal.store.places import PostgresPlace, open_store, written_place
+from portal.store.records import StoreError
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 from upstreams.fleet import login_store
 from upstreams.oauth.authorization_server import OAuthUnreachableError
 from upstreams.oauth.tokens import Login, LoginEndedError, LoginStore
@@ -64,20 +64,20 @@ class PersonLogins:
 
     async def load(self) -> Login | None:
         with _store_errors():
-            return self._login(await self._store.read(lambda file: file.get(LOGIN, *self._of)))
+            return self._login(await self._store.read(lambda tables: tables.get(LOGIN, *self._of)))
 
     async def save(self, login: Login) -> None:
         """Keep a login instead of any other. Raises OAuthUnreachableError."""
         value = login.model_dump_json().encode()
         with _store_errors():
-            await self._store.write(lambda file: file.put(LOGIN, *self._of, value), is_lasting=True)
+            await self._store.write(lambda tables: tables.put(LOGIN, *self._of, value), is_lasting=True)
 
     async def replace(self, before: Login, after: Login) -> Login:
-        def swap(file: RunFile) -> Login | None:
-            file.lock(LOGIN, *self._of)
-            known = self._login(file.get(LOGIN, *self._of))
+        def swap(tables: RunTables) -> Login | None:
+            tables.lock(LOGIN, *self._of)
+            known = self._login(tables.get(LOGIN, *self._of))
             if known == before:
-                file.put(LOGIN, *self._of, after.model_dump_json().encode())
+                tables.put(LOGIN, *self._of, after.model_dump_json().encode())
                 return after
             return known
 
@@ -94,12 +94,12 @@ class PersonLogins:
     async def delete(self, only: Login | None = None) -> Login | None:
         """Delete the login, or only this one. Returns what was deleted. Raises OAuthUnreachableError."""
 
-        def drop(file: RunFile) -> Login | None:
-            file.lock(LOGIN, *self._of)
-            known = self._login(file.get(LOGIN, *self._of))
+        def drop(tables: RunTables) -> Login | None:
+            tables.lock(LOGIN, *self._of)
+            known = self._login(tables.get(LOGIN, *self._of))
             if known is None or only not in (None, known):
                 return None
-            file.drop(LOGIN, *self._of)
+            tables.drop(LOGIN, *self._of)
             return known
 
         with _store_errors():
@@ -123,18 +123,18 @@ class PersonLogins:
             with anyio.CancelScope(shield=True), _store_errors():
                 await self._store.write(partial(self._release, own))
 
-    def _take(self, own: bytes, stale: bytes | None, file: RunFile) -> bytes:
+    def _take(self, own: bytes, stale: bytes | None, tables: RunTables) -> bytes:
         """Who holds the lock from now on."""
-        file.lock(_LOCK, *self._of)
-        holder = file.get(_LOCK, *self._of)
+        tables.lock(_LOCK, *self._of)
+        holder = tables.get(_LOCK, *self._of)
         if holder and holder != stale:
             return holder
-        file.put(_LOCK, *self._of, own)
+        tables.put(_LOCK, *self._of, own)
         return own
 
-    def _release(self, own: bytes, file: RunFile) -> None:
-        if file.get(_LOCK, *self._of) == own:
-            file.drop(_LOCK, *self._of)
+    def _release(self, own: bytes, tables: RunTables) -> None:
+        if tables.get(_LOCK, *self._of) == own:
+            tables.drop(_LOCK, *self._of)
 
     def _login(self, content: bytes | None) -> Login | None:
         try:

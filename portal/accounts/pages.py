@@ -28,11 +28,11 @@ from starlette.routing import Route
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
 from portal.accounts.accounts import LINK_SECONDS, PATH, Accounts
 from portal.accounts.logins import PersonLogins
-from portal.runs.records import StoreError
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
 from portal.sessions import BEARER, Bearer
 from portal.sign_in import SignInError
+from portal.store.records import StoreError
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 from upstreams.oauth.authorization_server import (
     Discovered,
     GuardedHttp,
@@ -159,7 +159,7 @@ class _Pages:
             nonce = secrets.token_urlsafe(32)
             url = started.url(self._seal("callback", upstream, owner, nonce), http)
         value = _ADAPTER.dump_json(_Started(nonce, browser, bearer.name, spec.url, started))
-        await self.store.write(partial(RunFile.put, kind=_STARTED, owner=owner, name=upstream, value=value))
+        await self.store.write(partial(RunTables.put, kind=_STARTED, owner=owner, name=upstream, value=value))
         return RedirectResponse(url, 303)
 
     async def callback(self, request: Request) -> Response:
@@ -167,14 +167,14 @@ class _Pages:
         query = _query(request)
         upstream, owner, nonce = self._sealed(query["state"], "callback", STEP_SECONDS)
 
-        def take(file: RunFile) -> _Started:
-            file.lock(_STARTED, owner, upstream)  # two replicas may be asked at once
-            value = file.get(_STARTED, owner, upstream)
+        def take(tables: RunTables) -> _Started:
+            tables.lock(_STARTED, owner, upstream)  # two replicas may be asked at once
+            value = tables.get(_STARTED, owner, upstream)
             started = None if not value else _ADAPTER.validate_json(value)
             if started is None or not hmac.compare_digest(started.nonce, nonce):
                 raise PageError(400, f"This sign-in is over, or another one took its place. {_AGAIN}")
             self._check_browser(request, started.browser)
-            file.drop(_STARTED, owner, upstream)
+            tables.drop(_STARTED, owner, upstream)
             return started
 
         started, spec = await self.store.write(take), self._spec(upstream)

@@ -9,9 +9,9 @@ from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from portal.accounts.logins import LOGIN, open_login
 from portal.cli.terminal import Terminal, unknown_name
-from portal.runs.places import places
 from portal.sessions import Bearer
 from portal.sign_in import identity
+from portal.store.places import places
 from upstreams.oauth.authorization_server import OAuthError, open_guarded_http
 from upstreams.oauth.login import log_in, revoke
 from upstreams.oauth.tokens import Login

@@ -36,10 +36,10 @@ from portal.runs.decisions import (
     waiting_view,
 )
 from portal.runs.past import HEAD, Past, RunHead
-from portal.runs.places import Place, places
-from portal.runs.records import OPEN, CallRow, RunRow, StoredRun, StoreError
-from portal.runs.store import RunFile
 from portal.runs.webhooks import note_states
+from portal.store.places import Place, places
+from portal.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError
+from portal.store.run_tables import RunTables
 from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import replay as replay_record
@@ -61,39 +61,39 @@ class Stores:
 
     def __init__(self, manifest: Manifest, terminal: Terminal) -> None:
         self._manifest, self._terminal = manifest, terminal
-        self._files: dict[Place, RunFile | None] = {}
+        self._files: dict[Place, RunTables | None] = {}
         self.refresh()
 
-    def __iter__(self) -> Iterator[RunFile]:
-        return (file for file in self._files.values() if file is not None)
+    def __iter__(self) -> Iterator[RunTables]:
+        return (tables for tables in self._files.values() if tables is not None)
 
     def close(self) -> None:
-        for file in self:
-            file.close()
+        for tables in self:
+            tables.close()
 
     def refresh(self) -> None:
         """Open new stores and close those that are gone. Raises StoreError: the only one cannot be read."""
         found = places(self._manifest)
         for place in self._files.keys() - {*found}:
-            if (file := self._files.pop(place)) is not None:
-                file.close()
+            if (tables := self._files.pop(place)) is not None:
+                tables.close()
         for place in found:
             if place not in self._files:
                 try:
-                    self._files[place] = file = place.open(self._manifest)
-                    note_states(file, self._manifest.portal.runs.webhooks)
+                    self._files[place] = tables = place.open(self._manifest)
+                    note_states(tables, self._manifest.portal.runs.webhooks)
                 except StoreError as error:
                     if len(found) == 1:
                         raise
                     self._files[place] = None
                     self._terminal.error(str(error))
 
-    def place(self, file: RunFile) -> Place:
-        return next(place for place, each in self._files.items() if each is file)
+    def place(self, tables: RunTables) -> Place:
+        return next(place for place, each in self._files.items() if each is tables)
 
-    def find(self, run: str) -> tuple[RunFile, str]:
+    def find(self, run: str) -> tuple[RunTables, str]:
         """The store of a run and its id, by the id or a unique prefix of it. Raises RunsError."""
-        found = {each: file for file in self for each in file.ids(run)}
+        found = {each: tables for tables in self for each in tables.ids(run)}
         if len(run) < LEAST_PREFIX or not found:
             raise unknown_run(run)
         if len(found) > 1 and run not in found:
@@ -103,33 +103,33 @@ class Stores:
         return found[name], name
 
     @contextmanager
-    def writing(self, run: str) -> Iterator[RunFile]:
+    def writing(self, run: str) -> Iterator[RunTables]:
         """A transaction in the store of a run, which no portal moves meanwhile. Raises RunsError, as `find`."""
         while True:
-            file, _ = self.find(run)
-            with self.place(file).unmoved() as is_there:
+            tables, _ = self.find(run)
+            with self.place(tables).unmoved() as is_there:
                 if is_there:
-                    with file.transaction(is_lasting=True):
-                        yield file
+                    with tables.transaction(is_lasting=True):
+                        yield tables
                     return
             self.refresh()
 
-    def load(self, run: str) -> tuple[RunFile, StoredRun]:
+    def load(self, run: str) -> tuple[RunTables, StoredRun]:
         """Everything about a run. Raises RunsError, as `find`."""
-        file, name = self.find(run)
-        if (stored := file.load(name)) is None:
+        tables, name = self.find(run)
+        if (stored := tables.load(name)) is None:
             raise unknown_run(run)
-        return file, stored
+        return tables, stored
 
 
 async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the open runs, and with `--all` also those that have ended, newest first."""
     with closing(Stores(manifest, terminal)) as stores:
         rows: dict[str, tuple[RunRow, tuple[CallRow, ...]]] = {}
-        for file in stores:
-            found = file.listed(limit=options.limit, is_open=True)
-            found += file.listed(limit=options.limit) if options.all else []
-            rows |= {row.id: (row, file.calls(row.id) if row.state in OPEN else ()) for row in found}
+        for tables in stores:
+            found = tables.listed(limit=options.limit, is_open=True)
+            found += tables.listed(limit=options.limit) if options.all else []
+            rows |= {row.id: (row, tables.calls(row.id) if row.state in OPEN else ()) for row in found}
     newest = sorted(rows.values(), key=lambda each: (each[0].state not in OPEN, -each[0].began))
     listed = newest[: options.limit]
     if options.json:
@@ -168,18 +168,18 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print what happens to a run until it ends; without one, what happens to all runs from now on."""
     with closing(Stores(manifest, terminal)) as stores:
-        run, seen = None, {file: file.last_log() for file in stores}
+        run, seen = None, {tables: tables.last_log() for tables in stores}
         if options.run is not None:
-            file, run = stores.find(options.run)
-            _say_if_nobody(stores, file, run, terminal)
+            tables, run = stores.find(options.run)
+            _say_if_nobody(stores, tables, run, terminal)
             seen = {}
         is_open = True
         while is_open:
             # The state first: then everything that led to it is in the log.
             is_open = run is None or _is_open(stores, run)
-            for file in stores:
-                while rows := file.log_after(seen.get(file, 0), run):
-                    seen[file] = rows[-1].n
+            for tables in stores:
+                while rows := tables.log_after(seen.get(tables, 0), run):
+                    seen[tables] = rows[-1].n
                     for row in rows:
                         called = {"seq": row.seq, "function": row.function} if row.seq else {}
                         view = {"at": iso(row.at), "run_id": row.run, "kind": row.kind, **called}
@@ -193,8 +193,8 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
 async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Wait until a run has ended, and print its answer. Exits with 1 if that is not ok, TIMED_OUT if it goes on."""
     with closing(Stores(manifest, terminal)) as stores:
-        file, run = stores.find(options.run)
-        _say_if_nobody(stores, file, run, terminal)
+        tables, run = stores.find(options.run)
+        _say_if_nobody(stores, tables, run, terminal)
         asked: set[int] = set()
         with anyio.move_on_after(options.timeout):
             while _is_open(stores, run):
@@ -222,17 +222,17 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         return USAGE_ERROR
     state = "approved" if options.is_approved else "denied"
     with closing(Stores(manifest, terminal)) as stores:
-        file, stored = stores.load(options.run)
-        run, call = stored.row.id, call_to_decide(file, stored.row, options.seq)
+        tables, stored = stores.load(options.run)
+        run, call = stored.row.id, call_to_decide(tables, stored.row, options.seq)
         # Not within the transaction: a slow terminal would hold the portal's lock.
         if not options.json:
             for view in waiting_view([call]):
                 _show_call(view, f"{run}:", terminal)
                 _show("script", stored.row.title, terminal)
                 _show("changed", arguments, terminal)
-        with stores.writing(run) as file:
+        with stores.writing(run) as tables:
             decide_call(
-                file,
+                tables,
                 run,
                 call.seq,
                 is_approved=options.is_approved,
@@ -242,7 +242,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
             )
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
         _tell(view, f"call {call.seq} is {state}", options, terminal)
-        _say_if_nobody(stores, file, run, terminal)
+        _say_if_nobody(stores, tables, run, terminal)
     return 0
 
 
@@ -250,8 +250,8 @@ async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     """End a run in any state."""
     with closing(Stores(manifest, terminal)) as stores:
         _, run = stores.find(options.run)
-        with stores.writing(run) as file:
-            cancel_run(file, run)
+        with stores.writing(run) as tables:
+            cancel_run(tables, run)
     _tell({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
     return 0
 
@@ -259,8 +259,8 @@ async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Repeat a run from its journal without making a call, and print its steps. Exits with 1 if it differs."""
     with closing(Stores(manifest, terminal)) as stores:
-        file, stored = stores.load(options.run)
-        place = stores.place(file)
+        tables, stored = stores.load(options.run)
+        place = stores.place(tables)
     head, _, record = _past(stored)
     own = narrowed(manifest, head.profile) if head.profile in manifest.portal.profiles else manifest
     record = record.with_environment(own.portal.capabilities.environment)
@@ -311,11 +311,11 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         if not options.yes and not await _is_confirmed(terminal):
             terminal.error("nothing was done: nobody confirmed it. --yes does without")
             return USAGE_ERROR
-        with stores.writing(stored.row.id) as file:
-            row = fork_run(file, stored.row.id, options.at, code)
+        with stores.writing(stored.row.id) as tables:
+            row = fork_run(tables, stored.row.id, options.at, code)
         text = f"{row.id} goes on from there. Its answer: mcp-code-portal runs wait {row.id}"
         _tell(run_view(row), text, options, terminal)
-        _say_if_nobody(stores, file, row.id, terminal)
+        _say_if_nobody(stores, tables, row.id, terminal)
     return 0
 
 
@@ -446,14 +446,14 @@ def _person() -> str:
 
 
 def _is_open(stores: Stores, run: str) -> bool:
-    file, _ = stores.find(run)
-    row = file.row(run)
+    tables, _ = stores.find(run)
+    row = tables.row(run)
     return row is not None and row.state in OPEN
 
 
-def _say_if_nobody(stores: Stores, file: RunFile, run: str, terminal: Terminal) -> None:
-    row = file.row(run)
-    if row is not None and row.state in OPEN and not stores.place(file).is_used(file):
+def _say_if_nobody(stores: Stores, tables: RunTables, run: str, terminal: Terminal) -> None:
+    row = tables.row(run)
+    if row is not None and row.state in OPEN and not stores.place(tables).is_used(tables):
         terminal.note("no portal with this manifest is running: the run goes on when one is started")
 
 

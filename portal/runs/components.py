@@ -12,9 +12,9 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from portal.runs.records import StoreError
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
+from portal.store.records import StoreError
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 from sandbox_runtime.errors import RecordError, SandboxError
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 
@@ -46,7 +46,7 @@ class Components:
             await anyio.to_thread.run_sync(self._keep, component, self._path(sha256))
             if self._store is not None:
                 content = await anyio.to_thread.run_sync(component.read_bytes)
-                await self._store.write(partial(RunFile.put_component, sha256=sha256, content=content))
+                await self._store.write(partial(RunTables.put_component, sha256=sha256, content=content))
         except (OSError, StoreError) as error:
             log.warning("component_not_kept", reason=getattr(error, "strerror", None) or str(error))
 
@@ -72,7 +72,7 @@ class Components:
         """Get a component that another portal keeps in the store. Returns whether it is there."""
         if self._store is None:
             return False
-        content = await self._store.read(partial(RunFile.component, sha256=sha256))
+        content = await self._store.read(partial(RunTables.component, sha256=sha256))
         if content is None or hashlib.sha256(content).hexdigest() != sha256:
             return False
 
@@ -88,7 +88,7 @@ class Components:
     async def delete_others(self, needed: set[str]) -> None:
         """Delete the components that no open run needs. Raises StoreError."""
         if self._store is not None:
-            await self._store.write(partial(RunFile.use_component, sha256=self._present))
+            await self._store.write(partial(RunTables.use_component, sha256=self._present))
         for path in self._folder.glob("*.wasm"):
             if path.stem not in (*needed, self._present):
                 path.unlink(missing_ok=True)

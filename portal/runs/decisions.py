@@ -14,9 +14,10 @@ from portal.answer import Answer, load_answer
 from portal.errors import PortalError
 from portal.ledger import Ledger
 from portal.runs.past import HEAD, Past, RunHead, dump_chunk, new_row, new_run_id
-from portal.runs.records import OPEN, CallRow, CallRowState, RunRow, StoredRun
-from portal.runs.store import DAY_SECONDS, RunFile
 from portal.sessions import Caller
+from portal.store.records import OPEN, CallRow, CallRowState, RunRow, StoredRun
+from portal.store.run_tables import RunTables
+from portal.store.tables import DAY_SECONDS
 from sandbox_runtime.result import RunError
 
 _WHY = {
@@ -45,16 +46,16 @@ def unknown_run(run: str) -> RunsError:
     )
 
 
-def find_run(file: RunFile, run: str, owner: str | None) -> RunRow:
+def find_run(tables: RunTables, run: str, owner: str | None) -> RunRow:
     """The run, if it is the owner's; None means the operator, who may see all. Raises RunsError."""
-    row = file.row(run)
+    row = tables.row(run)
     if row is None or owner not in (None, row.owner):
         raise unknown_run(run)
     return row
 
 
 def decide_call(
-    file: RunFile,
+    tables: RunTables,
     run: str,
     seq: int | None,
     *,
@@ -69,24 +70,24 @@ def decide_call(
     Changed `arguments` are validated and authorised when the call is made. Returns the call.
     Raises RunsError: there is no such call, or somebody decided before.
     """
-    call = call_to_decide(file, find_run(file, run, owner), seq)
+    call = call_to_decide(tables, find_run(tables, run, owner), seq)
     seq = call.seq
     state: CallRowState = "approved" if is_approved else "denied"
     decision = json.dumps({"reason": reason, "arguments": arguments}).encode()
-    if not file.decide(run, seq, state, decision, by):
-        known = file.call(run, seq) or call
+    if not tables.decide(run, seq, state, decision, by):
+        known = tables.call(run, seq) or call
         was = {"approved": "already approved", "denied": "already denied"}.get(known.state, "already over")
         who = f" by {known.decided_by}" if known.decided_by else ""
         raise RunsError("already_decided", f"call {seq} of run {run} was {was}{who}; it is not {state} now")
     return call
 
 
-def call_to_decide(file: RunFile, row: RunRow, seq: int | None) -> CallRow:
+def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
     """The call of a run that waits, or waited, for a person; without `seq` the only one. Raises RunsError."""
     run = row.id
     if row.state not in OPEN:
         raise RunsError("run_ended", f"run {run} has ended: {row.state}. Nothing waits for a decision.")
-    asked = file.calls(run, "kind IN ('ask', 'approve')")
+    asked = tables.calls(run, "kind IN ('ask', 'approve')")
     waiting = [call for call in asked if call.state == "waiting"]
     if seq is None:
         # Whoever comes too late is told who decided, as if they had named the call.
@@ -103,15 +104,15 @@ def call_to_decide(file: RunFile, row: RunRow, seq: int | None) -> CallRow:
     return call
 
 
-def cancel_run(file: RunFile, run: str, owner: str | None = None) -> None:
+def cancel_run(tables: RunTables, run: str, owner: str | None = None) -> None:
     """End a run in any state. Within a transaction. Raises RunsError: it is unknown, or has ended."""
-    row = find_run(file, run, owner)
-    if not file.finish(run, "cancelled", None):
+    row = find_run(tables, run, owner)
+    if not tables.finish(run, "cancelled", None):
         raise RunsError("run_ended", f"run {run} has ended already: {row.state}")
 
 
 def fork_run(
-    file: RunFile, run: str, seq: int, code: str | None = None, caller: Caller | None = None
+    tables: RunTables, run: str, seq: int, code: str | None = None, caller: Caller | None = None
 ) -> RunRow:
     """Start a run that begins like another one and goes on before its call `seq`, live. Within a transaction.
 
@@ -119,8 +120,8 @@ def fork_run(
     until there. It is the work of `caller`, who has to own the former run; None for the operator, who acts for its
     owner. Returns the new run, which waits for a portal. Raises RunsError.
     """
-    find_run(file, run, None if caller is None else caller.run_owner)
-    stored = file.load(run)
+    find_run(tables, run, None if caller is None else caller.run_owner)
+    stored = tables.load(run)
     assert stored is not None
     head = HEAD.validate_json(stored.head)
     past = Past.of(stored, head)
@@ -142,9 +143,9 @@ def fork_run(
         state="waiting",
         wake_at=0.0,
     )
-    file.create(row, HEAD.dump_json(head))
+    tables.create(row, HEAD.dump_json(head))
     calls = [replace(call, run=row.id) for call in known]
-    file.advance(row.id, row.epoch, chunk=dump_chunk(record.events, entries), calls=calls)
+    tables.advance(row.id, row.epoch, chunk=dump_chunk(record.events, entries), calls=calls)
     return row
 
 

@@ -20,10 +20,10 @@ from starlette.routing import Route
 from manifests.json_value import Json
 from portal.definitions import ExecuteCode
 from portal.runs.decisions import RunsError, details, find_run, fork_run, iso, run_view
-from portal.runs.records import OPEN, LogRow, StoreError
 from portal.runs.service import Runs
-from portal.runs.store import RunFile
 from portal.sessions import BEARER, http_caller
+from portal.store.records import OPEN, LogRow, StoreError
+from portal.store.run_tables import RunTables
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class RunRoutes:
 
     async def listed(self, request: Request) -> Response:
         query, (_, owner) = Query.of(request), _named(request)
-        rows = await self._read(partial(RunFile.listed, owner=owner, limit=query.limit, is_open=query.open))
+        rows = await self._read(partial(RunTables.listed, owner=owner, limit=query.limit, is_open=query.open))
         return await _json(lambda: {"runs": list(map(run_view, rows))})
 
     async def show(self, request: Request) -> Response:
@@ -175,7 +175,7 @@ class RunRoutes:
     async def deliver(self, request: Request) -> Response:
         """Deliver an event. Whoever knows the URL may."""
         token, unknown = request.path_params["token"], RunsError("unknown_hook", _NO_HOOK)
-        if not await self._read(partial(RunFile.knows_hook, token=token)):
+        if not await self._read(partial(RunTables.knows_hook, token=token)):
             raise unknown
         payload = encode(await _body(request, Any, MAX_PAYLOAD_BYTES))
         is_first = await self.runs.deliver(token, payload)
@@ -213,14 +213,14 @@ class RunRoutes:
                 if silence.cancelled_caught:
                     yield ": keep-alive\n\n"
 
-    async def _read(self, work: Callable[[RunFile], Parsed]) -> Parsed:
+    async def _read(self, work: Callable[[RunTables], Parsed]) -> Parsed:
         return await self.runs.store_or_error().read(work)
 
 
-def _log_page(file: RunFile, run: str, after: int) -> tuple[list[LogRow], bool]:
+def _log_page(tables: RunTables, run: str, after: int) -> tuple[list[LogRow], bool]:
     """What happened after entry `after`, and whether the run had ended before that was read."""
-    row = file.row(run)
-    return file.log_after(after, run, _PAGE), row is None or row.state not in OPEN
+    row = tables.row(run)
+    return tables.log_after(after, run, _PAGE), row is None or row.state not in OPEN
 
 
 def _event(row: LogRow) -> str:

@@ -33,7 +33,7 @@ from portal.runs.past import (
     load_outcome,
     new_row,
 )
-from portal.runs.records import (
+from portal.store.records import (
     CallKind,
     CallRow,
     DatabaseError,
@@ -42,8 +42,8 @@ from portal.runs.records import (
     StoreError,
     TooManyRunsError,
 )
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore, resolve
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore, resolve
 from sandbox_runtime.calls import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record, Recording
@@ -241,7 +241,7 @@ class Journal:
         """The call as it is in the store. While a shared one is away, it waits on."""
         while True:
             try:
-                found = await self.store.read(partial(RunFile.call, run=self.run_id, seq=seq))
+                found = await self.store.read(partial(RunTables.call, run=self.run_id, seq=seq))
                 break
             except DatabaseError as error:
                 if not self.store.is_shared:
@@ -260,7 +260,7 @@ class Journal:
             await changed.wait()
         if due_at is not None and due_at <= self.store.now():
             try:
-                await self.store.write(partial(RunFile.expire_call, run=self.run_id, seq=seq))
+                await self.store.write(partial(RunTables.expire_call, run=self.run_id, seq=seq))
             except DatabaseError as error:
                 if not self.store.is_shared:
                     raise
@@ -293,7 +293,7 @@ class Journal:
     async def _park(self, waiting: Sequence[int]) -> bool:
         try:
             await self._flush(is_lasting=True)
-            park = partial(RunFile.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
+            park = partial(RunTables.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
             await self.store.write(park, is_lasting=True)
         except StoreError as error:
             self.is_parked = False
@@ -325,7 +325,7 @@ class Journal:
     async def _quiet(self) -> None:
         while self._is_writing or self._is_next_due:
             with suppress(StoreError):
-                await self.store.write(lambda file: None)
+                await self.store.write(lambda tables: None)
 
     # Writing
 
@@ -453,7 +453,7 @@ class Journal:
 
     def _write(
         self,
-        file: RunFile,
+        tables: RunTables,
         *,
         row: RunRow | None,
         head: RunHead | None,
@@ -470,14 +470,14 @@ class Journal:
             text = HEAD.dump_json(replace(head, record=record))
         if row is not None:
             assert text is not None
-            file.create(replace(row, title=self.runs.mask(row.title)), text)
+            tables.create(replace(row, title=self.runs.mask(row.title)), text)
             text = None
         masked = tuple(event.masked(self.runs.mask) for event in events)
         chunk = dump_chunk(masked, entries) if events or entries else b""
         calls = [replace(call, shown=self._masked(call.shown)) if call.shown else call for call in calls]
         epoch = self.epoch or 1
         component = head.record.origin.component if head is not None and head.record is not None else ""
-        file.advance(
+        tables.advance(
             self.run_id,
             epoch,
             chunk=chunk,
@@ -488,7 +488,7 @@ class Journal:
             outcomes=[(seq, self._masked(dump_outcome(state, outcome))) for seq, state, outcome in outcomes],
         )
         if answer is not None:
-            file.finish(self.run_id, answer.status, self._masked(answer.dump()), epoch)
+            tables.finish(self.run_id, answer.status, self._masked(answer.dump()), epoch)
 
     def _masked(self, text: bytes) -> bytes:
         return self.runs.mask(text.decode()).encode()

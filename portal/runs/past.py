@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from manifests.errors import KeyPath
 from portal.definitions import ExecuteCode
 from portal.ledger import CallState, Entry
-from portal.runs.records import CallRow, RunRow, StoredRun
-from portal.runs.store import DAY_SECONDS
 from portal.sessions import Caller
+from portal.store.records import CallRow, RunRow, StoredRun
+from portal.store.tables import DAY_SECONDS
 from sandbox_runtime.calls import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record

@@ -10,9 +10,9 @@ import anyio.to_thread
 import structlog
 
 from manifests.json_value import Json
-from portal.runs.records import StoreError
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
+from portal.store.records import StoreError
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.guest_json import encode
 
@@ -42,7 +42,7 @@ class KeptResults:
         # Nobody can guess it, because nobody can guess the run's id.
         handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
         try:
-            await self._store.write(partial(RunFile.keep, handle=handle, owner=owner, value=text))
+            await self._store.write(partial(RunTables.keep, handle=handle, owner=owner, value=text))
         except StoreError as error:
             log.error("result_not_kept", error=str(error))
             return None
@@ -86,7 +86,7 @@ class KeptResults:
 
     async def _text(self, handle: Json, owner: str) -> bytes | CallError:
         if isinstance(handle, str) and self._store is not None:
-            found = await self._store.read(partial(RunFile.kept, handle=handle, owner=owner))
+            found = await self._store.read(partial(RunTables.kept, handle=handle, owner=owner))
             if found is not None:
                 return found
         return CallError(

@@ -24,7 +24,9 @@ from portal.runs.components import Components
 from portal.runs.decisions import RunsError, answer_of, ask_later, cancel_run, decide_call, find_run
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import HEAD, Past, RunHead, new_row, new_run_id
-from portal.runs.records import (
+from portal.runs.results import KeptResults
+from portal.sessions import Caller
+from portal.store.records import (
     MAX_OPEN_RUNS,
     OPEN,
     DamagedRowError,
@@ -33,10 +35,9 @@ from portal.runs.records import (
     StoredRun,
     StoreError,
 )
-from portal.runs.results import KeptResults
-from portal.runs.store import DAY_SECONDS, LEASE_SECONDS, RunFile
-from portal.runs.writer import RunStore
-from portal.sessions import Caller
+from portal.store.run_tables import RunTables
+from portal.store.tables import DAY_SECONDS, LEASE_SECONDS
+from portal.store.writer import RunStore
 from portal.telemetry.telemetry import current_trace
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
@@ -174,7 +175,7 @@ class Runs:
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
         row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))
         try:
-            create = partial(RunFile.create, row=row, head=HEAD.dump_json(head))
+            create = partial(RunTables.create, row=row, head=HEAD.dump_json(head))
             await self.store.write(create, is_lasting=True)
         except StoreError as error:
             log.error("run_not_journaled", run=row.id, error=str(error))
@@ -201,7 +202,9 @@ class Runs:
             return
         masked = answer and self.mask(answer.decode()).encode()
         try:
-            await self.store.write(partial(RunFile.finish, run=run, state=state, answer=masked, epoch=epoch))
+            await self.store.write(
+                partial(RunTables.finish, run=run, state=state, answer=masked, epoch=epoch)
+            )
         except FencedError:
             return
         except StoreError as error:
@@ -267,9 +270,9 @@ class Runs:
     async def load(self, run: str, owner: str | None) -> StoredRun:
         """Everything about a run. Raises RunsError: the owner has no such run."""
 
-        def load(file: RunFile) -> StoredRun | None:
-            find_run(file, run, owner)
-            return file.load(run)
+        def load(tables: RunTables) -> StoredRun | None:
+            find_run(tables, run, owner)
+            return tables.load(run)
 
         stored = await self.store_or_error().read(load)
         assert stored is not None
@@ -290,7 +293,7 @@ class Runs:
 
     async def deliver(self, token: str, payload: bytes) -> bool | None:
         """Deliver an event. Returns whether it was the first delivery; None for an unknown token."""
-        deliver = partial(RunFile.deliver, token=token, payload=payload)
+        deliver = partial(RunTables.deliver, token=token, payload=payload)
         found = await self.store_or_error().write(deliver, is_lasting=True)
         if found is None:
             return None
@@ -336,12 +339,12 @@ class Runs:
         self.replica_url = url
         if self.store is not None and self.store.is_shared:
             with suppress(StoreError):  # the next sign of life says so, too
-                await self._beat(RunFile.beat)
+                await self._beat(RunTables.beat)
 
     async def hold(self, run: str, epoch: int) -> None:
         """Go on holding a run after a silence of this portal. Raises FencedError: another one took it; StoreError."""
         while not self.is_holding:
-            await self._beat(partial(RunFile.renew, run=run, epoch=epoch))
+            await self._beat(partial(RunTables.renew, run=run, epoch=epoch))
 
     async def _beat(self, beat: Callable[..., None]) -> None:
         began = time.clock_gettime(_CLOCK)
@@ -351,7 +354,7 @@ class Runs:
     async def _keep_beating(self) -> None:
         while True:
             try:
-                await self._beat(RunFile.beat)
+                await self._beat(RunTables.beat)
             except StoreError as error:
                 log.error("replica_not_seen", error=str(error))
             await anyio.sleep(BEAT_SECONDS)
@@ -388,10 +391,10 @@ class Runs:
 
     async def _sweep(self, store: RunStore, now: float) -> None:
         keep_seconds = self.settings.keep_days * DAY_SECONDS
-        for run in await store.write(partial(RunFile.sweep, now=now, keep_seconds=keep_seconds)):
+        for run in await store.write(partial(RunTables.sweep, now=now, keep_seconds=keep_seconds)):
             self._fence(run)
         self.note_change()
-        await self.components.delete_others(await store.read(RunFile.components))
+        await self.components.delete_others(await store.read(RunTables.components))
 
     async def _until(self, store: RunStore, at: float, news: anyio.Event) -> None:
         """Wait until a time of the store's clock, news, or somebody else's change of the store."""
@@ -410,7 +413,7 @@ class Runs:
         assert self.store is not None
         held = {run: journal.epoch for run, journal in self._live.items() if journal.epoch}
         if held:
-            epochs = await self.store.read(partial(RunFile.epochs, runs=[*held]))
+            epochs = await self.store.read(partial(RunTables.epochs, runs=[*held]))
             for run, epoch in held.items():
                 journal = self._live.get(run)
                 if journal is not None and journal.epoch == epoch and epochs.get(run) != epoch:
@@ -447,7 +450,7 @@ class Runs:
     async def _go_on(self, run: str) -> None:
         assert self.store is not None
         try:
-            stored = await self.store.write(partial(RunFile.claim, run=run))
+            stored = await self.store.write(partial(RunTables.claim, run=run))
         except FencedError:
             return
         except DamagedRowError:
@@ -471,7 +474,9 @@ class Runs:
             if answer.error is None or answer.error.code != "sandbox_busy":
                 self._failures.pop(run, None)
                 return
-        postpone = partial(RunFile.postpone_run, run=run, epoch=stored.row.epoch, wake_at=self._retry_at(run))
+        postpone = partial(
+            RunTables.postpone_run, run=run, epoch=stored.row.epoch, wake_at=self._retry_at(run)
+        )
         with suppress(FencedError):  # somebody has ended it
             await self.store.write(postpone)
 
@@ -491,7 +496,7 @@ class Runs:
 
 
 def _look(
-    file: RunFile, now: float, profiles: Sequence[str | None], limit: int
+    tables: RunTables, now: float, profiles: Sequence[str | None], limit: int
 ) -> tuple[Sequence[str], Sequence[str], float]:
     """The due runs, those that other portals left, and when the next run is due or expires."""
-    return file.due(now, profiles, limit), file.left(profiles), file.next_due(now)
+    return tables.due(now, profiles, limit), tables.left(profiles), tables.next_due(now)

@@ -8,9 +8,9 @@ from typing import Final
 import anyio.from_thread
 
 from portal.library.observed import Observed, dumped, loaded
-from portal.runs.records import StoreError
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
+from portal.store.records import StoreError
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 
 _KIND: Final = "shapes"
 
@@ -32,9 +32,9 @@ class SharedShapes:
     def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
         """Store `tools`, merged with what other replicas stored meanwhile. Raises OSError."""
 
-        def save(file: RunFile) -> None:
-            data = dumped(loaded(_get(file, upstream) or b"{}"), tools)
-            file.put(_KIND, "", upstream, data)
+        def save(tables: RunTables) -> None:
+            data = dumped(loaded(_get(tables, upstream) or b"{}"), tools)
+            tables.put(_KIND, "", upstream, data)
 
         try:
             anyio.from_thread.run(self.store.write, save)
@@ -42,5 +42,5 @@ class SharedShapes:
             raise OSError(str(error)) from error
 
 
-def _get(file: RunFile, upstream: str) -> bytes | None:
-    return file.get(_KIND, "", upstream)
+def _get(tables: RunTables, upstream: str) -> bytes | None:
+    return tables.get(_KIND, "", upstream)

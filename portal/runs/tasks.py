@@ -36,11 +36,12 @@ from manifests.json_value import Json
 from portal.answer import Answer
 from portal.passthrough.questions import approval_of, approval_request, can_show_forms
 from portal.runs.decisions import RunsError, find_run, iso
-from portal.runs.records import OPEN, CallRow, RunRow, StoreError
 from portal.runs.service import Runs
-from portal.runs.store import DAY_SECONDS, RunFile
 from portal.runs.waits import question
 from portal.sessions import caller_of
+from portal.store.records import OPEN, CallRow, RunRow, StoreError
+from portal.store.run_tables import RunTables
+from portal.store.tables import DAY_SECONDS
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Status: TypeAlias = Literal["working", "input_required", "completed", "cancelled"]
@@ -145,9 +146,9 @@ class Tasks:
         _check_name_header(context)
         owner = caller_of(context).run_owner
 
-        def find(file: RunFile) -> tuple[RunRow, Sequence[CallRow]]:
-            row = find_run(file, run, owner)
-            return row, file.calls(run) if row.state in OPEN else ()
+        def find(tables: RunTables) -> tuple[RunRow, Sequence[CallRow]]:
+            row = find_run(tables, run, owner)
+            return row, tables.calls(run) if row.state in OPEN else ()
 
         try:
             return await self.runs.store_or_error().read(find)

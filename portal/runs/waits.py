@@ -21,9 +21,9 @@ from portal.ledger import Entry
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.journal import Journal
 from portal.runs.past import title_of
-from portal.runs.records import CallRow
 from portal.runs.service import Runs
-from portal.runs.store import RunFile
+from portal.store.records import CallRow
+from portal.store.run_tables import RunTables
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 
 SLEEP: Final = "portal.sleep"
@@ -165,7 +165,7 @@ class Waits:
             return url
         assert self.journal is not None and isinstance(name, str), "or there is no URL"
         due_at = None if timeout is None else self.journal.store.now() + timeout
-        payload = partial(RunFile.payload, run=self.journal.run_id, name=name)
+        payload = partial(RunTables.payload, run=self.journal.run_id, name=name)
         known = await self.journal.store.read(payload)
         if known is None:
             row = await self.journal.wait(seq, "event", EVENT, name=name, due_at=due_at)
@@ -195,7 +195,7 @@ class Waits:
                 "Set runs.public_url in portal.yaml, or serve with --http.",
             )
         await self.journal.begin()
-        token = await self.journal.store.write(partial(RunFile.hook, run=self.journal.run_id, name=name))
+        token = await self.journal.store.write(partial(RunTables.hook, run=self.journal.run_id, name=name))
         return f"{self.runs.public_url}/hooks/{token}"
 
     async def _approve(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:

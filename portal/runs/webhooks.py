@@ -27,10 +27,10 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.portal_manifest import Webhook
 from portal.runs.decisions import iso, run_view, waiting_view
-from portal.runs.records import StoreError
 from portal.runs.service import Runs
-from portal.runs.store import Delivery, RunFile
-from portal.runs.writer import RunStore
+from portal.store.records import StoreError
+from portal.store.run_tables import Delivery, RunTables
+from portal.store.writer import RunStore
 from sandbox_runtime.grants.fetch import Fetcher, FetchError, Network
 from sandbox_runtime.guest_json import encode
 
@@ -54,26 +54,26 @@ AT_ONCE: Final = 8
 _GONE: Final = 410
 
 
-def note_states(file: RunFile, webhooks: Sequence[Webhook]) -> None:
+def note_states(tables: RunTables, webhooks: Sequence[Webhook]) -> None:
     """From now on write a message with each change of a run's state, in the same transaction; a portal sends it."""
-    file.on_note = partial(_add_messages, webhooks=webhooks)
+    tables.on_note = partial(_add_messages, webhooks=webhooks)
 
 
-def _add_messages(file: RunFile, run: str, state: str, webhooks: Sequence[Webhook]) -> None:
+def _add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[Webhook]) -> None:
     event = "run.error" if state == "refused" else f"run.{state}"
     wanting = [webhook for webhook in webhooks if event in webhook.events]
-    row = file.row(run) if wanting else None
+    row = tables.row(run) if wanting else None
     if row is None:
         return
     data = run_view(row)
     if state == "waiting":
-        data["waiting"] = waiting_view(file.calls(run, "state = 'waiting'"))
+        data["waiting"] = waiting_view(tables.calls(run, "state = 'waiting'"))
         if not data["waiting"]:
             return  # all is decided, and it goes on at once
     body = encode({"type": event, "timestamp": iso(row.updated), "data": data})
     for webhook in wanting:
         message = f"msg_{time.time_ns():016x}{secrets.token_hex(8)}"  # sorts by time
-        file.add_delivery(Delivery(message, run, url_number(webhook.url), body, 0, file.now()))
+        tables.add_delivery(Delivery(message, run, url_number(webhook.url), body, 0, tables.now()))
 
 
 def url_number(url: str) -> int:
@@ -136,7 +136,7 @@ class Webhooks:
     async def _send_due(self, webhook: Webhook, network: Network) -> None:
         """Send the messages that are due, if there are any; else wait."""
         news, now = self.runs.news, self.store.now()
-        pending = partial(RunFile.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
+        pending = partial(RunTables.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
         found = await self.store.read(pending)
         due = [delivery for delivery in found if delivery.next_at <= now]
         async with anyio.create_task_group() as tasks:
@@ -147,7 +147,7 @@ class Webhooks:
                 await news.wait()
 
     async def _send(self, webhook: Webhook, network: Network, delivery: Delivery) -> None:
-        take = partial(RunFile.take_delivery, delivery=delivery, until=self.store.now() + TAKEN_SECONDS)
+        take = partial(RunTables.take_delivery, delivery=delivery, until=self.store.now() + TAKEN_SECONDS)
         if not await self.store.write(take):
             return  # another portal sends it
         attempt, reason = delivery.attempt + 1, ""
@@ -157,10 +157,10 @@ class Webhooks:
             status, reason = 0, error.call_error.message
         is_over = 200 <= status < 300 or status == _GONE or attempt >= MAX_ATTEMPTS
         log.info("webhook_sent", id=delivery.id, status=status, reason=reason, attempt=attempt, last=is_over)
-        note = partial(RunFile.end_delivery, delivery=delivery.id)
+        note = partial(RunTables.end_delivery, delivery=delivery.id)
         if not is_over:
             next_at = self.store.now() + retry_seconds(attempt)
-            note = partial(RunFile.postpone, delivery=delivery.id, attempt=attempt, next_at=next_at)
+            note = partial(RunTables.postpone, delivery=delivery.id, attempt=attempt, next_at=next_at)
         await self.store.write(note)
 
 

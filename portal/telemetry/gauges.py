@@ -8,9 +8,9 @@ import structlog
 
 from portal.audit.audit import Audit
 from portal.errors import RuleError
-from portal.runs.records import OPEN, StoreError
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
+from portal.store.records import OPEN, StoreError
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 from portal.telemetry import instruments
 from portal.telemetry.telemetry import Telemetry
 from sandbox_runtime.calls import CallError
@@ -74,7 +74,7 @@ async def observe_runs(telemetry: Telemetry, store: RunStore) -> None:
     )
     while True:
         try:
-            counts = await store.read(RunFile.open_counts)
+            counts = await store.read(RunTables.open_counts)
         except StoreError as error:
             log.error("runs_not_counted", error=str(error))
         await anyio.sleep(OPEN_RUNS_SECONDS)

@@ -27,13 +27,13 @@ from portal.passthrough.notifications import ClientChannel
 from portal.runs.components import Components
 from portal.runs.http import run_routes
 from portal.runs.past import Past, RunHead
-from portal.runs.places import FilePlace, open_store
-from portal.runs.records import CallRow
 from portal.runs.service import Runs
-from portal.runs.store import RunFile
 from portal.runs.webhooks import Webhooks, note_states
-from portal.runs.writer import RunStore
 from portal.sessions import LOCAL
+from portal.store.places import FilePlace, open_store
+from portal.store.records import CallRow
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 
 BOUND = [{"token": "token-of-alice"}, {"token": "token-of-bob"}]
@@ -58,14 +58,14 @@ class Script:
         if act == "ask":
             result = {"state": call.state, **json.loads(call.decision)}
         if act == "event":
-            result = json.loads(await self.store.read(partial(RunFile.payload, run=run, name="deployed")))
+            result = json.loads(await self.store.read(partial(RunTables.payload, run=run, name="deployed")))
         answer = Answer("ok", run, result)
-        finish = partial(RunFile.finish, run=run, state="ok", answer=answer.dump(), epoch=epoch)
+        finish = partial(RunTables.finish, run=run, state="ok", answer=answer.dump(), epoch=epoch)
         await self.store.write(finish)
         return answer
 
 
-def _wait(file: RunFile, run: str, epoch: int, act: str, is_new: bool) -> None:
+def _wait(file: RunTables, run: str, epoch: int, act: str, is_new: bool) -> None:
     if is_new:
         kind, name = ("event", "deployed") if act == "event" else ("ask", "")
         shown = json.dumps({"function": "store.merge", "arguments": {"pull": 7}}).encode()
@@ -97,13 +97,13 @@ class KeptRuns:
         with anyio.fail_after(DEADLINE_SECONDS):
             while True:
                 news = self.runs.news
-                row = await self.store.read(partial(RunFile.row, run=run))
+                row = await self.store.read(partial(RunTables.row, run=run))
                 if row is not None and row.told == state:
                     return
                 await news.wait()
 
     async def hook(self, run: str) -> str:
-        return f"/hooks/{await self.store.write(partial(RunFile.hook, run=run, name='deployed'))}"
+        return f"/hooks/{await self.store.write(partial(RunTables.hook, run=run, name='deployed'))}"
 
 
 @asynccontextmanager

@@ -9,15 +9,15 @@ from typing import Any
 
 from portal.definitions import ExecuteCode
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
-from portal.runs.postgres import PostgresDatabase
-from portal.runs.records import CallRow, RunRow
-from portal.runs.sqlite import SqliteDatabase
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
 from portal.sessions import LOCAL
+from portal.store.postgres import PostgresDatabase
+from portal.store.records import CallRow, RunRow
+from portal.store.run_tables import RunTables
+from portal.store.sqlite import SqliteDatabase
+from portal.store.writer import RunStore
 
 
-def begun(file: RunFile, code: str = "1 + 1", owner: str = "local", max_age_days: float = 30.0) -> RunRow:
+def begun(file: RunTables, code: str = "1 + 1", owner: str = "local", max_age_days: float = 30.0) -> RunRow:
     """A run that has just begun, with its row in the store."""
     head = RunHead(ExecuteCode(code), LOCAL, None, is_background=True)
     row = new_row(new_run_id(), owner, head, None, max_age_days)
@@ -26,7 +26,7 @@ def begun(file: RunFile, code: str = "1 + 1", owner: str = "local", max_age_days
     return row
 
 
-def asked(file: RunFile, run: RunRow, seq: int = 1, function: str = "git.merge") -> CallRow:
+def asked(file: RunTables, run: RunRow, seq: int = 1, function: str = "git.merge") -> CallRow:
     """A call of the run that waits for a person, and the run parked."""
     call = CallRow(
         run.id, seq, "ask", function, "waiting", "digest", "arguments", shown=b'{"arguments": {"id": 1}}'
@@ -37,8 +37,8 @@ def asked(file: RunFile, run: RunRow, seq: int = 1, function: str = "git.merge")
     return call
 
 
-def opened(folder: Path, key: str | None = None) -> RunFile:
-    return RunFile(SqliteDatabase(folder / "runs.sqlite"), key)
+def opened(folder: Path, key: str | None = None) -> RunTables:
+    return RunTables(SqliteDatabase(folder / "runs.sqlite"), key)
 
 
 class Tables:
@@ -46,14 +46,14 @@ class Tables:
 
     def __init__(self, place: Path | str) -> None:
         self.place = place
-        self._files: list[RunFile] = []
+        self._files: list[RunTables] = []
 
-    def __call__(self, key: str | None = None, holder: str = "") -> RunFile:
+    def __call__(self, key: str | None = None, holder: str = "") -> RunTables:
         """Another connection to them."""
         if isinstance(self.place, Path):
-            file = RunFile(SqliteDatabase(self.place / "runs.sqlite"), key, holder)
+            file = RunTables(SqliteDatabase(self.place / "runs.sqlite"), key, holder)
         else:
-            file = RunFile(PostgresDatabase(self.place), key, holder)
+            file = RunTables(PostgresDatabase(self.place), key, holder)
         self._files.append(file)
         return file
 

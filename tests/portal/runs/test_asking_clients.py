@@ -13,9 +13,9 @@ from mcp_types import ElicitResult
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.http_access import HttpAccess
-from portal.runs.store import RunFile
 from portal.server import build_server
 from portal.serving import build_http_app
+from portal.store.run_tables import RunTables
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
 from tests.portal.runs.test_waiting import answer_of
 from tests.upstreams.peers import http_peer
@@ -73,8 +73,8 @@ class Desk:
         with anyio.fail_after(DEADLINE_SECONDS):
             while True:
                 news = runs.news
-                for row in await store.read(partial(RunFile.listed, is_open=True)):
-                    log = await store.read(partial(RunFile.log_after, n=0, run=row.id))
+                for row in await store.read(partial(RunTables.listed, is_open=True)):
+                    log = await store.read(partial(RunTables.log_after, n=0, run=row.id))
                     if (
                         row.state == "waiting"
                         and [each.kind for each in log if not each.seq].count("waiting") == times

@@ -14,8 +14,8 @@ from mcp import Client
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from portal.runs.records import StoredRun
-from portal.runs.store import RunFile
+from portal.store.records import StoredRun
+from portal.store.run_tables import RunTables
 from tests.acceptance.portal_process import HttpPortal, http_portal
 from tests.portal.peers import DEADLINE_SECONDS, Peer, structured, tool, write_manifest
 from tests.portal.runs.kept_runs import kept_runs
@@ -41,7 +41,7 @@ class Holding:
         return structured(arguments["n"])
 
 
-def taken_over(file: RunFile) -> StoredRun:
+def taken_over(file: RunTables) -> StoredRun:
     (run,) = file.left([None])
     file.holder = "another portal"
     with file.transaction():
@@ -100,10 +100,12 @@ async def test_the_late_end_of_a_run_that_another_one_took_over_does_not_count(t
     async with kept_runs(tmp_path) as kept:
         run = await kept.start("hang")
         with anyio.fail_after(DEADLINE_SECONDS):
-            while (held := await kept.store.read(partial(RunFile.row, run=run))) and held.state == "waiting":
+            while (
+                held := await kept.store.read(partial(RunTables.row, run=run))
+            ) and held.state == "waiting":
                 await kept.runs.news.wait()
         assert held is not None
         await kept.runs.end(run, "error", None, held.epoch - 1)
-        assert await kept.store.read(partial(RunFile.row, run=run)) == held
+        assert await kept.store.read(partial(RunTables.row, run=run)) == held
         await kept.runs.end(run, "error", None, held.epoch)
         await kept.until(run, "error")

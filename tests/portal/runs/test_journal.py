@@ -10,8 +10,8 @@ from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from portal import execution
-from portal.runs.records import Seal, StoreError
-from portal.runs.store import RunFile
+from portal.store.records import Seal, StoreError
+from portal.store.run_tables import RunTables
 from sandbox_runtime.recording import Recording
 from tests.portal.peers import Opened, Peer, opened, states, structured, text, tool
 from tests.portal.runs.test_waiting import answer_of, waiting
@@ -42,9 +42,9 @@ async def test_run_that_only_reads_writes_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path, {"git": git()}, runs=RUNS) as portal:
         store = portal.portal.runs.store_or_error()
         assert await portal.result_of("len([await git.status(n=n) for n in range(3)])") == 3
-        assert await store.read(RunFile.last_log) == 0
+        assert await store.read(RunTables.last_log) == 0
         assert await portal.result_of("(await git.push(n=1))['n']") == 1  # its twin, which does not
-        assert len(await store.read(RunFile.listed)) == 1
+        assert len(await store.read(RunTables.listed)) == 1
 
 
 async def test_run_whose_record_is_too_long_makes_no_unsafe_call_any_more(
@@ -69,7 +69,7 @@ async def test_run_whose_record_is_too_long_makes_no_unsafe_call_any_more(
 async def fill(portal: Opened, pages: int | None) -> None:
     """Let the store's file grow by so many pages; None: as it likes."""
 
-    def write(file: RunFile) -> None:
+    def write(file: RunTables) -> None:
         now = file.database.rows("PRAGMA page_count")[0][0]
         file.database.execute(f"PRAGMA max_page_count = {1 << 30 if pages is None else now + pages}")
 

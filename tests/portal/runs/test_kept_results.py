@@ -12,9 +12,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from manifests.json_value import Json
 from portal.http_access import HttpAccess
-from portal.runs.store import DAY_SECONDS, RunFile
 from portal.server import build_server
 from portal.serving import build_http_app
+from portal.store.run_tables import RunTables
+from portal.store.tables import DAY_SECONDS
 from tests.portal.peers import DEADLINE_SECONDS, Opened, opened
 from tests.portal.runs.kept_runs import ALICE, BOB, BOUND
 from tests.upstreams.peers import http_peer
@@ -49,7 +50,7 @@ async def test_what_does_not_fit_is_there_for_a_later_script_as_long_as_it_is_ke
         hits = [{"position": 7 * 20_000, "text": "ne\nThe needle, a"}]
         assert await portal.result_of(find(kept["result"])) == [size, hits]
         assert await portal.result_of(find(kept["stdout"])) == [200_001, []]
-        sweep = partial(RunFile.sweep, keep_seconds=2 * DAY_SECONDS)
+        sweep = partial(RunTables.sweep, keep_seconds=2 * DAY_SECONDS)
         write = portal.portal.runs.store_or_error().write
         await write(partial(sweep, now=time.time() + 1.9 * DAY_SECONDS))
         assert (await portal.result_of(find(kept["result"])))[0] == size

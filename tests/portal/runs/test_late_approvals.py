@@ -8,7 +8,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.runs.decisions import RunsError, decide_call
-from portal.runs.records import CallRow
+from portal.store.records import CallRow
 from tests.portal.peers import Peer, opened, tool
 from tests.portal.runs import rows
 from tests.portal.runs.test_waiting import ASKS, answer_of, git, waiting

@@ -10,10 +10,11 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from portal.runs import postgres as database
 from portal.runs import service
 from portal.runs.journal import Journal
-from portal.runs.store import LEASE_SECONDS, RunFile
+from portal.store import postgres as database
+from portal.store.run_tables import RunTables
+from portal.store.tables import LEASE_SECONDS
 from tests.acceptance.portal_process import http_portal
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, structured, tool, write_manifest
 from tests.portal.runs.rows import Tables
@@ -52,7 +53,7 @@ async def test_a_portal_that_was_silent_goes_on_with_a_run_unless_another_one_ha
     other.close()
 
 
-def take_over(file: RunFile) -> None:
+def take_over(file: RunTables) -> None:
     with file.transaction():
         file.database.execute("UPDATE replicas SET seen = seen - ?", (LEASE_SECONDS + 1,))
         file.beat("")

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from portal.replicas import ReplicaMiddleware
-from portal.runs.writer import RunStore
+from portal.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS
 from tests.portal.runs.rows import Tables
 from tests.postgres import Postgres

@@ -10,7 +10,7 @@ import pytest
 from manifests.json_value import Json
 from portal.accounts import logins
 from portal.accounts.logins import PersonLogins, open_login
-from portal.runs.writer import RunStore
+from portal.store.writer import RunStore
 from tests.portal.peers import Peer, opened
 from tests.portal.runs.rows import Tables
 from tests.postgres import Postgres

@@ -13,13 +13,14 @@ import anyio.to_thread
 import psycopg
 import pytest
 
-from portal.runs import postgres as database
 from portal.runs.decisions import RunsError, decide_call
 from portal.runs.journal import unwritten
-from portal.runs.postgres import PassingError, PostgresDatabase
-from portal.runs.records import CallRow, DatabaseError, FencedError, StoreError
-from portal.runs.store import LEASE_SECONDS, RunFile
-from portal.runs.writer import RunStore
+from portal.store import postgres as database
+from portal.store.postgres import PassingError, PostgresDatabase
+from portal.store.records import CallRow, DatabaseError, FencedError, StoreError
+from portal.store.run_tables import RunTables
+from portal.store.tables import LEASE_SECONDS
+from portal.store.writer import RunStore
 from tests.portal.runs.rows import Tables, asked, begun
 from tests.postgres import Postgres, postgres_server
 
@@ -41,13 +42,13 @@ def own_server() -> Iterator[Postgres]:
         yield server
 
 
-def alive(file: RunFile) -> RunFile:
+def alive(file: RunTables) -> RunTables:
     with file.transaction():
         file.beat("")
     return file
 
 
-def silent(file: RunFile, holder: str) -> None:
+def silent(file: RunTables, holder: str) -> None:
     """That portal was not seen for too long."""
     with file.transaction():
         file.database.execute("UPDATE replicas SET seen = seen - ? WHERE id = ?", (LEASE_SECONDS + 1, holder))
@@ -88,7 +89,7 @@ def test_of_portals_that_wake_a_run_at_the_same_moment_one_gets_it(shared: Table
         start, won = threading.Barrier(len(portals)), []
 
         def claim(
-            file: RunFile, run: str = run.id, start: threading.Barrier = start, won: list[str] = won
+            file: RunTables, run: str = run.id, start: threading.Barrier = start, won: list[str] = won
         ) -> None:
             start.wait()
             try:
@@ -137,7 +138,7 @@ async def test_two_portals_that_lock_each_others_runs_both_get_what_they_want(sh
     stores = [RunStore(shared(holder=name), shared(holder=name)) for name in ("first", "second")]
     runs = [begun(shared()) for _ in range(2)]
 
-    def note_both(file: RunFile, names: list[str]) -> None:
+    def note_both(file: RunTables, names: list[str]) -> None:
         for name in names:
             file._lock(name)
             time.sleep(0.2)
@@ -148,7 +149,7 @@ async def test_two_portals_that_lock_each_others_runs_both_get_what_they_want(sh
         tasks.start_soon(stores[0].write, partial(note_both, names=names))
         tasks.start_soon(stores[1].write, partial(note_both, names=names[::-1]))
     for name in names:
-        kinds = [row.kind for row in await stores[0].read(partial(RunFile.log_after, n=0, run=name))]
+        kinds = [row.kind for row in await stores[0].read(partial(RunTables.log_after, n=0, run=name))]
         assert kinds == ["began", "noted", "noted"]
     for store in stores:
         await store.close()
@@ -180,7 +181,7 @@ async def test_what_is_written_while_the_database_restarts_is_written_once(own_s
     async def keep_writing() -> None:
         while not is_over.is_set():
             kind = f"note {next(numbers)}"
-            await store.write(partial(RunFile.note, run=run.id, kind=kind), is_lasting=True)
+            await store.write(partial(RunTables.note, run=run.id, kind=kind), is_lasting=True)
             written.append(kind)
 
     async with anyio.create_task_group() as tasks:
@@ -191,7 +192,9 @@ async def test_what_is_written_while_the_database_restarts_is_written_once(own_s
             await anyio.to_thread.run_sync(own_server.restart, mode)
         await more_than(written, len(written) + 50)
         is_over.set()
-    kinds = [row.kind for row in await store.read(partial(RunFile.log_after, n=0, run=run.id, limit=100_000))]
+    kinds = [
+        row.kind for row in await store.read(partial(RunTables.log_after, n=0, run=run.id, limit=100_000))
+    ]
     assert sorted(kinds) == sorted(["began", *written])
     await store.close()
     tables.close()
@@ -259,13 +262,13 @@ async def test_a_database_that_is_gone_for_long_is_an_error_that_says_so(
     await anyio.to_thread.run_sync(own_server.stop, "immediate")
     for doing in (store.write, store.read):
         with pytest.raises(StoreError, match="Is it running") as error:
-            await doing(partial(RunFile.note, run=run.id, kind="lost"))
+            await doing(partial(RunTables.note, run=run.id, kind="lost"))
         assert f":{own_server.port}/" in str(error.value)
     await anyio.to_thread.run_sync(own_server.start)
     with anyio.fail_after(20):
         while True:
             try:
-                await store.write(partial(RunFile.note, run=run.id, kind="found"))
+                await store.write(partial(RunTables.note, run=run.id, kind="found"))
             except StoreError:
                 continue
             break
@@ -284,16 +287,16 @@ async def test_a_row_that_cannot_be_written_spoils_nothing_of_others(shared: Tab
 
         async def fail() -> None:
             try:
-                await store.write(partial(RunFile.note, run=run.id, kind="with NUL \0"))
+                await store.write(partial(RunTables.note, run=run.id, kind="with NUL \0"))
             except StoreError as error:
                 failures.append(error)
 
         tasks.start_soon(fail)
-        tasks.start_soon(store.write, partial(RunFile.note, run=run.id, kind="whole"))
+        tasks.start_soon(store.write, partial(RunTables.note, run=run.id, kind="whole"))
         await anyio.sleep(0.05)
         gate.set()
     assert len(failures) == 1
-    assert [row.kind for row in await store.read(partial(RunFile.log_after, n=0, run=run.id))] == [
+    assert [row.kind for row in await store.read(partial(RunTables.log_after, n=0, run=run.id))] == [
         "began",
         "whole",
     ]
@@ -312,7 +315,7 @@ def test_the_first_of_two_decisions_in_two_portals_wins(shared: Tables) -> None:
     asked(files[0], run)
     start, outcomes = threading.Barrier(2), []
 
-    def decide(file: RunFile, *, is_approved: bool) -> None:
+    def decide(file: RunTables, *, is_approved: bool) -> None:
         start.wait()
         try:
             with file.transaction():
@@ -354,8 +357,8 @@ async def test_a_portal_finds_the_database_that_may_be_written_again(shared: Tab
     await store.write(
         lambda file: file._rows("SELECT set_config('default_transaction_read_only', 'on', false)")
     )
-    await store.write(partial(RunFile.note, run=run.id, kind="noted"))
-    assert [row.kind for row in await store.read(partial(RunFile.log_after, n=0, run=run.id))] == [
+    await store.write(partial(RunTables.note, run=run.id, kind="noted"))
+    assert [row.kind for row in await store.read(partial(RunTables.log_after, n=0, run=run.id))] == [
         "began",
         "noted",
     ]

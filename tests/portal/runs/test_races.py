@@ -19,10 +19,10 @@ from portal.cli.terminal import Terminal
 from portal.composition import open_portal
 from portal.runs import service
 from portal.runs.decisions import RunsError, decide_call, fork_run
-from portal.runs.places import held_place
-from portal.runs.records import StoreError
-from portal.runs.store import RunFile
 from portal.server import build_server
+from portal.store.places import held_place
+from portal.store.records import StoreError
+from portal.store.run_tables import RunTables
 from tests.portal.peers import (
     DEADLINE_SECONDS,
     Opened,
@@ -45,7 +45,7 @@ SOON: Json = {"park_after_seconds": 0.1}
 async def log_rows(portal: Opened, run: str) -> list[str]:
     store = portal.portal.runs.store
     assert store is not None
-    return [row.kind for row in await store.read(partial(RunFile.log_after, n=0, run=run, limit=10_000))]
+    return [row.kind for row in await store.read(partial(RunTables.log_after, n=0, run=run, limit=10_000))]
 
 
 async def test_a_wait_that_the_script_gave_up_does_not_wake_the_run_for_ever(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_a_run_of_another_profile_is_left_for_a_portal_that_serves_it(tmp_
     async with opened(tmp_path, profile="ops", **sections) as portal:
         await portal.portal.runs.decide(run, 1, is_approved=True, by="ann")
         await anyio.sleep(1)
-        row = await portal.portal.runs.store.read(partial(RunFile.row, run=run))
+        row = await portal.portal.runs.store.read(partial(RunTables.row, run=run))
         assert row.state == "waiting", row.state
 
 
@@ -217,7 +217,7 @@ async def test_an_outcome_that_comes_during_a_commit_is_written_soon(tmp_path: P
         for write in writes:
             write()
         await anyio.sleep(1)
-        calls = await store.read(partial(RunFile.calls, run=run))
+        calls = await store.read(partial(RunTables.calls, run=run))
         assert [call.state for call in calls] == ["done", "done"]
 
 
@@ -272,7 +272,7 @@ async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tm
             await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
         ).structured_content["run_id"]
     from portal.runs.decisions import decide_call
-    from portal.runs.places import places
+    from portal.store.places import places
 
     file = places(manifest)[0].open(manifest)
     with file.transaction():
@@ -404,7 +404,7 @@ async def parked(runs: Any) -> str:
     """The id of the only run, once it waits in the store."""
     with anyio.fail_after(DEADLINE_SECONDS):
         while True:
-            rows = await runs.store.read(RunFile.listed)
+            rows = await runs.store.read(RunTables.listed)
             if rows and rows[0].state == "waiting":
                 return str(rows[0].id)
             await anyio.sleep(0.02)
@@ -461,7 +461,7 @@ found.append(await git.push(n=7))
         assert answer["result"] == [*["journal_failed"] * 6, 7], "the six were one transaction"
         sent = {arguments["n"] for _, arguments in peer.calls}
         assert sent == {each for each in answer["result"] if each != "journal_failed"}
-        rows = await store.read(partial(RunFile.calls, run=answer["run_id"]))
+        rows = await store.read(partial(RunTables.calls, run=answer["run_id"]))
         assert sent <= {row.seq for row in rows if row.state == "done"}
 
 

@@ -19,11 +19,11 @@ from portal.answer import Answer
 from portal.definitions import ExecuteCode
 from portal.runs.decisions import decide_call
 from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
-from portal.runs.places import FilePlace, held_place
-from portal.runs.records import CallRow
-from portal.runs.sqlite import SqliteDatabase
-from portal.runs.store import RunFile
 from portal.sessions import LOCAL
+from portal.store.places import FilePlace, held_place
+from portal.store.records import CallRow
+from portal.store.run_tables import RunTables
+from portal.store.sqlite import SqliteDatabase
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.recording import Record, Recording
 from sandbox_runtime.sandbox import open_sandbox
@@ -78,13 +78,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(folder: Path) -> Iterator[RunFile]:
-    file = RunFile(SqliteDatabase(folder / "runs.sqlite"), None)
+def store(folder: Path) -> Iterator[RunTables]:
+    file = RunTables(SqliteDatabase(folder / "runs.sqlite"), None)
     yield file
     file.close()
 
 
-def begin(store: RunFile, run: str = RUN, record: Record | None = None, *calls: CallRow) -> None:
+def begin(store: RunTables, run: str = RUN, record: Record | None = None, *calls: CallRow) -> None:
     """A run of SCRIPT in the store, whose journal has all events of the record."""
     started = None if record is None else replace(record, events=())
     head = RunHead(ExecuteCode(SCRIPT), LOCAL, None, started)
@@ -100,12 +100,12 @@ def asking(run: str = RUN, seq: int = 3) -> CallRow:
     return CallRow(run, seq, "ask", "git.push", "waiting", shown=json.dumps(ASKED).encode())
 
 
-def park(store: RunFile, run: str = RUN) -> None:
+def park(store: RunTables, run: str = RUN) -> None:
     with store.transaction():
         store.park(run, 1, [call.seq for call in store.calls(run)])
 
 
-def end(store: RunFile, answer: Answer) -> None:
+def end(store: RunTables, answer: Answer) -> None:
     with store.transaction():
         store.finish(answer.run_id, answer.status, answer.dump())
 
@@ -114,7 +114,7 @@ def end(store: RunFile, answer: Answer) -> None:
 
 
 def test_open_runs_are_listed_with_what_they_wait_for(
-    portal: PortalCommand, folder: Path, store: RunFile
+    portal: PortalCommand, folder: Path, store: RunTables
 ) -> None:
     begin(store, RUN, None, asking())
     park(store)
@@ -130,7 +130,7 @@ def test_open_runs_are_listed_with_what_they_wait_for(
 
 
 def test_list_keeps_ids_whole_on_a_narrow_terminal(
-    portal: PortalCommand, folder: Path, store: RunFile, monkeypatch: pytest.MonkeyPatch
+    portal: PortalCommand, folder: Path, store: RunTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(store, RUN, None, asking())
     monkeypatch.setattr("portal.cli.terminal._PIPE_COLUMNS", 80)
@@ -162,7 +162,7 @@ def test_stores_of_all_portals_are_shown(portal: PortalCommand, folder: Path, ow
         assert "damaged" in done.stderr
 
 
-def test_a_unique_beginning_of_an_id_is_enough(portal: PortalCommand, folder: Path, store: RunFile) -> None:
+def test_a_unique_beginning_of_an_id_is_enough(portal: PortalCommand, folder: Path, store: RunTables) -> None:
     begin(store, RUN)
     begin(store, OTHER)
     shown = json.loads(portal("runs", "show", "run_aaab", "--json", cwd=folder).stdout)
@@ -177,7 +177,7 @@ def test_a_unique_beginning_of_an_id_is_enough(portal: PortalCommand, folder: Pa
 
 
 def test_show_escapes_what_scripts_and_upstreams_wrote(
-    portal: PortalCommand, folder: Path, store: RunFile
+    portal: PortalCommand, folder: Path, store: RunTables
 ) -> None:
     begin(store, RUN, None, asking())
     park(store)
@@ -192,7 +192,7 @@ def test_show_escapes_what_scripts_and_upstreams_wrote(
 
 
 @pytest.fixture
-def ends_meanwhile(monkeypatch: pytest.MonkeyPatch, store: RunFile) -> Callable[[Answer], None]:
+def ends_meanwhile(monkeypatch: pytest.MonkeyPatch, store: RunTables) -> Callable[[Answer], None]:
     """The run ends when the command has seen that no portal holds the store."""
 
     def arrange(answer: Answer) -> None:
@@ -202,7 +202,7 @@ def ends_meanwhile(monkeypatch: pytest.MonkeyPatch, store: RunFile) -> Callable[
 
 
 def test_wait_prints_the_answer_as_run_does(
-    portal: PortalCommand, folder: Path, store: RunFile, ends_meanwhile: Callable[[Answer], None]
+    portal: PortalCommand, folder: Path, store: RunTables, ends_meanwhile: Callable[[Answer], None]
 ) -> None:
     begin(store)
     ends_meanwhile(Answer("ok", RUN, result=[1, 2], stdout="hello"))
@@ -212,7 +212,7 @@ def test_wait_prints_the_answer_as_run_does(
     assert "no portal" in done.stderr
 
 
-def test_wait_tells_failure_from_timeout(portal: PortalCommand, folder: Path, store: RunFile) -> None:
+def test_wait_tells_failure_from_timeout(portal: PortalCommand, folder: Path, store: RunTables) -> None:
     begin(store)
     assert portal("runs", "wait", RUN, "--timeout", "0.01", cwd=folder).returncode == 4
     assert portal("runs", "cancel", RUN, cwd=folder).returncode == 0
@@ -222,7 +222,7 @@ def test_wait_tells_failure_from_timeout(portal: PortalCommand, folder: Path, st
 
 
 def test_watch_prints_the_log_until_the_run_ends(
-    portal: PortalCommand, folder: Path, store: RunFile, ends_meanwhile: Callable[[Answer], None]
+    portal: PortalCommand, folder: Path, store: RunTables, ends_meanwhile: Callable[[Answer], None]
 ) -> None:
     begin(store, RUN, None, asking())
     park(store)
@@ -237,7 +237,7 @@ def test_watch_prints_the_log_until_the_run_ends(
 
 
 def test_approval_shows_the_call_and_who_approved(
-    portal: PortalCommand, folder: Path, store: RunFile
+    portal: PortalCommand, folder: Path, store: RunTables
 ) -> None:
     begin(store, RUN, None, asking())
     park(store)
@@ -254,7 +254,7 @@ def test_approval_shows_the_call_and_who_approved(
 
 
 def test_nothing_is_said_about_portals_if_one_goes_on(
-    portal: PortalCommand, folder: Path, store: RunFile
+    portal: PortalCommand, folder: Path, store: RunTables
 ) -> None:
     begin(store, RUN, None, asking())
     with held_place(load_manifest(folder / "portal.yaml", {})):
@@ -265,7 +265,7 @@ def test_nothing_is_said_about_portals_if_one_goes_on(
     assert call is not None and b"not on a Friday" in (call.decision or b"")
 
 
-def test_first_decision_wins(portal: PortalCommand, folder: Path, store: RunFile) -> None:
+def test_first_decision_wins(portal: PortalCommand, folder: Path, store: RunTables) -> None:
     begin(store, RUN, None, asking())
     with store.transaction():
         decide_call(store, RUN, 3, is_approved=False, by="http")
@@ -274,7 +274,7 @@ def test_first_decision_wins(portal: PortalCommand, folder: Path, store: RunFile
     assert "already denied by http" in done.stderr
 
 
-def test_one_of_several_calls_has_to_be_named(portal: PortalCommand, folder: Path, store: RunFile) -> None:
+def test_one_of_several_calls_has_to_be_named(portal: PortalCommand, folder: Path, store: RunTables) -> None:
     begin(store, RUN, None, asking(), asking(seq=4))
     done = portal("runs", "approve", RUN, cwd=folder)
     assert done.returncode == 1
@@ -284,7 +284,7 @@ def test_one_of_several_calls_has_to_be_named(portal: PortalCommand, folder: Pat
 
 @pytest.mark.parametrize("arguments", ["[1]", "{", "null"])
 def test_arguments_have_to_be_an_object(
-    portal: PortalCommand, folder: Path, store: RunFile, arguments: str
+    portal: PortalCommand, folder: Path, store: RunTables, arguments: str
 ) -> None:
     begin(store, RUN, None, asking())
     assert portal("runs", "approve", RUN, "--arguments", arguments, cwd=folder).returncode == 2
@@ -295,7 +295,7 @@ def test_arguments_have_to_be_an_object(
 
 
 def test_replay_shows_each_step_and_that_it_is_identical(
-    portal: PortalCommand, folder: Path, store: RunFile, record: Record
+    portal: PortalCommand, folder: Path, store: RunTables, record: Record
 ) -> None:
     begin(store, RUN, record)
     done = portal("runs", "replay", RUN, cwd=folder)
@@ -306,7 +306,9 @@ def test_replay_shows_each_step_and_that_it_is_identical(
     assert (told["differs"], told["result"], told["error"]) == (None, {"seq": 2}, None)
 
 
-def test_replay_stops_at_a_call(portal: PortalCommand, folder: Path, store: RunFile, record: Record) -> None:
+def test_replay_stops_at_a_call(
+    portal: PortalCommand, folder: Path, store: RunTables, record: Record
+) -> None:
     begin(store, RUN, record)
     done = portal("runs", "replay", RUN, "--at", "2", "--json", cwd=folder)
     told = json.loads(done.stdout)
@@ -316,7 +318,7 @@ def test_replay_stops_at_a_call(portal: PortalCommand, folder: Path, store: RunF
 
 
 def test_replay_of_a_changed_script_says_where_it_differs(
-    portal: PortalCommand, folder: Path, store: RunFile, record: Record
+    portal: PortalCommand, folder: Path, store: RunTables, record: Record
 ) -> None:
     begin(store, RUN, replace(record, script=SCRIPT.replace("seen", "saw")))
     done = portal("runs", "replay", RUN, "--json", cwd=folder)
@@ -325,7 +327,7 @@ def test_replay_of_a_changed_script_says_where_it_differs(
 
 
 def test_a_run_without_a_record_is_neither_replayed_nor_forked(
-    portal: PortalCommand, folder: Path, store: RunFile
+    portal: PortalCommand, folder: Path, store: RunTables
 ) -> None:
     begin(store)
     for command in (("replay", RUN), ("fork", RUN, "--at", "1", "--yes")):
@@ -334,7 +336,7 @@ def test_a_run_without_a_record_is_neither_replayed_nor_forked(
 
 
 def test_fork_begins_with_what_was_answered(
-    portal: PortalCommand, folder: Path, store: RunFile, record: Record
+    portal: PortalCommand, folder: Path, store: RunTables, record: Record
 ) -> None:
     begin(store, RUN, record)
     (folder / "new.py").write_text(SCRIPT.replace("count=3", "count=4"))
@@ -351,7 +353,9 @@ def test_fork_begins_with_what_was_answered(
     assert (forked.calls_made, "count=4" in forked.script) == (1, True)
 
 
-def test_gathered_calls_are_made_again_together(portal: PortalCommand, folder: Path, store: RunFile) -> None:
+def test_gathered_calls_are_made_again_together(
+    portal: PortalCommand, folder: Path, store: RunTables
+) -> None:
     gathered = "await asyncio.gather(git.git_log(count=1), git.git_log(count=2))"
     begin(store, RUN, anyio.run(recorded, gathered))
     done = portal("runs", "fork", RUN, "--at", "2", "--yes", "--json", cwd=folder)
@@ -364,7 +368,7 @@ def test_gathered_calls_are_made_again_together(portal: PortalCommand, folder: P
 
 
 def test_fork_without_anybody_who_confirms_is_refused(
-    portal: PortalCommand, folder: Path, store: RunFile, record: Record
+    portal: PortalCommand, folder: Path, store: RunTables, record: Record
 ) -> None:
     begin(store, RUN, record)
     done = portal("runs", "fork", RUN, "--at", "2", cwd=folder, stdin="y\n")
@@ -372,7 +376,7 @@ def test_fork_without_anybody_who_confirms_is_refused(
     assert [row.id for row in store.listed()] == [RUN]
 
 
-def test_fork_asks_on_a_terminal(folder: Path, store: RunFile, record: Record) -> None:
+def test_fork_asks_on_a_terminal(folder: Path, store: RunTables, record: Record) -> None:
     begin(store, RUN, record)
     for answer, forks in ((b"n\n", 0), (b"y\n", 1)):
         person, terminal = pty.openpty()

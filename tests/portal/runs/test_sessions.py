@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.runs.store import RunFile
+from portal.store.run_tables import RunTables
 from tests.portal.peers import DEADLINE_SECONDS, Opened, opened, states
 from tests.portal.runs.test_waiting import ASKS, answer_of, git
 
@@ -23,7 +23,7 @@ async def asked(portal: Opened) -> str:
     with anyio.fail_after(DEADLINE_SECONDS):
         while True:
             news = runs.news
-            for row in await runs.store_or_error().read(RunFile.listed):
+            for row in await runs.store_or_error().read(RunTables.listed):
                 if (await runs.load(row.id, None)).calls:
                     return row.id
             with anyio.move_on_after(0.05):  # a call that waits in its worker is no news

@@ -6,7 +6,7 @@ import pytest
 
 from portal.library.observed import Observations, Observed, shape_of
 from portal.runs.shapes import SharedShapes
-from portal.runs.writer import RunStore
+from portal.store.writer import RunStore
 from tests.portal.runs.rows import Tables
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,9 @@ import pytest
 
 from manifests.json_value import Json
 from portal.runs.journal import Journal
-from portal.runs.records import OPEN, StoreError
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
+from portal.store.records import OPEN, StoreError
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 from tests.portal.runs.rows import Write, intercepted
 from tests.portal.runs.test_waiting import answer_of, git, waiting
@@ -37,7 +37,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, which: Callable[[dict[str, Any]], bool
     monkeypatch.setattr(RunStore, "_commit", slowed)
 
 
-async def found(portal: Opened, work: Callable[[RunFile], Any], is_it: Callable[[Any], bool]) -> Any:
+async def found(portal: Opened, work: Callable[[RunTables], Any], is_it: Callable[[Any], bool]) -> Any:
     """What the store says, once it is that."""
     store = portal.portal.runs.store_or_error()
     with anyio.fail_after(DEADLINE_SECONDS):
@@ -51,7 +51,7 @@ async def found(portal: Opened, work: Callable[[RunFile], Any], is_it: Callable[
 async def end_of(portal: Opened, run: str) -> str:
     """The state in which a run has ended."""
     row = await found(
-        portal, partial(RunFile.row, run=run), lambda row: row is not None and row.state not in OPEN
+        portal, partial(RunTables.row, run=run), lambda row: row is not None and row.state not in OPEN
     )
     return str(row.state)
 
@@ -63,7 +63,7 @@ async def test_a_run_starts_though_its_client_left_while_it_was_written(
         slow(monkeypatch, lambda write: write["name"] == "create")
         with anyio.move_on_after(SLOW_SECONDS / 3):
             await portal.client.call_tool("execute_code", {"code": "1", "background": True})
-        rows = await found(portal, RunFile.listed, bool)
+        rows = await found(portal, RunTables.listed, bool)
         assert await end_of(portal, rows[0].id) == "ok"
 
 
@@ -132,7 +132,7 @@ async def test_an_outcome_that_could_not_be_written_is_written_later(tmp_path: P
             code = "await git.push(n=1)\nawait git.look()"
             result = await portal.call("execute_code", background=True, code=code)
             run = result.structured_content["run_id"]
-            calls = partial(RunFile.calls, run=run)
+            calls = partial(RunTables.calls, run=run)
             await found(portal, calls, lambda rows: any(row.state == "done" for row in rows))
         assert not failures
 

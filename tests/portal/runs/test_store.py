@@ -11,10 +11,11 @@ import pytest
 
 from manifests.loader import load_manifest
 from portal.runs.decisions import RunsError, cancel_run, decide_call
-from portal.runs.places import FilePlace, held_place, open_store, places
-from portal.runs.records import CallRow, FencedError, StoreError
-from portal.runs.store import DAY_SECONDS, RunFile
-from portal.runs.writer import RunStore
+from portal.store.places import FilePlace, held_place, open_store, places
+from portal.store.records import CallRow, FencedError, StoreError
+from portal.store.run_tables import RunTables
+from portal.store.tables import DAY_SECONDS
+from portal.store.writer import RunStore
 from tests.portal.runs.rows import Tables, asked, begun, opened
 
 
@@ -228,7 +229,7 @@ async def test_each_portal_has_its_own_default_file_and_the_next_takes_what_ende
             assert first != second
             runs = [begun(place.open(manifest)) for place in (first, second)]
         store = open_store(first, manifest)  # the second portal has ended
-        assert sorted(await store.read(partial(RunFile.left, profiles=[None]))) == sorted(
+        assert sorted(await store.read(partial(RunTables.left, profiles=[None]))) == sorted(
             run.id for run in runs
         )
         assert places(manifest) == [first]
@@ -245,7 +246,7 @@ async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_
     run = begun(file)
     store = RunStore(file, tables())
 
-    def fail(file: RunFile) -> None:
+    def fail(file: RunTables) -> None:
         file.note(run.id, "undone")
         raise ValueError("the writer's own failure")
 

@@ -33,12 +33,12 @@ from portal.composition import open_portal
 from portal.definitions import ExecuteCode
 from portal.http_access import HttpAccess
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
-from portal.runs.records import CallRow, RunState
-from portal.runs.store import RunFile
 from portal.runs.tasks import TASKS
 from portal.server import build_server
 from portal.serving import build_http_app
 from portal.sessions import LOCAL
+from portal.store.records import CallRow, RunState
+from portal.store.run_tables import RunTables
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool, write_manifest
 from tests.upstreams.peers import http_peer
 from upstreams.secret_sources import fetch_secrets
@@ -139,7 +139,7 @@ async def keep(
     run = new_run_id()
     row = new_row(run, owner, head, None, RUNS["max_age_days"])
 
-    def write(file: RunFile) -> None:
+    def write(file: RunTables) -> None:
         file.create(replace(row, state="waiting" if state == "waiting" else "running"), HEAD.dump_json(head))
         file.advance(run, row.epoch, calls=[replace(call, run=run) for call in calls])
         if state not in ("running", "waiting"):
@@ -525,7 +525,7 @@ async def test_a_client_of_the_sdk_gets_the_result_of_a_task(tmp_path: Path) -> 
 
         async def changed() -> None:
             event = runs.news
-            if await runs.store_or_error().read(partial(RunFile.listed, is_open=True)):
+            if await runs.store_or_error().read(partial(RunTables.listed, is_open=True)):
                 await event.wait()
 
         async with Client(build_server(portal.portal), extensions=[TaskClient(changed)]) as client:

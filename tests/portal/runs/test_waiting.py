@@ -11,7 +11,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.runs.decisions import RunsError
-from portal.runs.store import RunFile
+from portal.store.run_tables import RunTables
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, tool
 
 pytestmark = pytest.mark.anyio
@@ -129,7 +129,7 @@ async def test_a_short_sleep_holds_the_run_and_writes_nothing(tmp_path: Path) ->
     async with opened(tmp_path) as portal:
         assert await portal.result_of("await portal.sleep(0.01)\n1") == 1
         assert portal.portal.runs.store is not None
-        assert await portal.portal.runs.store.read(RunFile.listed) == []
+        assert await portal.portal.runs.store.read(RunTables.listed) == []
 
 
 async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.runs import webhooks
-from portal.runs.store import RunFile
 from portal.runs.webhooks import MAX_ATTEMPTS, network_of, note_states, retry_seconds, signature
+from portal.store.run_tables import RunTables
 from sandbox_runtime.grants.fetch import FetchError
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.portal.runs.kept_runs import KeptRuns, kept_runs
@@ -78,7 +78,7 @@ def to(*receivers: Receiver | str, **more: Json) -> list[Json]:
 
 
 async def pending(kept: KeptRuns, url: str) -> int:
-    found = partial(RunFile.deliveries, hook=webhooks.url_number(url), limit=100)
+    found = partial(RunTables.deliveries, hook=webhooks.url_number(url), limit=100)
     return len(await kept.store.read(found))
 
 
@@ -220,7 +220,7 @@ async def test_message_is_written_with_the_state_or_not_at_all(tmp_path: Path) -
     async with kept_runs(tmp_path, webhooks=to(url)) as kept:
         run = await kept.start("hang")
 
-        def fail(file: RunFile) -> None:
+        def fail(file: RunTables) -> None:
             file.finish(run, "cancelled", None)
             raise ValueError("in the middle")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from portal.runs.records import DatabaseError
+from portal.store.records import DatabaseError
 
 Result = TypeVar("Result")
 

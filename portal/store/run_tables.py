@@ -11,10 +11,9 @@ import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Final
 
-from portal.runs.records import (
+from portal.store.records import (
     MAX_OPEN_RUNS,
     CallRow,
     CallRowState,
@@ -22,58 +21,11 @@ from portal.runs.records import (
     LogRow,
     RunRow,
     RunState,
-    Seal,
     StoredRun,
-    StoreError,
     TooManyRunsError,
 )
-from portal.runs.sqlite import Database, SqliteDatabase
+from portal.store.tables import DAY_SECONDS, LEASE_SECONDS, Tables
 
-FORMAT: Final = 2
-
-DAY_SECONDS: Final = 86_400.0
-
-LEASE_SECONDS: Final = 10.0
-"""A replica that was not seen for so long has lost its runs to the others."""
-
-_META: Final = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID"
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS runs (
-    id TEXT PRIMARY KEY, owner TEXT NOT NULL, state TEXT NOT NULL, epoch INTEGER NOT NULL, began REAL NOT NULL,
-    updated REAL NOT NULL, expires REAL NOT NULL, wake_at REAL, ended REAL, parent TEXT, title BLOB NOT NULL,
-    component TEXT NOT NULL, profile TEXT, head BLOB NOT NULL, answer BLOB, holder TEXT NOT NULL DEFAULT ''
-);
-CREATE INDEX IF NOT EXISTS due ON runs (wake_at) WHERE state = 'waiting';
-CREATE INDEX IF NOT EXISTS open_runs ON runs (expires) WHERE state IN ('running', 'waiting');
-CREATE INDEX IF NOT EXISTS ended_runs ON runs (ended);
-CREATE INDEX IF NOT EXISTS owned ON runs (owner, began);
-CREATE INDEX IF NOT EXISTS owned_and_open ON runs (owner) WHERE state IN ('running', 'waiting');
-CREATE INDEX IF NOT EXISTS held_runs ON runs (holder) WHERE state = 'running';
-CREATE TABLE IF NOT EXISTS replicas (id TEXT PRIMARY KEY, seen REAL NOT NULL, url TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS things (
-    kind TEXT, owner TEXT, name TEXT, value BLOB NOT NULL, changed REAL NOT NULL, PRIMARY KEY (kind, owner, name)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS events (run TEXT, n INTEGER, chunk BLOB NOT NULL, PRIMARY KEY (run, n)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS calls (
-    run TEXT, seq INTEGER, kind TEXT NOT NULL, function TEXT NOT NULL, state TEXT NOT NULL, digest TEXT NOT NULL,
-    arguments_sha256 TEXT NOT NULL, name TEXT NOT NULL, due_at REAL, decided_by TEXT NOT NULL, shown BLOB NOT NULL,
-    decision BLOB, outcome BLOB, PRIMARY KEY (run, seq)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS hooks (
-    token_sha256 TEXT PRIMARY KEY, run TEXT NOT NULL, name TEXT NOT NULL, token BLOB NOT NULL, payload BLOB,
-    UNIQUE (run, name)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS results (
-    handle TEXT PRIMARY KEY, owner TEXT NOT NULL, value BLOB NOT NULL, kept REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS log (n INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT, at REAL, kind TEXT, data BLOB);
-CREATE INDEX IF NOT EXISTS log_of_run ON log (run, n);
-CREATE TABLE IF NOT EXISTS deliveries (
-    id TEXT PRIMARY KEY, run TEXT, hook INTEGER, body BLOB, attempt INTEGER, next_at REAL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS due_deliveries ON deliveries (hook, next_at);
-CREATE INDEX IF NOT EXISTS deliveries_of_run ON deliveries (run, hook, id);
-"""
 _RUN_FIELDS: Final = [field.name for field in fields(RunRow)]
 _CALL_FIELDS: Final = [field.name for field in fields(CallRow)]
 _OF_CALL: Final = attrgetter(*_CALL_FIELDS)
@@ -102,32 +54,11 @@ class Delivery:
     next_at: float
 
 
-class RunFile:
-    """The tables of runs. Methods that write have to be called within `transaction()`.
+class RunTables(Tables):
+    """The runs in the tables."""
 
-    Not for several threads at once.
-    """
-
-    def __init__(self, database: Database, key: str | None, holder: str = "") -> None:
-        """Create the tables if they are missing. `holder` is the portal that runs what it creates and claims.
-
-        Raises StoreError: they are damaged, of another version, or need another key.
-        """
-        self.database = database
-        self.transaction = database.transaction
-        self.now = database.now
-        self.holder = holder
-        self.on_note: Callable[[RunFile, str, str], None] | None = None
-        """Called with a run and what happened to it, such as its new state, in the same transaction."""
-        self._key = key
-        self._seal = Seal(key)
-        self._rows = database.rows
-        self._execute = database.execute
-        with database.transaction(is_lasting=True):
-            self._prepare()
-
-    def close(self) -> None:
-        self.database.close()
+    on_note: "Callable[[RunTables, str, str], None] | None" = None
+    """Called with a run and what happened to it, such as its new state, in the same transaction."""
 
     # Runs
 
@@ -415,17 +346,6 @@ class RunFile:
         found = self._rows("SELECT payload FROM hooks WHERE run = ? AND name = ?", run, name)
         return self._seal.open(found[0][0]) if found and found[0][0] is not None else None
 
-    # Kept results
-
-    def keep(self, handle: str, owner: str, value: bytes) -> None:
-        values = {"handle": handle, "owner": owner, "value": self._seal.close(value), "kept": self.now()}
-        self._insert("results", values, "DO NOTHING")
-
-    def kept(self, handle: str, owner: str) -> bytes | None:
-        """The value behind a handle, if it is the owner's."""
-        found = self._rows("SELECT value FROM results WHERE handle = ? AND owner = ?", handle, owner)
-        return self._seal.open(found[0][0]) if found else None
-
     # The log of what happened, and webhooks
 
     def note(self, run: str, kind: str, seq: int = 0) -> None:
@@ -475,32 +395,10 @@ class RunFile:
 
     # Portals that share the tables
 
-    def beat(self, url: str) -> None:
-        """Say that this portal is alive, and where others reach it."""
-        self._execute(
-            "INSERT INTO replicas (id, seen, url) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE "
-            "SET seen = excluded.seen, url = excluded.url",
-            (self.holder, self.now(), url),
-        )
-        self._execute("DELETE FROM replicas WHERE seen < ?", (self.now() - DAY_SECONDS,))
-
     def renew(self, run: str, epoch: int, url: str) -> None:
         """Say so, and that it still has a run. Raises FencedError: another one took the run meanwhile."""
         self._hold(run, epoch)
         self.beat(url)
-
-    def leave(self) -> None:
-        """This portal ends: others go on with its runs at once."""
-        self._execute("DELETE FROM replicas WHERE id = ?", (self.holder,))
-
-    def replica_url(self, replica: str) -> str | None:
-        """Where a living portal is reached."""
-        query = "SELECT url FROM replicas WHERE id = ? AND seen > ?"
-        found = self._rows(query, replica, self.now() - LEASE_SECONDS)
-        return found[0][0] if found else None
-
-    def has_replicas(self) -> bool:
-        return bool(self._rows("SELECT 1 FROM replicas WHERE seen > ?", self.now() - LEASE_SECONDS))
 
     def put_component(self, sha256: str, content: bytes) -> None:
         """Keep a guest component for other portals, if none has done so."""
@@ -520,75 +418,7 @@ class RunFile:
         touch = "UPDATE things SET changed = ? WHERE kind = 'component' AND name = ?"
         return self._execute(touch, (now, sha256)) > 0
 
-    # What portals keep besides runs, such as tokens
-
-    def put(self, kind: str, owner: str, name: str, value: bytes) -> None:
-        self._execute(
-            "INSERT INTO things (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed",
-            (kind, owner, name, self._seal.close(value), self.now()),
-        )
-
-    def get(self, kind: str, owner: str, name: str) -> bytes | None:
-        query = "SELECT value FROM things WHERE kind = ? AND owner = ? AND name = ?"
-        found = self._rows(query, kind, owner, name)
-        return self._seal.open(found[0][0]) if found else None
-
-    def lock(self, kind: str, owner: str, name: str) -> None:
-        """Let other transactions about this wait until this one is committed. What was missing is empty from now on."""
-        self._execute(
-            "INSERT INTO things (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (kind, owner, name) DO UPDATE SET changed = things.changed",
-            (kind, owner, name, self._seal.close(b""), self.now()),
-        )
-
-    def drop(self, kind: str, owner: str, name: str) -> None:
-        self._execute("DELETE FROM things WHERE kind = ? AND owner = ? AND name = ?", (kind, owner, name))
-
-    # Other files
-
-    def take_over(self, path: Path) -> None:
-        """Copy everything from another file with the same format and key, which nobody writes. Outside a transaction.
-
-        What this file has already stays as it is. Raises StoreError: it cannot be read.
-        """
-        assert isinstance(self.database, SqliteDatabase), "only files are taken over"
-        with self.database.attached(path), self.transaction(is_lasting=True):
-            for table in ("runs", "events", "calls", "hooks", "results", "deliveries", "things"):
-                self._execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}")
-            columns = "run, at, kind, data"
-            self._execute(f"INSERT INTO log ({columns}) SELECT {columns} FROM other.log ORDER BY n")
-
     # SQL
-
-    def _prepare(self) -> None:
-        self.database.prepare(_META)
-        found = dict(self._rows("SELECT key, value FROM meta"))
-        number = int(found.get("format", b"0"))
-        if number > FORMAT:
-            raise StoreError(
-                f"the store of runs {self.database.name} is of format {number}, and this portal writes format "
-                f"{FORMAT}. Use the version that wrote it, or name another one in runs.store"
-            )
-        if not number and "key check" in found:  # format 1 has no number here
-            self._execute("ALTER TABLE runs ADD COLUMN holder TEXT NOT NULL DEFAULT ''")
-        if number < FORMAT:
-            self.database.prepare(_SCHEMA)
-            self._insert(
-                "meta",
-                {"key": "format", "value": str(FORMAT).encode()},
-                "(key) DO UPDATE SET value = excluded.value",
-            )
-        if "key check" not in found:
-            self._insert("meta", {"key": "key check", "value": self._seal.close(b"")})
-            return
-        try:
-            self._seal.open(found["key check"])
-        except StoreError:
-            raise StoreError(
-                f"the store of runs {self.database.name} was written with another runs.key. Set that key, or name "
-                "another one in runs.store"
-            ) from None
 
     def _log(self, run: str, noted: Sequence[tuple[str, int, str]]) -> None:
         """Log what happened, each with its call's number and function."""
@@ -632,14 +462,6 @@ class RunFile:
             for sealed in (getattr(row, name),)
         }
         return replace(row, **opened)  # type: ignore[arg-type]  # all three are bytes
-
-    def _insert(self, table: str, values: dict[str, Any], on_conflict: str = "") -> None:
-        columns, marks = ", ".join(values), ", ".join("?" * len(values))
-        clause = f" ON CONFLICT {on_conflict}" if on_conflict else ""
-        self._execute(f"INSERT INTO {table} ({columns}) VALUES ({marks}){clause}", [*values.values()])
-
-    def _value(self, query: str, *values: Any) -> Any:
-        return self._rows(query, *values)[0][0]
 
 
 def _of(profiles: Sequence[str | None]) -> str:

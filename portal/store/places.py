@@ -16,11 +16,11 @@ import structlog
 
 from manifests.manifest import Manifest
 from manifests.own_files import state_folder
-from portal.runs.postgres import PostgresDatabase
-from portal.runs.records import StoreError
-from portal.runs.sqlite import SqliteDatabase
-from portal.runs.store import RunFile
-from portal.runs.writer import RunStore
+from portal.store.postgres import PostgresDatabase
+from portal.store.records import StoreError
+from portal.store.run_tables import RunTables
+from portal.store.sqlite import SqliteDatabase
+from portal.store.writer import RunStore
 
 log = structlog.get_logger()
 
@@ -39,9 +39,9 @@ class FilePlace:
     def components(self) -> Path:
         return self.path.with_name(f"{self.path.name}.components")
 
-    def open(self, manifest: Manifest, holder: str = "") -> RunFile:
+    def open(self, manifest: Manifest, holder: str = "") -> RunTables:
         """Raises StoreError."""
-        return RunFile(SqliteDatabase(self.path), _key(manifest), holder)
+        return RunTables(SqliteDatabase(self.path), _key(manifest), holder)
 
     @contextmanager
     def unmoved(self) -> Iterator[bool]:
@@ -50,7 +50,7 @@ class FilePlace:
         with _locked(self.path, LOCK_SECONDS, fcntl.LOCK_SH):
             yield self.path.exists()
 
-    def is_used(self, file: RunFile) -> bool:
+    def is_used(self, file: RunTables) -> bool:
         """Whether a portal goes on with the runs."""
         with _locked(self.path) as is_free:
             return not is_free
@@ -66,15 +66,15 @@ class PostgresPlace:
     def components(self) -> Path:
         return state_folder(os.environ) / "components"
 
-    def open(self, manifest: Manifest, holder: str = "") -> RunFile:
+    def open(self, manifest: Manifest, holder: str = "") -> RunTables:
         """Raises StoreError."""
-        return RunFile(PostgresDatabase(self.url), _key(manifest), holder)
+        return RunTables(PostgresDatabase(self.url), _key(manifest), holder)
 
     @contextmanager
     def unmoved(self) -> Iterator[bool]:
         yield True
 
-    def is_used(self, file: RunFile) -> bool:
+    def is_used(self, file: RunTables) -> bool:
         """Whether a portal goes on with the runs."""
         return file.has_replicas()
 
@@ -181,7 +181,7 @@ def _key(manifest: Manifest) -> str | None:
     return None if key is None else key.get_secret_value()
 
 
-def _adopt(file: RunFile, place: FilePlace, other: FilePlace, manifest: Manifest) -> None:
+def _adopt(file: RunTables, place: FilePlace, other: FilePlace, manifest: Manifest) -> None:
     """Move everything from another file, if no portal uses it. One that cannot be read stays."""
     with _locked(other.path) as is_free:
         if not is_free:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from portal.runs.records import DatabaseError, StoreError
+from portal.store.records import DatabaseError, StoreError
 
 if TYPE_CHECKING:
     import psycopg

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from portal.runs.records import DatabaseError, StoreError
-from portal.runs.store import RunFile
+from portal.store.records import DatabaseError, StoreError
+from portal.store.run_tables import RunTables
 
 Result = TypeVar("Result")
 
@@ -25,7 +25,7 @@ _LEAVE_SECONDS: Final = 2.0
 
 @dataclass(slots=True)
 class _Job:
-    work: Callable[[RunFile], object]
+    work: Callable[[RunTables], object]
     is_lasting: bool
     done: Callable[[Any, Exception | None], None]
     loop: asyncio.AbstractEventLoop
@@ -34,10 +34,10 @@ class _Job:
 class RunStore:
     """Writes in a thread, so that no commit blocks the event loop. What waits at the same time is one commit."""
 
-    def __init__(self, file: RunFile, reader: RunFile) -> None:
-        self._file = file
+    def __init__(self, tables: RunTables, reader: RunTables) -> None:
+        self._tables = tables
         self._reader = reader
-        reader.now = file.now  # set with each sign of life
+        reader.now = tables.now  # set with each sign of life
         self._reading = anyio.Lock()
         self._mark: object = None
         self._marked = 0.0
@@ -48,28 +48,28 @@ class RunStore:
     @property
     def is_shared(self) -> bool:
         """Whether several portals use the store."""
-        return self._file.database.is_shared
+        return self._tables.database.is_shared
 
     @property
     def name(self) -> str:
         """For messages: the path, or the host and the name of the database."""
-        return self._file.database.name
+        return self._tables.database.name
 
     @property
     def holder(self) -> str:
         """The id of this portal among them."""
-        return self._file.holder
+        return self._tables.holder
 
     @property
     def address(self) -> str:
         """The address of this machine that the database sees."""
-        return self._file.database.address
+        return self._tables.database.address
 
     def now(self) -> float:
         """Seconds since 1970, by the clock of the store."""
         return self._reader.now()
 
-    async def write(self, work: Callable[[RunFile], Result], *, is_lasting: bool = False) -> Result:
+    async def write(self, work: Callable[[RunTables], Result], *, is_lasting: bool = False) -> Result:
         """Do some writing in a transaction, and wait until it is committed; with `is_lasting` until it is on the disk.
 
         A cancelled wait does not undo it. Raises what `work` raises, and StoreError: it cannot be written.
@@ -81,7 +81,7 @@ class RunStore:
 
     def submit(
         self,
-        work: Callable[[RunFile], object],
+        work: Callable[[RunTables], object],
         done: Callable[[Any, Exception | None], None],
         *,
         is_lasting: bool = False,
@@ -89,14 +89,14 @@ class RunStore:
         """Do the same without waiting: `done` is called in the event loop with the result, or with the error."""
         self._jobs.put(_Job(work, is_lasting, done, asyncio.get_running_loop()))
 
-    async def read(self, work: Callable[[RunFile], Result]) -> Result:
+    async def read(self, work: Callable[[RunTables], Result]) -> Result:
         """Read in a thread. Raises StoreError: it cannot be read."""
         async with self._reading:
             return await anyio.to_thread.run_sync(work, self._reader)
 
     async def is_changed(self) -> bool:
         """Whether anybody may have written since the last call. Raises StoreError: it cannot be read."""
-        mark = await self.read(RunFile.last_log) if self.is_shared else self._file.database.mark()
+        mark = await self.read(RunTables.last_log) if self.is_shared else self._tables.database.mark()
         now = time.monotonic()
         if mark != self._mark:
             self._mark, self._marked = mark, now
@@ -107,12 +107,12 @@ class RunStore:
         """Finish what waits, and close the file. Other portals go on with the runs of this one."""
         if self.is_shared:
             with anyio.move_on_after(_LEAVE_SECONDS, shield=True), suppress(StoreError):
-                await self.write(RunFile.leave)
+                await self.write(RunTables.leave)
         self._jobs.put(None)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
             async with self._reading:
-                self._file.close()
+                self._tables.close()
                 self._reader.close()
 
     def _work(self) -> None:
@@ -130,10 +130,12 @@ class RunStore:
         try:
             is_lasting = any(job.is_lasting for job in jobs)
             if len(jobs) == 1:
-                result = self._file.database.commit(partial(jobs[0].work, self._file), is_lasting=is_lasting)
+                result = self._tables.database.commit(
+                    partial(jobs[0].work, self._tables), is_lasting=is_lasting
+                )
                 outcomes = [(jobs[0], result, None)]
             else:
-                outcomes = self._file.database.commit(lambda: [*map(self._do, jobs)], is_lasting=is_lasting)
+                outcomes = self._tables.database.commit(lambda: [*map(self._do, jobs)], is_lasting=is_lasting)
         except Exception as error:  # noqa: BLE001  # the waiting tasks raise it
             outcomes = [(job, None, error) for job in jobs]
         for job, result, failure in outcomes:
@@ -144,8 +146,8 @@ class RunStore:
     def _do(self, job: _Job) -> tuple[_Job, object, Exception | None]:
         """One job of several. Raises DatabaseError: then nothing of any is written."""
         try:
-            with self._file.database.part():
-                return job, job.work(self._file), None
+            with self._tables.database.part():
+                return job, job.work(self._tables), None
         except Exception as error:
             if isinstance(error, DatabaseError) and error.spoils_all:
                 raise

@@ -1,0 +1,1 @@
+"""Where runs, logins and what replicas share are kept: SQLite or Postgres."""
