@@ -221,7 +221,9 @@ class Execution:
                         journal=journal,
                         waits=Waits(self.runs, journal, caller.run_owner, channel, audit),
                         middleware=self.middleware,
-                        own=CallerUpstreams(self.fleet, self.accounts, caller, channel),
+                        own=CallerUpstreams(
+                            self.fleet, self.accounts, caller, channel, limits.wall_seconds / 2
+                        ),
                         telemetry=self.telemetry,
                     )
                     where, size = partial(self._where_of, limits), len(request.code)

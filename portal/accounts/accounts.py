@@ -8,6 +8,7 @@ one person there is.
 import base64
 import hashlib
 import json
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -130,6 +131,8 @@ class CallerUpstreams:
     accounts: Accounts | None = None
     caller: Caller = LOCAL
     channel: ClientChannel = NO_CLIENT
+    most_seconds: float = math.inf
+    """How long a sign-in may take at most: the script has to go on, or to be told of the link, within its time."""
     _asking: dict[str, anyio.Lock] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
     """Upstreams about which the person was asked: once for each run."""
@@ -186,7 +189,7 @@ class CallerUpstreams:
         async with self._asking.setdefault(name, anyio.Lock()):
             if name not in self._asked:
                 self._asked.add(name)
-                with anyio.move_on_after(self.fleet[name].spec.call_seconds):
+                with anyio.move_on_after(min(self.fleet[name].spec.call_seconds, self.most_seconds)):
                     link = self.accounts.link(name, person.owner)
                     if await self.channel.ask_to_sign_in(name, link):
                         # Polled, because another replica may serve the pages.

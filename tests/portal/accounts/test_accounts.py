@@ -112,6 +112,17 @@ async def test_person_who_declines_gets_the_link_and_is_not_asked_again_in_that_
         assert own.mirror.calls == []
 
 
+async def test_person_who_is_slow_gets_the_link_before_the_time_of_the_script_is_over(tmp_path: Path) -> None:
+    async def open_only(context: Any, params: Any) -> ElicitResult:
+        return ElicitResult(action="accept")
+
+    async with company(tmp_path, capabilities={"limits": {"wall_seconds": 3}}) as own:
+        ann = await own.client("ann", elicitation_callback=open_only)
+        answer = await run(ann, "await tickets.whoami()")
+        assert answer["error"]["code"] == "sign_in_needed"
+        assert link_in(answer).startswith(f"{own.url}/oauth/sign-in/start/")
+
+
 async def test_client_over_stdio_uses_the_login_of_the_operator(tmp_path: Path) -> None:
     async with company(tmp_path) as own, Client(build_server(own.portal)) as client:
         assert (await run(client))["result"]["who"] == "operator"
