@@ -1,12 +1,13 @@
 """The Postgres database of runs, which several portals share.
 
 Rule 1: what has to change together locks the row of its run first. So no decision is lost while a run is parked.
-Rule 2: a transaction that a restart of the database interrupts is done again, unless the database says that it is
-committed. So nothing is written twice.
+Rule 2: each transaction of a portal leaves its number. One that a restart of the database interrupts is done again,
+unless its number is there. So nothing is written twice, and nothing is believed that a crash or a failover forgot.
 """
 
 import os
 import re
+import secrets
 import socket
 import threading
 import time
@@ -34,10 +35,12 @@ _SILENT_SECONDS: Final = 1.0
 """After a failed connection, reading fails at once for this long."""
 
 _TIME: Final = "extract(epoch FROM clock_timestamp())::float8"
-_TIMELINE: Final = (
-    "CASE WHEN pg_is_in_recovery() THEN '' ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END"
+_MARK: Final = (
+    "INSERT INTO things (kind, owner, name, value, changed) VALUES ('commit', '', '{}', '{}'::bytea, "
+    f"{_TIME}) ON CONFLICT (kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed "
+    "WHERE things.value <> excluded.value RETURNING 1;"
 )
-"""Another one after each failover: then the numbers of transactions that were lost are given to others."""
+"""Waits for a former transaction of this number that is still being committed. Returns nothing if it was."""
 
 _NO_CLOCK: Final = (0.0, 0.0)
 _EXACT_SECONDS: Final = 0.5
@@ -74,8 +77,8 @@ class PostgresDatabase:
         self._psycopg = _driver()
         self._url = url
         self._sql: psycopg.Connection[Any] | None = None
-        self._xid = ""
-        self._timeline = ""
+        self._id = secrets.token_hex(8)
+        self._number = 0
         self._is_within = False
         self._silent_until = 0.0
         self.address = "127.0.0.1"
@@ -98,16 +101,39 @@ class PostgresDatabase:
     @contextmanager
     def transaction(self, *, is_lasting: bool = False) -> Iterator[None]:
         # Always lasting: a portal outlives its database, and must not believe what that forgot.
-        with self._explaining():
-            connection, before = self._connection(), time.monotonic()
-            cursor = connection.execute(f"BEGIN; SELECT pg_current_xact_id()::text, {_TIME}")
-            while cursor.nextset():
-                pass
-            self._xid, theirs = cursor.fetchall()[0]
-            self._set_clock(before, theirs)
-        self._is_within = True
-        try:
+        with self._transaction(""):
             yield
+
+    def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
+        until = time.monotonic() + PATIENCE_SECONDS
+        self._number += 1
+        done: list[Result] = []
+        while True:
+            try:
+                with self._transaction(_MARK.format(self._id, self._number)) as is_new:
+                    if is_new:
+                        done = []
+                        done.append(work())
+                return done[0]
+            except PassingError as error:
+                if time.monotonic() > until or self._closed.wait(_PAUSE_SECONDS):
+                    if done:
+                        raise DatabaseError(str(error), is_in_doubt=True) from None
+                    raise
+
+    @contextmanager
+    def _transaction(self, mark: str) -> Iterator[bool]:
+        """Yields whether no earlier transaction has left this mark."""
+        connection, before = self._connection(), time.monotonic()
+        try:
+            with self._explaining():
+                cursor = connection.execute(f"BEGIN; {mark} SELECT {_TIME}")
+                results = [cursor.fetchall() if cursor.description else []]
+                while cursor.nextset():
+                    results.append(cursor.fetchall() if cursor.description else [])
+            self._set_clock(before, results[-1][0][0])
+            self._is_within = True
+            yield not mark or bool(results[1])
             with self._explaining():
                 self._connection().execute("COMMIT")
         except BaseException:
@@ -117,21 +143,6 @@ class PostgresDatabase:
             raise
         finally:
             self._is_within = False
-
-    def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
-        until = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            done: list[Result] = []
-            try:
-                with self.transaction(is_lasting=is_lasting):
-                    timeline = self._timeline
-                    done.append(work())
-                return done[0]
-            except PassingError:
-                if done and self._is_committed(self._xid, timeline, until):
-                    return done[0]
-                if time.monotonic() > until or self._closed.wait(_PAUSE_SECONDS):
-                    raise
 
     @contextmanager
     def part(self) -> Iterator[None]:
@@ -206,10 +217,9 @@ class PostgresDatabase:
             )
             connection.execute(_SETTINGS)
             self._clock, before = _NO_CLOCK, time.monotonic()
-            row = connection.execute(f"SELECT {_TIME}, {_TIMELINE}").fetchone()
+            row = connection.execute(f"SELECT {_TIME}").fetchone()
             assert row is not None
-            theirs, self._timeline = row
-            self._set_clock(before, theirs)
+            self._set_clock(before, row[0])
             self.address = _own_address(connection.fileno())
             self._sql, self._silent_until = connection, 0.0
 
@@ -231,21 +241,6 @@ class PostgresDatabase:
                 "runs.store is not a URL of Postgres, such as postgres://user:password@host/name. Percent-encode "
                 "what is special in its password: @ is %40, / is %2F, ? is %3F, # is %23, % is %25"
             )
-
-    def _is_committed(self, xid: str, timeline: str, until: float) -> bool:
-        """Whether a transaction was committed whose end was not heard. Raises DatabaseError: nobody can tell."""
-        while True:
-            try:
-                found = self._rows("SELECT pg_xact_status(?::xid8)", (xid,))[0][0]
-            except PassingError as error:
-                if time.monotonic() > until or self._closed.is_set():
-                    raise DatabaseError(str(error), is_in_doubt=True) from None
-            else:
-                if found == "committed" and self._timeline != timeline:
-                    raise DatabaseError(self._told("it failed over during a commit"), is_in_doubt=True)
-                if found != "in progress":
-                    return bool(found == "committed")
-            self._closed.wait(_PAUSE_SECONDS)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:

@@ -124,6 +124,7 @@ class Tables:
             (self.holder, self.now(), url),
         )
         self._execute("DELETE FROM replicas WHERE seen < ?", (self.now() - DAY_SECONDS,))
+        self._execute("DELETE FROM things WHERE kind = 'commit' AND changed < ?", (self.now() - DAY_SECONDS,))
 
     def leave(self) -> None:
         """This portal ends: others go on with its runs at once."""
