@@ -269,6 +269,7 @@ async def test_profile_that_the_manifest_has_no_more_grants_nothing(tmp_path: Pa
 
 async def test_added_profile_has_a_view_of_its_own(tmp_path: Path) -> None:
     async with opened(tmp_path, {"up": Peer()}) as portal:
+        await portal.portal.fleet.settled(DEADLINE_SECONDS)
         wanted = changed(tmp_path, lambda data: data.update(profiles={"reader": SHUT}))
         await portal.portal.reload.apply(wanted, lambda manifest: ["reader"])
         assert not (await portal.portal.views["reader"].catalog.fresh()).library.functions
