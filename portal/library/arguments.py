@@ -188,14 +188,19 @@ def nearest_error(error: SchemaError) -> SchemaError:
     An alternative that lacks a constant of the value, such as another `kind`, was not meant.
     """
     while error.validator == "anyOf" and error.context:
-        constants = {each.schema_path[0] for each in error.context if each.validator == "enum" and each.path}
-        meant = [each for each in error.context if each.schema_path[0] not in constants]
-        is_one = len({each.schema_path[0] for each in meant}) == 1
+        constants = {_alternative(each) for each in error.context if each.validator == "enum" and each.path}
+        meant = [each for each in error.context if _alternative(each) not in constants]
+        is_one = len({_alternative(each) for each in meant}) == 1
         nearest = max(meant or error.context, key=lambda each: len(each.path))
         if not nearest.path and len(error.validator_value) > 1 and not (is_one and constants):
             break
         error = nearest
     return error
+
+
+def _alternative(error: SchemaError) -> str | int | None:
+    """Which alternative of `anyOf` an error is of; None for `false`, whose errors do not say so."""
+    return error.schema_path[0] if error.schema_path else None
 
 
 def _unknown(function: Function, keyword: str) -> str:

@@ -151,3 +151,8 @@ def test_repaired_call_satisfies_the_schema(
         if found is not None:
             assert found[1]
             assert bind(compiled, found[0]) == found[0]
+
+
+def test_alternative_that_allows_nothing_is_an_error_as_any_other() -> None:
+    with pytest.raises(ArgumentError):
+        bind(function({"anyOf": [False]}), {})
