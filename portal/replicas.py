@@ -31,7 +31,7 @@ MAX_READ_BYTES: Final = 4 << 20
 
 _CONNECT_SECONDS: Final = 3.0
 _LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
-"""Streams of clients last, so any number goes on. uvicorn closes a connection that was idle for 5 seconds."""
+"""Streams of clients last, so any number goes on. Idle connections end long before the other replica ends them."""
 
 _SESSION: Final = "mcp-session-id"
 _PASSED_ON: Final = "x-mcp-code-portal-replica"

@@ -36,9 +36,9 @@ _SILENT_SECONDS: Final = 1.0
 
 _TIME: Final = "extract(epoch FROM clock_timestamp())::float8"
 _MARK: Final = (
-    "INSERT INTO things (kind, owner, name, value, changed) VALUES ('commit', '', '{}', '{}'::bytea, "
+    "INSERT INTO key_values (kind, owner, name, value, changed) VALUES ('commit', '', '{}', '{}'::bytea, "
     f"{_TIME}) ON CONFLICT (kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed "
-    "WHERE things.value <> excluded.value RETURNING 1;"
+    "WHERE key_values.value <> excluded.value RETURNING 1;"
 )
 """Waits for a former transaction of this number that is still being committed. Returns nothing if it was."""
 
@@ -179,7 +179,7 @@ class PostgresDatabase:
         at, theirs = self._clock
         return theirs + time.monotonic() - at
 
-    def mark(self) -> object:
+    def version(self) -> object:
         return None
 
     def close(self) -> None:

@@ -411,11 +411,11 @@ class RunTables(Tables):
     def use_component(self, sha256: str) -> bool:
         """Say that a portal uses it. Deletes those that nobody used for a day. Returns whether it is there."""
         now, needed = self.now(), {*self.components(), sha256}
-        query = "SELECT name FROM things WHERE kind = 'component' AND changed < ?"
+        query = "SELECT name FROM key_values WHERE kind = 'component' AND changed < ?"
         for (name,) in self._rows(query, now - DAY_SECONDS):
             if name not in needed:
                 self.drop("component", "", name)
-        touch = "UPDATE things SET changed = ? WHERE kind = 'component' AND name = ?"
+        touch = "UPDATE key_values SET changed = ? WHERE kind = 'component' AND name = ?"
         return self._execute(touch, (now, sha256)) > 0
 
     # SQL

@@ -54,7 +54,7 @@ class Database(Protocol):
     def now(self) -> float:
         """Seconds since 1970, by the clock that all who use the database share."""
 
-    def mark(self) -> object:
+    def version(self) -> object:
         """Something that changes when anybody writes; None if the tables have to be asked."""
 
     def close(self) -> None: ...
@@ -140,7 +140,7 @@ class SqliteDatabase:
     def now(self) -> float:
         return time.time()
 
-    def mark(self) -> object:
+    def version(self) -> object:
         with suppress(OSError):
             status = os.stat(f"{self.path}-wal")
             return status.st_mtime_ns, status.st_size

@@ -27,7 +27,7 @@ CREATE INDEX IF NOT EXISTS owned ON runs (owner, began);
 CREATE INDEX IF NOT EXISTS owned_and_open ON runs (owner) WHERE state IN ('running', 'waiting');
 CREATE INDEX IF NOT EXISTS held_runs ON runs (holder) WHERE state = 'running';
 CREATE TABLE IF NOT EXISTS replicas (id TEXT PRIMARY KEY, seen REAL NOT NULL, url TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS things (
+CREATE TABLE IF NOT EXISTS key_values (
     kind TEXT, owner TEXT, name TEXT, value BLOB NOT NULL, changed REAL NOT NULL, PRIMARY KEY (kind, owner, name)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS events (run TEXT, n INTEGER, chunk BLOB NOT NULL, PRIMARY KEY (run, n)) WITHOUT ROWID;
@@ -93,26 +93,26 @@ class Tables:
 
     def put(self, kind: str, owner: str, name: str, value: bytes) -> None:
         self._execute(
-            "INSERT INTO things (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
+            "INSERT INTO key_values (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed",
             (kind, owner, name, self._seal.close(value), self.now()),
         )
 
     def get(self, kind: str, owner: str, name: str) -> bytes | None:
-        query = "SELECT value FROM things WHERE kind = ? AND owner = ? AND name = ?"
+        query = "SELECT value FROM key_values WHERE kind = ? AND owner = ? AND name = ?"
         found = self._rows(query, kind, owner, name)
         return self._seal.open(found[0][0]) if found else None
 
     def lock(self, kind: str, owner: str, name: str) -> None:
         """Let other transactions about this wait until this one is committed. What was missing is empty from now on."""
         self._execute(
-            "INSERT INTO things (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (kind, owner, name) DO UPDATE SET changed = things.changed",
+            "INSERT INTO key_values (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (kind, owner, name) DO UPDATE SET changed = key_values.changed",
             (kind, owner, name, self._seal.close(b""), self.now()),
         )
 
     def drop(self, kind: str, owner: str, name: str) -> None:
-        self._execute("DELETE FROM things WHERE kind = ? AND owner = ? AND name = ?", (kind, owner, name))
+        self._execute("DELETE FROM key_values WHERE kind = ? AND owner = ? AND name = ?", (kind, owner, name))
 
     # Portals that share the tables
 
@@ -124,7 +124,9 @@ class Tables:
             (self.holder, self.now(), url),
         )
         self._execute("DELETE FROM replicas WHERE seen < ?", (self.now() - DAY_SECONDS,))
-        self._execute("DELETE FROM things WHERE kind = 'commit' AND changed < ?", (self.now() - DAY_SECONDS,))
+        self._execute(
+            "DELETE FROM key_values WHERE kind = 'commit' AND changed < ?", (self.now() - DAY_SECONDS,)
+        )
 
     def leave(self) -> None:
         """This portal ends: others go on with its runs at once."""
@@ -148,7 +150,7 @@ class Tables:
         """
         assert isinstance(self.database, SqliteDatabase), "only files are taken over"
         with self.database.attached(path), self.transaction(is_lasting=True):
-            for table in ("runs", "events", "calls", "hooks", "results", "deliveries", "things"):
+            for table in ("runs", "events", "calls", "hooks", "results", "deliveries", "key_values"):
                 self._execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}")
             columns = "run, at, kind, data"
             self._execute(f"INSERT INTO log ({columns}) SELECT {columns} FROM other.log ORDER BY n")

@@ -39,8 +39,8 @@ class RunStore:
         self._reader = reader
         reader.now = tables.now  # set with each sign of life
         self._reading = anyio.Lock()
-        self._mark: object = None
-        self._marked = 0.0
+        self._version: object = None
+        self._changed = 0.0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store of runs", daemon=True)
         self._thread.start()
@@ -96,12 +96,12 @@ class RunStore:
 
     async def is_changed(self) -> bool:
         """Whether anybody may have written since the last call. Raises StoreError: it cannot be read."""
-        mark = await self.read(RunTables.last_log) if self.is_shared else self._tables.database.mark()
+        version = await self.read(RunTables.last_log) if self.is_shared else self._tables.database.version()
         now = time.monotonic()
-        if mark != self._mark:
-            self._mark, self._marked = mark, now
+        if version != self._version:
+            self._version, self._changed = version, now
         # A write is missed that came within one tick of a file system's clock, or committed after a later one.
-        return now - self._marked <= (_OVERTAKEN_SECONDS if self.is_shared else _TICK_SECONDS)
+        return now - self._changed <= (_OVERTAKEN_SECONDS if self.is_shared else _TICK_SECONDS)
 
     async def close(self) -> None:
         """Finish what waits, and close the file. Other portals go on with the runs of this one."""

@@ -211,5 +211,7 @@ async def test_person_signs_out_of_an_upstream_that_is_no_more(tmp_path: Path, c
         assert own.authorization.grants[-2:] == ["revoked", "revoked"]
         store = own.portal.runs.store
         assert store is not None
-        rows = await store.read(lambda file: file._rows("SELECT kind FROM things WHERE kind LIKE 'login%'"))
+        rows = await store.read(
+            lambda file: file._rows("SELECT kind FROM key_values WHERE kind LIKE 'login%'")
+        )
         assert rows == []
