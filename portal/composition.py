@@ -156,9 +156,9 @@ async def open_portal(
         await views.open(manifests)
         listings, changes = state_folder(os.environ) / "listings", ListChanges()
         observer = UpstreamRequests(telemetry) if telemetry.is_on else None
-        shared = kept
-        if shared is None and manifest.portal.runs.is_shared:  # it has the portal's logins
-            shared = await _open_logins(stack, manifest)
+        shared = None
+        if manifest.portal.runs.is_shared:  # it has the portal's logins
+            shared = kept or (await _opened_store(stack, manifest))[1]
         fleet = await stack.enter_async_context(
             open_fleet(
                 {},
@@ -166,7 +166,7 @@ async def open_portal(
                 views.note_change,
                 listings,
                 logins=partial(PersonLogins, kept) if kept else None,
-                portal_logins=partial(PersonLogins, shared) if shared and shared.is_shared else None,
+                portal_logins=partial(PersonLogins, shared) if shared else None,
                 observer=observer,
             )
         )
@@ -235,13 +235,6 @@ async def _keep_component(lazy: LazySandbox, components: Components, component: 
     await components.keep(component, (await lazy.opened()).component)
 
 
-async def _open_logins(stack: AsyncExitStack, manifest: Manifest) -> RunStore:
-    place = stack.enter_context(held_place(manifest))
-    store = await anyio.to_thread.run_sync(open_store, place, manifest)
-    stack.push_async_callback(store.close)
-    return store
-
-
 async def _open_store(
     stack: AsyncExitStack, manifest: Manifest
 ) -> tuple[Place, RunStore] | tuple[None, None]:
@@ -250,18 +243,23 @@ async def _open_store(
     Raises StoreError: the manifest names one, which cannot be used.
     """
     try:
-        place = stack.enter_context(held_place(manifest))
-        store = await anyio.to_thread.run_sync(open_store, place, manifest)
+        place, store = await _opened_store(stack, manifest)
     except StoreError as error:
         # A default store that cannot be created, as in a container without a writable home, is no reason not to serve.
         if manifest.portal.runs.store or not isinstance(error.__cause__, OSError):
             raise
         log.warning("runs_not_durable", reason=str(error))
         return None, None
-    stack.push_async_callback(store.close)
     await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
     if store.is_shared:
         await store.write(partial(RunTables.beat, url=""))
+    return place, store
+
+
+async def _opened_store(stack: AsyncExitStack, manifest: Manifest) -> tuple[Place, RunStore]:
+    place = stack.enter_context(held_place(manifest))
+    store = await anyio.to_thread.run_sync(open_store, place, manifest)
+    stack.push_async_callback(store.close)
     return place, store
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -18,7 +19,7 @@ from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from manifests.references import CallerHeader
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.health import Diagnostics
-from upstreams.people import IDLE_SECONDS, Headers, LoginsOf, PeoplesUpstreams, Person
+from upstreams.people import IDLE_SECONDS, PORTAL, Headers, LoginsOf, PeoplesUpstreams, Person
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.session import WireOpener
 from upstreams.supervisor import MAX_CONNECTING, RequestObserver
@@ -180,60 +181,13 @@ async def open_fleet(
 
     On exit all connections close at once, and no child process is left.
     """
-    connecting = anyio.Semaphore(MAX_CONNECTING)
     async with anyio.create_task_group() as tasks:
-
-        def portal_login(name: str, spec: StdioUpstream | HttpUpstream) -> "Logins | None":
-            if portal_logins is None or not isinstance(spec, HttpUpstream):
-                return None
-            return portal_logins(name, spec.url, "")
-
-        def open_upstream(name: str, own: UpstreamSettings, redact: Redaction) -> Upstream:
-            wire = _wire_opener(name, own, folder, redact, tasks, portal_login(name, own.spec))
-            store = ListingStore(listings, name, own.spec, folder, own.written) if listings else None
-            upstream = Upstream(name, own.spec, wire, redact, on_change, store, connecting, observe=observer)
-            tasks.start_soon(upstream.run, name=f"upstream {name}")
-            return upstream
-
-        def open_own(
-            name: str, headers: Headers, person: Person, on_own_change: Callable[[Upstream], None]
-        ) -> Upstream:
-            settings = fleet.settings(name)
-            spec = settings.spec
-            assert isinstance(spec, HttpUpstream), "nothing else has credentials of people"
-            login, how_to_sign_in = portal_login(name, spec), ""
-            if spec.is_per_caller:
-                if logins is None:  # never with the portal's login instead
-                    raise UpstreamUnavailableError(
-                        f"upstream {name!r}: there is no store for logins of people"
-                    )
-                login, how_to_sign_in = logins(name, spec.url, person.owner), "sign in again"
-            # Its own redaction: that of all upstreams keeps few tokens.
-            redact = Redaction(fleet.secrets)
-            own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
-            opener = _wire_opener(
-                name,
-                replace(settings, spec=own),
-                folder,
-                redact,
-                tasks,
-                login,
-                how_to_sign_in=how_to_sign_in,
-            )
-            return Upstream(
-                name,
-                own,
-                opener,
-                redact,
-                on_own_change,
-                idle_stop_seconds=IDLE_SECONDS,
-                listed_by=fleet[name],
-                observe=observer,
-            )
-
-        fleet = Fleet(open_upstream)
+        making = _Making(folder, on_change, listings, logins, portal_logins, observer, tasks)
+        fleet = Fleet(making.upstream)
         fleet.people = PeoplesUpstreams(
-            open_own, lambda name: fleet.settings(name).caller_headers, tasks.start_soon
+            partial(making.persons, fleet),
+            lambda name: fleet.settings(name).caller_headers,
+            tasks.start_soon,
         )
         fleet.adopt({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
         try:
@@ -242,45 +196,105 @@ async def open_fleet(
             tasks.cancel_scope.cancel()
 
 
+@dataclass(frozen=True)
+class _Making:
+    """Makes the upstreams of a fleet. The fields are the parameters of `open_fleet`."""
+
+    folder: Path
+    on_change: Callable[[Upstream], None]
+    listings: Path | None
+    logins: LoginsOf | None
+    portal_logins: LoginsOf | None
+    observer: RequestObserver | None
+    tasks: TaskGroup
+    connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
+
+    def upstream(self, name: str, own: UpstreamSettings, redact: Redaction) -> Upstream:
+        """One with the credentials of the portal, which is supervised from now on."""
+        wire = self._wire_opener(name, own, redact, self._portal_login(name, own.spec))
+        store = (
+            ListingStore(self.listings, name, own.spec, self.folder, own.written) if self.listings else None
+        )
+        upstream = Upstream(
+            name, own.spec, wire, redact, self.on_change, store, self.connecting, observe=self.observer
+        )
+        self.tasks.start_soon(upstream.run, name=f"upstream {name}")
+        return upstream
+
+    def persons(
+        self,
+        fleet: Fleet,
+        name: str,
+        headers: Headers,
+        person: Person,
+        on_change: Callable[[Upstream], None],
+    ) -> Upstream:
+        """One as a single person has it."""
+        settings = fleet.settings(name)
+        spec = settings.spec
+        assert isinstance(spec, HttpUpstream), "nothing else has credentials of people"
+        login, how_to_sign_in = self._portal_login(name, spec), ""
+        if spec.is_per_caller:
+            if self.logins is None:  # never with the portal's login instead
+                raise UpstreamUnavailableError(f"upstream {name!r}: there is no store for logins of people")
+            login, how_to_sign_in = self.logins(name, spec.url, person.owner), "sign in again"
+        # Its own redaction: that of all upstreams keeps few tokens.
+        redact = Redaction(fleet.secrets)
+        own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
+        return Upstream(
+            name,
+            own,
+            self._wire_opener(name, replace(settings, spec=own), redact, login, how_to_sign_in),
+            redact,
+            on_change,
+            idle_stop_seconds=IDLE_SECONDS,
+            listed_by=fleet[name],
+            observe=self.observer,
+        )
+
+    def _portal_login(self, name: str, spec: StdioUpstream | HttpUpstream) -> "Logins | None":
+        if self.portal_logins is None or not isinstance(spec, HttpUpstream):
+            return None
+        return self.portal_logins(name, spec.url, PORTAL)
+
+    def _wire_opener(
+        self,
+        name: str,
+        settings: UpstreamSettings,
+        redact: Redaction,
+        login: "Logins | None",
+        how_to_sign_in: str = "",
+    ) -> WireOpener:
+        spec, configured = settings.spec, {*settings.credentials, *secrets_of(settings.spec)}
+        if isinstance(spec, StdioUpstream):
+            mask = Redaction(configured).in_json
+
+            def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
+                # Looked up at every attempt: the command may have been installed meanwhile.
+                command = ChildCommand.of(spec, self.folder, os.environ)
+                return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
+
+            return start
+        credentials = HttpCredentials(spec, configured, redact, settings.renew)
+        if spec.oauth is not None:
+            # Imported here, because only OAuth needs it.
+            from upstreams.oauth.tokens import OAuthTokens
+
+            credentials = OAuthTokens(
+                name,
+                spec,
+                configured,
+                login or login_store(name, spec),
+                redact,
+                self.tasks.start_soon,
+                how_to_sign_in,
+            )
+        return lambda diagnostics: open_http_wire(spec, diagnostics, credentials)
+
+
 def login_store(name: str, spec: HttpUpstream) -> "LoginStore":
     """The store for an upstream's tokens."""
     from upstreams.oauth.tokens import LoginStore
 
     keep_in = spec.oauth.keep_in if spec.oauth else "file"
     return LoginStore(state_folder(os.environ) / "logins", name, spec.url, keep_in)
-
-
-def _wire_opener(
-    name: str,
-    settings: UpstreamSettings,
-    folder: Path,
-    redact: Redaction,
-    tasks: TaskGroup,
-    logins: "Logins | None" = None,
-    how_to_sign_in: str = "",
-) -> WireOpener:
-    spec, configured = settings.spec, {*settings.credentials, *secrets_of(settings.spec)}
-    if isinstance(spec, StdioUpstream):
-        mask = Redaction(configured).in_json
-
-        def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
-            # Looked up at every attempt: the command may have been installed meanwhile.
-            command = ChildCommand.of(spec, folder, os.environ)
-            return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
-
-        return start
-    credentials = HttpCredentials(spec, configured, redact, settings.renew)
-    if spec.oauth is not None:
-        # Imported here, because only OAuth needs it.
-        from upstreams.oauth.tokens import OAuthTokens
-
-        credentials = OAuthTokens(
-            name,
-            spec,
-            configured,
-            logins or login_store(name, spec),
-            redact,
-            tasks.start_soon,
-            how_to_sign_in=how_to_sign_in,
-        )
-    return lambda diagnostics: open_http_wire(spec, diagnostics, credentials)

@@ -41,8 +41,11 @@ Headers: TypeAlias = Mapping[str, str]
 OpenOwn: TypeAlias = Callable[[str, Headers, Person, Callable[[Upstream], None]], Upstream]
 """Makes the upstream of this name with these headers and the person's login. The callback is its `on_change`."""
 
+PORTAL: Final = ""
+"""The owner of the portal's own logins."""
+
 LoginsOf: TypeAlias = Callable[[str, str, str], "Logins"]
-"""The login at an upstream's name and URL of a person's `owner`."""
+"""The login at an upstream's name and URL of a person's `owner`, or of PORTAL."""
 
 
 @dataclass(eq=False)

@@ -19,6 +19,7 @@ from portal.store.writer import RunStore
 from upstreams.fleet import login_store
 from upstreams.oauth.authorization_server import OAuthUnreachableError
 from upstreams.oauth.tokens import Login, LoginEndedError, LoginStore
+from upstreams.people import PORTAL
 
 LOGIN: Final = "login"
 _LOCK: Final = "login lock"
@@ -27,10 +28,6 @@ LEASE_SECONDS: Final = 15.0
 """A lock that did not change for so long is taken: longer than the longest refresh. No clocks are compared."""
 
 _PAUSE_SECONDS: Final = 0.1
-
-
-PORTAL: Final = ""
-"""The owner of the logins that `mcp-code-portal login` keeps, if replicas share them."""
 
 
 @asynccontextmanager
