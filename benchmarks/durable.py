@@ -85,16 +85,42 @@ MANIFEST: dict[str, Any] = {
 
 
 @dataclass
-class Tally:
-    """What was seen over all runs."""
+class Effects:
+    """What scripts saw of their calls, and what happened."""
 
     runs: int = 0
-    kills: int = 0
     effects: int = 0
     unknown: int = 0
     doubled: int = 0
     lost: int = 0
+    refused: int = 0
+    """Calls that could not be journaled, and were not sent."""
     wrong: list[str] = field(default_factory=list)
+
+    def judge(self, name: str, answer: dict[str, Any], effects: Counter[int]) -> bool:
+        """Compare the answer of a run with its effects. Returns whether the script ended well."""
+        self.runs += 1
+        self.effects += effects.total()
+        if answer["status"] != "ok":
+            self.wrong.append(f"{name}: {json.dumps(answer)[:2000]}")
+            return False
+        for n in range(CALLS):
+            seen, count = answer["result"][n], effects[n]
+            is_refused = seen == "journal_failed" and count == 0
+            self.doubled += count > 1
+            self.lost += seen == n and count == 0
+            self.unknown += seen == "outcome_unknown"
+            self.refused += is_refused
+            if seen not in (n, "outcome_unknown") and not is_refused:
+                self.wrong.append(f"{name}: call {n} gave {seen!r}, with {count} effects")
+        return True
+
+
+@dataclass
+class Tally(Effects):
+    """The same over all runs and kills."""
+
+    kills: int = 0
     by_edge: Counter[str] = field(default_factory=Counter)
     lives_ms: list[float] = field(default_factory=list)
     """How long the last life of each run took."""
@@ -295,20 +321,12 @@ def _has_ended(child: int, seconds: float) -> bool:
 
 def _judge(name: str, told: dict[str, Any], effects: Counter[int], kills: int, tally: Tally) -> None:
     answer = told["answer"]
-    tally.runs += 1
     tally.kills += kills
-    tally.effects += effects.total()
     tally.lives_ms.append(told["ms"])
-    if answer["status"] != "ok":
-        tally.wrong.append(f"{name}: {json.dumps(answer)[:2000]}")
+    if not tally.judge(name, answer, effects):
         return
-    for n in range(CALLS):
-        seen, count = answer["result"][n], effects[n]
-        tally.doubled += count > 1
-        tally.lost += seen == n and count == 0
-        tally.unknown += seen == "outcome_unknown"
-        if seen not in (n, "outcome_unknown"):
-            tally.wrong.append(f"{name}: call {n} gave {seen!r}")
+    if tally.refused:  # nothing kept the store from being written
+        tally.wrong.append(f"{name}: {tally.refused} calls were refused")
     unknown = sum(answer["result"][n] == "outcome_unknown" for n in ONE_BY_ONE)
     if unknown > kills:
         tally.wrong.append(f"{name}: {kills} kills made {unknown} outcomes unknown, one after the other")

@@ -28,7 +28,7 @@ from typing import Any
 
 import httpx2
 
-from benchmarks.durable import CALLS, SCRIPT, CountingUpstream
+from benchmarks.durable import SCRIPT, CountingUpstream, Effects
 from benchmarks.measuring import RESULTS, machine, percentile
 from portal.store.tables import LEASE_SECONDS
 from tests.postgres import Postgres, postgres_server
@@ -47,19 +47,11 @@ COMMAND = str(Path(sys.executable).with_name("mcp-code-portal"))
 
 
 @dataclass
-class Tally:
-    """What was seen."""
+class Tally(Effects):
+    """What was seen. Refused are also runs that could not begin: the client was told, and tried again."""
 
-    runs: int = 0
-    effects: int = 0
-    unknown: int = 0
-    doubled: int = 0
-    lost: int = 0
-    refused: int = 0
-    """Runs that could not begin while the database was down: the client was told, and tried again."""
     faults: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
 
 
 class Replica:
@@ -145,7 +137,7 @@ class Load:
         if found is not None and found.get("state") not in ("running", "waiting", None):
             del self._open[run]
             self._tally.seconds.append(time.monotonic() - began)
-            self._judge(name, found["answer"])
+            self._tally.judge(name, found["answer"], self._upstream.counts(name))
         elif time.monotonic() - began > LONGEST_SECONDS:
             del self._open[run]
             self._tally.wrong.append(f"{name} ({run}) did not end: {json.dumps(found)[:500]}")
@@ -167,22 +159,6 @@ class Load:
             if method == "POST":
                 return None
         return None
-
-    def _judge(self, name: str, answer: dict[str, Any]) -> None:
-        effects, tally = self._upstream.counts(name), self._tally
-        tally.runs += 1
-        tally.effects += effects.total()
-        if answer["status"] != "ok":
-            tally.wrong.append(f"{name}: {json.dumps(answer)[:1500]}")
-            return
-        for n in range(CALLS):
-            seen, count = answer["result"][n], effects[n]
-            tally.doubled += count > 1
-            tally.lost += seen == n and count == 0
-            tally.unknown += seen == "outcome_unknown"
-            tally.refused += seen == "journal_failed" and count == 0
-            if seen not in (n, "outcome_unknown") and not (seen == "journal_failed" and count == 0):
-                tally.wrong.append(f"{name}: call {n} gave {seen!r}, with {count} effects")
 
 
 def faults(replicas: list[Replica], server: Postgres) -> dict[str, Callable[[], None]]:

@@ -44,12 +44,18 @@ class Memory:
 @contextmanager
 def identity_provider(port: int, audience: str, token_format: str) -> Iterator[str]:
     """The issuer's URL."""
-    command = real_servers.identity_provider(port, audience, token_format)
+    with listening(real_servers.identity_provider(port, audience, token_format)):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def listening(command: list[str]) -> Iterator[None]:
+    """A provider, once it says that it listens."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
             assert "listening" in process.stdout.readline()
-            yield f"http://127.0.0.1:{port}"
+            yield
         finally:
             process.kill()
 

@@ -1,7 +1,6 @@
 """People sign in at an upstream through the portal, with two identity providers that nobody here wrote."""
 
 import re
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from html import unescape
@@ -22,7 +21,7 @@ from manifests.portal_manifest import HttpUpstream
 from tests.acceptance import real_servers
 from tests.acceptance.model import Model
 from tests.acceptance.portal_process import http_portal, write_manifest
-from tests.acceptance.test_sign_in import signed_in
+from tests.acceptance.test_sign_in import listening, signed_in
 from tests.upstreams.oauth_peer import signed_in as logged_in
 from tests.upstreams.peers import closed_port, http_peer
 from upstreams.fleet import login_store
@@ -74,14 +73,8 @@ async def whoami(context: Any, params: Any) -> CallToolResult:
 
 @contextmanager
 def people_provider(port: int, audience: str, redirect_uri: str) -> Iterator[str]:
-    command = real_servers.people_provider(port, audience, redirect_uri)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert "listening" in process.stdout.readline()
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.kill()
+    with listening(real_servers.people_provider(port, audience, redirect_uri)):
+        yield f"http://127.0.0.1:{port}"
 
 
 @asynccontextmanager
