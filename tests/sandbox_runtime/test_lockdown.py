@@ -27,7 +27,7 @@ ATTEMPTS = {
     "make memory executable": "mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC)",
     "raise its limits": "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))",
     "trace another": "check(libc.ptrace(16, os.getppid(), 0, 0))",
-    "load a library": "ctypes.CDLL('libz.so.1')",
+    "load a library": "ctypes.CDLL('libBrokenLocale.so.1')",  # glibc's, which no Python has loaded before
     "fill the machine": "mmap.mmap(-1, 3 << 30, mmap.MAP_PRIVATE)",
 }
 FATAL = {
