@@ -5,8 +5,6 @@ Rule 2: who did not sign in is nobody. Only without `server.auth`, and over stdi
 one person there is.
 """
 
-import base64
-import hashlib
 import json
 import math
 from collections.abc import AsyncIterator
@@ -15,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
-from cryptography.fernet import Fernet, InvalidToken
+from cryptography.fernet import InvalidToken
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream
@@ -23,6 +21,7 @@ from portal.accounts.logins import PersonLogins
 from portal.audit.audit import NO_AUDIT, Audit
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.sessions import LOCAL, Caller
+from portal.store.records import fernet_of
 from portal.store.writer import RunStore
 from upstreams.errors import (
     UpstreamCallerError,
@@ -47,8 +46,7 @@ class SignInSeal:
     """Makes the texts in URLs that only the portals with this `runs.key` can make and read."""
 
     def __init__(self, key: str) -> None:
-        digest = hashlib.sha256(b"mcp-code-portal sign-in\n" + key.encode()).digest()
-        self._fernet = Fernet(base64.urlsafe_b64encode(digest))
+        self._fernet = fernet_of(key, "sign-in")
 
     def close(self, step: str, *parts: str) -> str:
         return self._fernet.encrypt(json.dumps([step, *parts]).encode()).decode().rstrip("=")

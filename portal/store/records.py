@@ -138,14 +138,17 @@ MAX_UNPACKED_BYTES: Final = 500
 """Shorter contents are not compressed: that takes longer than writing them."""
 
 
+def fernet_of(key: str, purpose: str) -> Fernet:
+    """Encrypts with what `runs.key` is for this purpose: what was encrypted for another one cannot be opened."""
+    digest = hashlib.sha256(f"mcp-code-portal {purpose}\n{key}".encode()).digest()
+    return Fernet(base64.urlsafe_b64encode(digest))
+
+
 class Seal:
     """Compresses what is written, and encrypts it if there is a key."""
 
     def __init__(self, key: str | None) -> None:
-        self._fernet = None
-        if key is not None:
-            digest = hashlib.sha256(b"mcp-code-portal runs.key\n" + key.encode()).digest()
-            self._fernet = Fernet(base64.urlsafe_b64encode(digest))
+        self._fernet = None if key is None else fernet_of(key, "runs.key")
 
     def close(self, content: bytes) -> bytes:
         is_long = len(content) > MAX_UNPACKED_BYTES
