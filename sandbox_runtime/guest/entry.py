@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import sys
 
 from sandbox_runtime.guest import frozen_importer
@@ -13,7 +14,7 @@ from wit_world.imports import host  # type: ignore[import-not-found]  # noqa: E4
 
 from sandbox_runtime.guest.files import databases  # noqa: E402
 from sandbox_runtime.guest.interpreter import Interpreter  # noqa: E402
-from sandbox_runtime.guest.warm_up import WarmUpHost, fill_holes, warm_up  # noqa: E402
+from sandbox_runtime.guest.warm_up import WarmUpHost, fill_holes, map_objects, warm_up  # noqa: E402
 
 databases.install_in_memory()
 _host = WarmUpHost()
@@ -25,6 +26,8 @@ _host.__dict__.update(exchange=host.exchange, print=host.print, emit=host.emit)
 # Scripts must not import our modules. The import of this module still needs its own name and those above it. All
 # modules stay alive: freeing one would write to many pages in each instance.
 _OURS = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "sandbox_runtime"}
+# componentize-py calls `random.seed` in every new instance, and each run seeds the module itself.
+_seed, random.seed = random.seed, lambda: None  # type: ignore[assignment,misc]
 _LAST = [__name__, "sandbox_runtime.guest", "sandbox_runtime"]
 for _name in _OURS:
     if _name not in _LAST:
@@ -33,6 +36,7 @@ for _name in _OURS:
 
 class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
     def wake(self) -> None:
+        random.seed = _seed
         for name in _LAST:
             sys.modules.pop(name, None)
 
@@ -47,5 +51,6 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
 
 
 gc.collect()
+_objects = map_objects()
 _filling = fill_holes()
 gc.freeze()

@@ -284,10 +284,9 @@ _POPULATE_WRITE = 23  # since Linux 5.14; an older one refuses, and pages fault 
 class GuestMemory:
     """The memory of the live instance, found in /proc/self (Linux).
 
-    It is a private mapping of the compiled component. The first write to a page is a fault that copies it: about 600
-    in a script with a few calls, at 2.6 us each. These pages hardly depend on the script. So they are learned once and
-    then populated with one system call per range, at half the cost and before a script waits
-    (`python -m benchmarks.sandbox`).
+    It is a private mapping of the compiled component. The first write to a page is a fault that copies it. Most of
+    these pages do not depend on the script. So they are learned once and then populated with one system call per range,
+    at half the cost and before a script waits (`python -m benchmarks.sandbox` counts them).
     """
 
     def __init__(self, compiled: str) -> None:

@@ -76,7 +76,6 @@ def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
     instance.call("execute", _SETTINGS, most=1 << 16)
     engine.memory.learn_hot_pages()
     instance.close()
-    host.end()
 
 
 class _WarmUpChannel(Channel):

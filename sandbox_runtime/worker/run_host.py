@@ -227,10 +227,6 @@ class RunHost:
         self.dropped_bytes = self._printed_bytes = self._reported_bytes = 0
         self._emitted_bytes = self._blocks = 0
 
-    def end(self) -> None:
-        """End the run. A new instance draws randomness once: all get the same, and a seed with their run."""
-        self._randomness = Randomness(RunStart().seed)
-
     def exchange(self, outbox: Text, timeout_ms: int) -> bytes:
         if outbox.size > self._start.outbox_bytes:
             raise self.stop(TrapCause.OUTBOX)

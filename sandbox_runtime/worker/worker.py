@@ -155,7 +155,6 @@ class Worker:
         return END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
 
     def _renew(self) -> None:
-        self._host.end()
         self._instance.close()
         self._instance = self._engine.instantiate()
 
