@@ -133,6 +133,10 @@ class CallsInFlight:
             if is_value == 0 and isinstance(code, str):
                 self._error_codes.add(code)
 
+    @property
+    def are_running(self) -> bool:
+        return bool(self._running or self._file)
+
     def receive(self, batch: bytes) -> None:
         """Process a batch of lines from the guest. Raises FrameError: an honest guest or worker never sends it."""
         if len(batch) > MAX_LINES_BYTES and b"\n" in batch:

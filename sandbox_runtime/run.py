@@ -107,6 +107,11 @@ class Run:
         return None if self.worker is None else self.worker.pid
 
     @property
+    def waits_for_calls(self) -> bool:
+        """Whether a call of the script is under way."""
+        return self._calls is not None and self._calls.are_running
+
+    @property
     def stdout(self) -> str:
         """The script's output so far."""
         return self._captured.stdout

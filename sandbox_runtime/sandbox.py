@@ -37,10 +37,10 @@ async def open_sandbox(
 ) -> AsyncIterator["Sandbox"]:
     """Start the workers, and end them on exit.
 
-    There is one worker per core and at least two; up to eight per core while scripts wait for slow calls. `workers`
-    fixes the number instead. `queue` limits the scripts that wait for a worker. The first start on a machine compiles
-    the guest component (5 s); `progress` gets a message. Enter it on a thread that lives as long as the sandbox:
-    workers end with the thread that started them.
+    There is one worker per core and at least two; while scripts wait for one up to two per core, and up to eight if
+    others wait for slow calls. `workers` fixes the number instead. `queue` limits the scripts that wait for a worker.
+    The first start on a machine compiles the guest component (5 s); `progress` gets a message. Enter it on a thread
+    that lives as long as the sandbox: workers end with the thread that started them.
     Raises SandboxError: the sandbox cannot run here; the message says why.
     """
     wasm = component or guest_component()
@@ -176,7 +176,9 @@ Waiter: TypeAlias = asyncio.Future[WorkerProcess]
 """Resolves to the worker for a waiting caller."""
 
 _PLACE_BYTES = 1 << 16
-_GROW_AFTER_SECONDS = 0.05
+_GROW_EVERY_SECONDS = 0.02
+_SLOW_SECONDS = 0.25
+_BUSY_FACTOR = 2
 _LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 _QUICK_RETRIES = 3
@@ -211,8 +213,10 @@ class QueueLimits:
 class Workers:
     """The pool of workers, with a fair queue of waiting callers.
 
-    It always has `size` workers. Scripts keep their worker while they wait for slow calls, so a caller that has waited
-    for 50 ms gets an additional one, up to `most`. Additional workers end after a minute without use.
+    It always has `size` workers. While callers wait it gets more, every 20 ms, up to twice as many that compute; more
+    would only slow each other down (`python -m benchmarks.throughput`). Scripts keep their worker while they wait for
+    slow calls. So those with a call under way, or held for more than 250 ms, do not count, up to `most` altogether.
+    Additional workers end after a minute without use.
     """
 
     launcher: Launcher
@@ -225,6 +229,9 @@ class Workers:
     """Workers that were not retired, and had to be replaced."""
     _free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """The free workers, longest free first, each with the timer that retires it."""
+    _held: dict[WorkerProcess, float] = field(default_factory=dict)
+    """When each of the other workers was taken, in the loop's time."""
+    _growth: asyncio.TimerHandle | None = None
     _respawns: set[asyncio.Task[None]] = field(default_factory=set)
     _is_open: bool = True
 
@@ -252,9 +259,11 @@ class Workers:
         for worker, retiring in self._free.items():
             retiring.cancel()
             del self._free[worker]
+            self._hold(worker)
             return worker
         waiter = self.waiting.join(caller, script_bytes)
-        growth = asyncio.get_running_loop().call_later(_GROW_AFTER_SECONDS, self._grow)
+        if self._growth is None:
+            self._growth = asyncio.get_running_loop().call_later(_GROW_EVERY_SECONDS, self._grow)
         try:
             async with asyncio.timeout(self.queue.seconds):
                 return await waiter
@@ -265,8 +274,6 @@ class Workers:
             if isinstance(error, TimeoutError):
                 raise self.queue.too_long() from error
             raise
-        finally:
-            growth.cancel()
 
     def give_back(self, worker: WorkerProcess) -> None:
         """Give a worker to the next caller, or make it free. A dead one is already being replaced."""
@@ -274,8 +281,10 @@ class Workers:
             return
         while (waiter := self.waiting.next()) is not None:
             if not waiter.done():
+                self._hold(worker)
                 waiter.set_result(worker)
                 return
+        self._held.pop(worker, None)
         self._add_free(worker)
 
     def counts(self) -> dict[str, int]:
@@ -300,13 +309,25 @@ class Workers:
         if self._pooled > self.size:
             worker.kill("it was no longer needed")
 
+    def _hold(self, worker: WorkerProcess) -> None:
+        self._held[worker] = asyncio.get_running_loop().time()
+
     def _grow(self) -> None:
-        if self._is_open and self.waiting and self._pooled < self.most:
+        self._growth = None
+        if not self.waiting or not self._is_open:
+            return
+        loop = asyncio.get_running_loop()
+        long_ago = loop.time() - _SLOW_SECONDS
+        slow = sum(since < long_ago or worker.waits_for_calls for worker, since in self._held.items())
+        most = min(self.most, _BUSY_FACTOR * self.size + slow)
+        for _ in range(min(most - self._pooled, len(self.waiting))):
             self._pooled += 1
             self._start_respawn()
+        self._growth = loop.call_later(_GROW_EVERY_SECONDS, self._grow)
 
     def _replace(self, dead: WorkerProcess) -> None:
         self.all.discard(dead)
+        self._held.pop(dead, None)
         if (retiring := self._free.pop(dead, None)) is not None:
             retiring.cancel()
         if self._pooled > self.size and not self.waiting:

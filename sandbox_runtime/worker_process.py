@@ -192,6 +192,11 @@ class WorkerProcess(asyncio.Protocol):
             raise WorkerStartError(message) from error
         return worker
 
+    @property
+    def waits_for_calls(self) -> bool:
+        """Whether a call of its script is under way."""
+        return self._listener is not None and self._listener.waits_for_calls
+
     def listen(self, listener: "Run | None", max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
         """Pass frames to `listener` from now on. Its FrameError, or a frame without a listener, kills the worker."""
         self._listener = listener

@@ -144,3 +144,23 @@ async def test_scripts_that_wait_for_each_other_get_workers_beyond_one_per_core(
     async with open_sandbox(progress=print) as sandbox, anyio.create_task_group() as tasks:
         for _ in range(most):
             tasks.start_soon(visit, sandbox)
+
+
+async def test_scripts_that_compute_get_at_most_two_workers_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox_runtime.sandbox._SLOW_SECONDS", 60)  # however busy this machine is
+    most = 0
+
+    async def compute(sandbox: Sandbox) -> None:
+        nonlocal most
+        for _ in range(5):
+            async with sandbox.run(Limits(), where) as run:
+                await run.prepare("sum(range(400_000))", ())
+                assert (await run.execute({}, EchoPort())).error is None
+                most = max(most, sum(sandbox.workers.values()))
+
+    async with open_sandbox(progress=print) as sandbox:
+        least = sum(sandbox.workers.values())
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6 * least):
+                tasks.start_soon(compute, sandbox)
+    assert least < most <= 2 * least
