@@ -112,22 +112,16 @@ async def test_installed_portal_serves_both_tools(installed: Path, tmp_path: Pat
     await assert_serves(installed, tmp_path)
 
 
-async def test_pip_install_of_the_source(tmp_path: Path) -> None:
+async def test_pip_install_of_the_source_and_then_editable(tmp_path: Path) -> None:
     source = copy_source(tmp_path / "source")
     bring_component(source)
     python = make_environment(tmp_path / "environment", with_pip=True)
-    run([str(python), "-m", "pip", "install", "--constraint", str(CONSTRAINTS), "."], source)
-    await assert_serves(python, tmp_path)
-
-
-async def test_editable_install_uses_the_source_tree(tmp_path: Path) -> None:
-    source = copy_source(tmp_path / "source")
-    bring_component(source)
-    python = make_environment(tmp_path / "environment", with_pip=True)
-    run([str(python), "-m", "pip", "install", "--constraint", str(CONSTRAINTS), "--editable", "."], source)
-    found = run([str(python), "-c", "import portal; print(portal.__file__)"], tmp_path)
-    assert Path(found.strip()).is_relative_to(source.resolve())
-    await assert_serves(python, tmp_path)
+    install = [str(python), "-m", "pip", "install", "--constraint", str(CONSTRAINTS)]
+    for options, is_editable in ((["."], False), (["--editable", "."], True)):
+        run([*install, *options], source)
+        found = run([str(python), "-c", "import portal; print(portal.__file__)"], tmp_path)
+        assert Path(found.strip()).is_relative_to(source.resolve()) == is_editable
+        await assert_serves(python, tmp_path)
 
 
 async def assert_serves(python: Path, folder: Path) -> None:
