@@ -9,6 +9,7 @@ import hashlib
 import json
 import lzma
 import re
+import threading
 from binascii import a2b_base64
 from collections.abc import Iterator
 from functools import cache
@@ -20,6 +21,7 @@ from manifests.json_value import Json
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
+_LOADING = threading.Lock()
 _RANKS = "o200k_base.tiktoken.xz"
 _RANKS_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 _SPECIAL_TOKENS = {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}
@@ -72,9 +74,14 @@ def is_within(text: str, max_tokens: int) -> bool:
     return True
 
 
-@cache
 def o200k_base() -> "Encoding":
     """The encoding, loaded on first use. Loading takes 0.3 s and 80 MB; portals with small answers never need it."""
+    with _LOADING:  # many threads may need it first, and each would load one
+        return _loaded()
+
+
+@cache
+def _loaded() -> "Encoding":
     from tiktoken import Encoding  # 60 ms, not at start
 
     return Encoding("o200k_base", pat_str=_PIECE, mergeable_ranks=_ranks(), special_tokens=_SPECIAL_TOKENS)
@@ -82,7 +89,7 @@ def o200k_base() -> "Encoding":
 
 def is_loaded() -> bool:
     """Whether the encoding is loaded. Load it in a thread: loading blocks for 0.3 s."""
-    return o200k_base.cache_info().currsize > 0
+    return _loaded.cache_info().currsize > 0
 
 
 def _ranks() -> dict[bytes, int]:

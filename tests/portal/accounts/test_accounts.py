@@ -54,7 +54,13 @@ async def test_two_people_sign_in_once_and_each_is_who_they_are(tmp_path: Path, 
 async def test_browser_finds_its_way_through_the_pages(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
         ann = await own.client("ann")
-        browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = [
+            "chromium",
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+        ]
         page = [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", link_in(await run(ann))]
         with anyio.fail_after(DEADLINE_SECONDS * 2):
             shown = await anyio.run_process([*browser, *page])

@@ -1,4 +1,6 @@
 import lzma
+import time
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha1
 from importlib.resources import files
 from pathlib import Path
@@ -8,6 +10,7 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
+from portal.budget import tokens
 from portal.budget.tokens import count_tokens, o200k_base
 
 _PROSE = "It isn't 1234 o'clock,\n\tbut `f(x) == {'a': [1.5, \"été\"]}` … 世界 🙂 — CamelCase snake_case\r\n\r\n   "
@@ -34,3 +37,13 @@ def test_long_text_is_counted_in_parts_exactly(words: list[str]) -> None:
 @pytest.mark.parametrize("unit", [" ", "\n", "a", "-", "中", "\u0301", "\ud800", " \n"])
 def test_a_million_of_anything_is_counted(unit: str) -> None:
     assert count_tokens(unit * 1_000_000) > 1_000
+
+
+def test_threads_that_need_the_encoding_first_load_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[None] = []
+    ranks = tokens._ranks()
+    monkeypatch.setattr(tokens, "_ranks", lambda: (loads.append(None), time.sleep(0.1), ranks)[-1])
+    tokens._loaded.cache_clear()
+    with ThreadPoolExecutor(8) as threads:
+        assert len({id(each) for each in threads.map(lambda _: o200k_base(), range(8))}) == 1
+    assert len(loads) == 1
