@@ -30,6 +30,8 @@ MAX_READ_BYTES: Final = 4 << 20
 """As much of a body as is read to see whose it is. The SDK refuses longer ones."""
 
 _CONNECT_SECONDS: Final = 3.0
+_LOOK_SECONDS: Final = 5.0
+_LOST: Final = "the replica that has this session ended during the request. What it did may have happened.\n"
 _LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
 """Streams of clients last, so any number goes on. Idle connections end long before the other replica ends them."""
 
@@ -100,7 +102,7 @@ class ReplicaMiddleware:
     async def _pass_on(self, replica: str, url: str, scope: Scope, body: "_Body", send: Send) -> bool:
         """Let another replica answer. Returns False if it cannot be reached: then nothing was done.
 
-        If the client leaves, so does this portal.
+        If the client leaves, so does this portal; if the other one stops, the client is told after its lease.
         """
         headers = [
             (name, value) for name, value in scope["headers"] if name.decode("latin-1") not in _OF_THE_REQUEST
@@ -112,29 +114,44 @@ class ReplicaMiddleware:
             headers=[*headers, (_PASSED_ON.encode(), replica.encode("latin-1"))],
             content=body.content,
         )
-        is_sent = True
+        response: httpx2.Response | None = None
+        is_sent, is_lost = True, False
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_until_gone, body.rest, tasks.cancel_scope.cancel)
             try:
-                response = await self.client.send(request, stream=True)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                is_sent = False
-                log.warning("replica_not_reached", reason=type(error).__name__)
-            except httpx2.HTTPError:
-                text = "the replica that has this session ended during the request. What it did may have happened.\n"
-                await PlainTextResponse(text, 502)(scope, body.rest, send)
-            else:
-                try:
+                with anyio.CancelScope() as alive:
+                    tasks.start_soon(self._until_lost, replica, alive.cancel)
+                    response = await self.client.send(request, stream=True)
                     if response.status_code == _WRONG_REPLICA:
                         is_sent = False
                         log.error("replica_not_reached", reason="another one answers at its address", url=url)
                     else:
                         await _send_response(response, send)
-                finally:
+                is_lost = alive.cancelled_caught
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                is_sent = False
+                log.warning("replica_not_reached", reason=type(error).__name__)
+            except httpx2.HTTPError:
+                is_lost = True
+            finally:
+                if response is not None:
                     with anyio.CancelScope(shield=True):
                         await response.aclose()
+            if is_lost and response is None:
+                await PlainTextResponse(_LOST, 502)(scope, body.rest, send)
+            elif is_lost:
+                await send({"type": "http.response.body", "body": b""})
             tasks.cancel_scope.cancel()
         return is_sent
+
+    async def _until_lost(self, replica: str, cancel: Callable[[], None]) -> None:
+        assert self.runs.store is not None
+        url: str | None = ""
+        while url is not None:
+            await anyio.sleep(_LOOK_SECONDS)
+            with suppress(StoreError):  # while Postgres is away, nobody is lost
+                url = await self.runs.store.read(partial(RunTables.replica_url, replica=replica))
+        cancel()
 
 
 @dataclass

@@ -25,7 +25,7 @@ SESSION = f"{OTHER}.1".encode()
 
 @dataclass
 class Pair:
-    """A replica, and another one that does not answer requests whose query is `hold=1`."""
+    """A replica, and another one that answers no request with `hold=1`, and one with `stall=1` not to its end."""
 
     store: RunStore
     own: list[bytes] = field(default_factory=list)
@@ -50,7 +50,10 @@ class Pair:
         while (message := await receive())["type"] == "http.request" and message.get("more_body"):
             body += message["body"]
         body += message.get("body", b"")
-        if scope["query_string"] == b"hold=1":
+        if scope["query_string"] == b"stall=1":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        if scope["query_string"] in (b"hold=1", b"stall=1"):
             while message["type"] != "http.disconnect":
                 message = await receive()
             self.gone.append(scope)
@@ -65,6 +68,8 @@ class Asked:
 
     status: int = 0
     body: bytes = b""
+    is_over: bool = False
+    """Whether the answer is complete."""
     has_left: anyio.Event = field(default_factory=anyio.Event)
     """Set when its client goes away."""
 
@@ -87,6 +92,7 @@ class Asked:
         async def send(message: Message) -> None:
             self.status = message.get("status", self.status)
             self.body += message.get("body", b"")
+            self.is_over = message["type"] == "http.response.body" and not message.get("more_body")
 
         scope: Scope = {
             "type": "http",
@@ -181,3 +187,21 @@ async def test_a_request_that_reaches_another_replica_than_it_names_is_not_done_
         await third.store.close()
         tables.close()
     assert (both.own, both.others, asked.body) == ([b"x"], [], b"here")
+
+
+@pytest.mark.parametrize(("query", "status"), [(b"hold=1", 502), (b"stall=1", 200)])
+async def test_client_of_a_replica_that_stops_is_told(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, query: bytes, status: int
+) -> None:
+    monkeypatch.setattr("portal.replicas._LOOK_SECONDS", 0.1)
+    async with pair(postgres) as (both, app), anyio.create_task_group() as tasks:
+        asked = Asked()
+        with anyio.fail_after(DEADLINE_SECONDS):
+            tasks.start_soon(lambda: asked.ask(app, b"x", query=query))
+            await until(lambda: len(both.others) == 1)
+            await anyio.sleep(0.5)
+            assert not asked.is_over, "while it is alive, however long it takes"
+            await both.store.write(lambda tables: tables._execute("UPDATE replicas SET seen = 0"))
+            await until(lambda: asked.is_over)
+    assert (asked.status, b"may have happened" in asked.body) == (status, status == 502)
+    assert both.own == []
