@@ -269,14 +269,26 @@ async def test_header_names_whoever_calls(tmp_path: Path, email: str) -> None:
             assert (await run(local))["error"]["code"] == "sign_in_needed"
 
 
-@pytest.mark.parametrize(
-    "email", [None, "", "a\r\nX-User: root", "a\n", "a\x00", "é", " a", "a ", "\u2028", "x" * 1_025, ["a"], 7]
-)
-async def test_claim_that_is_no_header_is_refused_and_nothing_is_sent(tmp_path: Path, email: object) -> None:
+async def test_claim_that_is_no_header_is_refused_and_nothing_is_sent(tmp_path: Path) -> None:
+    several = [
+        "",
+        "a\r\nX-User: root",
+        "a\n",
+        "a\x00",
+        "é",
+        " a",
+        "a ",
+        "\u2028",
+        "x" * 1_025,
+        ["a"],
+        7,
+        None,
+    ]
     async with company(tmp_path, per=None, headers={"X-User": "${caller.email}"}) as own:
-        own.provider.claims["ann"] = {"email": email}
-        answer = await run(await own.client("ann"))
-        assert answer["error"]["code"] == "no_claim"
+        for number, email in enumerate(several):
+            own.provider.claims[f"person-{number}"] = {"email": email}
+            answer = await run(await own.client(f"person-{number}"))
+            assert answer["error"]["code"] == "no_claim", email
         assert own.mirror.calls == []
 
 
