@@ -19,7 +19,7 @@ class Limits(Section):
     free worker, parsing the script (at most 5 s) or checking it."""
     cpu_seconds: Seconds = 10.0
     """Seconds of CPU time per run (default 10). Then it is stopped. Does not cover waiting for calls."""
-    memory_mib: Annotated[int, Field(ge=32, le=1024)] = 256
+    memory_mib: Annotated[int, Field(ge=40, le=1024)] = 256
     """MiB of memory per script, including Python itself (default 256). More raises MemoryError or stops the script."""
     tool_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200
     """Calls per run, including failed ones (default 200). The next one is refused, and the script continues."""

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from sandbox_runtime.errors import BakeError
 
 MARK = b"objects of image"
-"""Starts the map that guest/warm_up.py leaves in the image: a bit for every four bytes of memory, set for an object."""
+"""Starts the map that guest/warm_up.py leaves in the image: a bit for every four bytes of memory, set for an object.
+
+Four bytes with the size of the map follow.
+"""
 
 _HEADER_BYTES = 8  # of a component, and of a core module
 _CORE_MODULE, _DATA, _I32_CONST = 1, 11, 0x41
@@ -43,9 +46,9 @@ def make_immortal(component: bytes) -> bytes:
 def _addresses(image: bytearray) -> Iterator[int]:
     """The addresses of the objects on the map."""
     start = image.index(MARK)
-    places = image[start : start + len(image) // 32]
-    places[: len(MARK)] = bytes(len(MARK))
-    for place, bits in enumerate(places):
+    head = len(MARK) + 4
+    size = int.from_bytes(image[start + len(MARK) : start + head], "little")
+    for place, bits in enumerate(image[start + head : start + size], start=head):
         yield from (place * 32 + bit * 4 for bit in range(8) if bits >> bit & 1)
 
 

@@ -38,7 +38,7 @@ _SETTINGS = {
 _SIZES = (*range(1 << 16, 1 << 12, -1 << 10), *range(1 << 12, 1 << 4, -8))
 _HEADER = b"".__sizeof__()
 _LARGER_THAN_ANY_HOLE = 1 << 20
-_REVERSED_MARK = b"egami fo stcejbo"  # reversed, so that the image has it only once
+_REVERSED_MARK = b"egami fo stcejbo"
 
 
 class WarmUpHost:
@@ -76,22 +76,22 @@ def map_objects() -> tuple[list[object], bytearray]:
     The build makes these objects immortal (sandbox_runtime/image.py), so the caller must keep both.
     """
     kept: list[object] = []
-    places = bytearray()
+    size = id(bytes(_LARGER_THAN_ANY_HOLE)) // 32  # a block above all objects
+    places = bytearray(size)
     for root in gc.get_objects():
         found = [root]
         while found:
             each = found.pop()
             place, bit = id(each) >> 5, 1 << (id(each) >> 2 & 7)
-            if place >= len(places):
-                places += bytes(place + _LARGER_THAN_ANY_HOLE - len(places))
-            if places[place] & bit or isinstance(each, types.FrameType):
+            if place >= size or places[place] & bit or isinstance(each, types.FrameType):
                 continue
             places[place] |= bit
             kept.append(each)
             found += gc.get_referents(each)
             if isinstance(each, types.CodeType):  # the collector does not know what it refers to
                 found += (each.co_consts, each.co_names, each.co_name, each.co_qualname, each.co_filename)
-    for place, byte in enumerate(reversed(_REVERSED_MARK)):  # no object begins at so low an address
+    # No object begins at so low an address. Byte by byte, so that the mark is nowhere else.
+    for place, byte in enumerate([*reversed(_REVERSED_MARK), *size.to_bytes(4, "little")]):
         places[place] = byte
     return kept, places
 

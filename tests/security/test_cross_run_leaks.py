@@ -87,7 +87,7 @@ async def test_late_answer_is_not_given_to_another(run: Runner) -> None:
 
 
 async def test_limits_of_a_run_are_not_those_of_another(run: Runner) -> None:
-    tight = Limits(memory_mib=32, stdout_bytes=10, result_bytes=50, tool_calls=1, cpu_seconds=0.1)
+    tight = Limits(memory_mib=40, stdout_bytes=10, result_bytes=50, tool_calls=1, cpu_seconds=0.1)
     assert (await run("print('x' * 100)\nwhile True: pass", limits=tight)).stdout_bytes_dropped > 0
     result = await run(
         "print('x' * 100)\n[await git.git_log() for _ in 'ab']\nlen(bytearray(10**8)) * 'x'[:1] and 'x' * 100"
