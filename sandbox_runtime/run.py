@@ -364,15 +364,14 @@ class Run:
 
 
 def _guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants: RunGrants) -> bytes:
-    """The settings of an EXECUTE frame. Only a new interpreter gets a seed for `random`."""
+    """The settings of an EXECUTE frame."""
     settings: dict[str, Json] = {
         "library": {namespace: _table_text(functions) for namespace, functions in table.items()},
         "argument_bytes": limits.argument_bytes,
         "result_bytes": limits.result_bytes,
+        "seed": seed_of_module(origin.seed),
         **grants.settings(),
     }
-    if origin.position <= 1:
-        settings["seed"] = seed_of_module(origin.seed)
     return encode(settings)
 
 

@@ -36,6 +36,7 @@ class Interpreter:
         self._portal = PortalModule(host, self._calls)
         self._files = WorkspaceMount(self._calls)
         self._script: Script | None = None
+        self._is_seeded = False
         self._main = types.ModuleType("__main__")
         self._install()
 
@@ -106,8 +107,9 @@ class Interpreter:
 
     def _begin(self, script: Script, settings: dict[str, Any]) -> None:
         sys.argv = ["script.py"]
-        if "seed" in settings:
+        if not self._is_seeded and "seed" in settings:
             random.seed(settings["seed"])  # the state in the image is the same for all instances
+            self._is_seeded = True
         sys.stdout = sys.stderr = self._output
         self._output.begin()
         self._calls.begin()

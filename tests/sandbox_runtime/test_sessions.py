@@ -27,6 +27,18 @@ async def test_failed_run_leaves_its_session_usable(run: Runner, session: Sessio
     assert (await run("kept", session=session)).value == 1
 
 
+async def test_random_numbers_of_a_session_are_not_known_though_its_first_script_did_not_run(
+    run: Runner, session: Session
+) -> None:
+    other = await run.sandbox.open_session()
+    drawn = []
+    for each in (session, other):
+        assert (await run("def f(:", session=each)).error is not None
+        drawn += [(await run("import random\nrandom.random()", session=each)).value for _ in range(2)]
+    other.close()
+    assert len(set(drawn)) == 4
+
+
 @pytest.mark.parametrize("script", ["import os\nos.abort()", "while True: pass", "await git.hangs()"])
 async def test_broken_or_stopped_session_is_gone_and_says_so(
     run: Runner, session: Session, script: str
