@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -177,7 +178,7 @@ Waiter: TypeAlias = asyncio.Future[WorkerProcess]
 
 _PLACE_BYTES = 1 << 16
 _GROW_EVERY_SECONDS = 0.02
-_SLOW_SECONDS = 0.25
+_SLOW_SECONDS = 0.1
 _BUSY_FACTOR = 2
 _LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
@@ -215,7 +216,7 @@ class Workers:
 
     It always has `size` workers. While callers wait it gets more, every 20 ms, up to twice as many that compute; more
     would only slow each other down (`python -m benchmarks.throughput`). Scripts keep their worker while they wait for
-    slow calls. So those with a call under way, or held for more than 250 ms, do not count, up to `most` altogether.
+    slow calls. So those with a call under way, or held for more than 100 ms, do not count, up to `most` altogether.
     Additional workers end after a minute without use.
     """
 
@@ -255,10 +256,11 @@ class Workers:
         return worker
 
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
-        """Take the worker that has been free longest, or wait for one. Raises BusyError."""
-        for worker, retiring in self._free.items():
-            retiring.cancel()
-            del self._free[worker]
+        """Take a free worker, or wait for one. Raises BusyError."""
+        # In turns, so that it has renewed its instance; but among so few that others are left alone until they retire.
+        turns = islice(self._free, max(len(self._free) - _BUSY_FACTOR * self.size, 0), None)
+        if (worker := next(turns, None)) is not None:
+            self._free.pop(worker).cancel()
             self._hold(worker)
             return worker
         waiter = self.waiting.join(caller, script_bytes)
@@ -320,7 +322,7 @@ class Workers:
         long_ago = loop.time() - _SLOW_SECONDS
         slow = sum(since < long_ago or worker.waits_for_calls for worker, since in self._held.items())
         most = min(self.most, _BUSY_FACTOR * self.size + slow)
-        for _ in range(min(most - self._pooled, len(self.waiting))):
+        for _ in range(min(most - self._pooled, len(self.waiting) - len(self._respawns))):
             self._pooled += 1
             self._start_respawn()
         self._growth = loop.call_later(_GROW_EVERY_SECONDS, self._grow)
