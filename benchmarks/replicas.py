@@ -2,11 +2,12 @@
 
     python -m benchmarks.replicas --minutes 10
 
-Three replicas (`serve --http`) share one Postgres. A client keeps runs going in the background: each makes calls that
-may not be repeated, one by one and gathered, to an upstream that counts its effects in a file. Meanwhile, by turns, a
-replica is killed, stopped for longer than a lease and resumed, ended and started again as in a deploy, and the
-database is restarted and crashed. Then each outcome that a script saw must be true: a value means one effect,
-`outcome_unknown` one or none; none has two. Raw numbers go to benchmarks/results/replicas.json.
+Three replicas (`serve --http`), whose clocks are a minute apart, share one Postgres. A client keeps runs going in the
+background: each makes calls that may not be repeated, one by one and gathered, to an upstream that counts its effects
+in a file. Meanwhile, by turns, a replica is killed, stopped for longer than a lease and resumed, cut off from the
+database for as long, ended and started again as in a deploy, and the database is restarted and crashed. Then each
+outcome that a script saw must be true: a value means one effect, `outcome_unknown` one or none; none has two. Raw
+numbers go to benchmarks/results/replicas.json.
 
 Needs Postgres: `scripts/servers --all` installs it from Debian.
 """
@@ -16,12 +17,15 @@ import json
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,7 +47,15 @@ PAUSE_SECONDS = 4.0
 LONGEST_SECONDS = 120.0
 """A run that has not ended after this time is lost."""
 
-COMMAND = str(Path(sys.executable).with_name("mcp-code-portal"))
+OUTAGE_SECONDS = LEASE_SECONDS + 3
+
+WITH_ANOTHER_CLOCK = """
+import sys, time
+seconds, now, now_ns = int(sys.argv.pop(1)), time.time, time.time_ns
+time.time, time.time_ns = lambda: now() + seconds, lambda: now_ns() + seconds * 10**9
+from portal.__main__ import main
+main()
+"""
 
 
 @dataclass
@@ -54,11 +66,50 @@ class Tally(Effects):
     seconds: list[float] = field(default_factory=list)
 
 
-class Replica:
-    """One `serve --http`, which is started again when it has ended."""
+class Network:
+    """What is between a replica and the database: a port that passes on, and may stop doing so without a word."""
 
-    def __init__(self, manifest: Path, number: int) -> None:
-        self._manifest, self._log = manifest, manifest.with_name(f"replica{number}.log")
+    def __init__(self, port: int) -> None:
+        self._passes = threading.Event()
+        self._passes.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(port,), daemon=True).start()
+
+    def cut(self) -> None:
+        self._passes.clear()
+        time.sleep(OUTAGE_SECONDS)
+        self._passes.set()
+
+    def _accept(self, port: int) -> None:
+        while True:
+            one, _ = self._listener.accept()
+            other = socket.socket()
+            if other.connect_ex(("127.0.0.1", port)):  # the database is away
+                one.close()
+                continue
+            for pair in ((one, other), (other, one)):
+                threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                self._passes.wait()
+                target.sendall(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+class Replica:
+    """One `serve --http` with a network and a clock of its own, which is started again when it has ended."""
+
+    def __init__(self, folder: Path, number: int, manifest: dict[str, Any], database: str, port: int) -> None:
+        self._manifest, self._log = folder / f"replica{number}.json", folder / f"replica{number}.log"
+        self._clock = str(60 * (number - 1))
+        self._network = Network(port)
+        store = database.replace(f":{port}/", f":{self._network.port}/")
+        self._manifest.write_text(json.dumps({**manifest, "runs": {"store": store}}))
         self.url = ""
         self.is_paused = False
         self.start()
@@ -67,8 +118,9 @@ class Replica:
         with self._log.open("a") as log:
             log.write("-- started\n")
             log.flush()
+            serve = ["serve", "--config", str(self._manifest), "--http", "127.0.0.1:0"]
             self.process = subprocess.Popen(
-                [COMMAND, "serve", "--config", str(self._manifest), "--http", "127.0.0.1:0"],
+                [sys.executable, "-c", WITH_ANOTHER_CLOCK, self._clock, *serve],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
             )
@@ -94,9 +146,12 @@ class Replica:
     def pause(self) -> None:
         self.is_paused = True
         self.process.send_signal(signal.SIGSTOP)
-        time.sleep(LEASE_SECONDS + 3)
+        time.sleep(OUTAGE_SECONDS)
         self.process.send_signal(signal.SIGCONT)
         self.is_paused = False
+
+    def cut_off(self) -> None:
+        self._network.cut()
 
     def end(self) -> None:
         self.process.kill()
@@ -169,6 +224,7 @@ def faults(replicas: list[Replica], server: Postgres) -> dict[str, Callable[[], 
         "a replica was killed": lambda: one().kill(),
         "a replica was stopped and resumed": lambda: one().pause(),
         "the database was restarted": lambda: server.restart("fast"),
+        "a replica was cut off from the database": lambda: one().cut_off(),
         "a replica was deployed anew": lambda: one().redeploy(),
         "the database crashed": lambda: server.restart("immediate"),
     }
@@ -176,24 +232,17 @@ def faults(replicas: list[Replica], server: Postgres) -> dict[str, Callable[[], 
 
 def run(minutes: float, seed: int, report: Callable[[str], None] = lambda line: None) -> Tally:
     """Load and faults for so many minutes, and then until all runs have ended."""
-    import threading
-
     random.seed(seed)
     tally, is_over = Tally(), threading.Event()
     with tempfile.TemporaryDirectory() as created, postgres_server() as server:
         folder = Path(created)
         upstream = CountingUpstream(folder)
-        manifest = folder / "portal.yaml"
-        manifest.write_text(
-            json.dumps(
-                {
-                    "upstreams": {"box": {"url": f"http://127.0.0.1:{upstream.port}/mcp"}},
-                    "runs": {"store": server.new_database()},
-                    "server": {"check": "off", "observe_results": False, "workers": 2},
-                }
-            )
-        )
-        replicas = [Replica(manifest, number) for number in range(REPLICAS)]
+        manifest = {
+            "upstreams": {"box": {"url": f"http://127.0.0.1:{upstream.port}/mcp"}},
+            "server": {"check": "off", "observe_results": False, "workers": 2},
+        }
+        database = server.new_database()
+        replicas = [Replica(folder, number, manifest, database, server.port) for number in range(REPLICAS)]
 
         def break_things() -> None:
             known = faults(replicas, server)
