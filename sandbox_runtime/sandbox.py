@@ -87,11 +87,6 @@ class Sandbox:
         """How many processes there are, those of sessions among them: idle and busy."""
         return self._workers.counts()
 
-    @property
-    def lost_workers(self) -> int:
-        """How many workers died, or were killed at a limit, since the start. Does not cover those of sessions."""
-        return self._workers.lost
-
     @asynccontextmanager
     async def run(
         self,
@@ -226,8 +221,6 @@ class Workers:
     report: Callable[[str], None]
     queue: QueueLimits = QueueLimits()
     all: set[WorkerProcess] = field(default_factory=set)
-    lost: int = 0
-    """Workers that were not retired, and had to be replaced."""
     _free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """The free workers, longest free first, each with the timer that retires it."""
     _held: dict[WorkerProcess, float] = field(default_factory=dict)
@@ -335,7 +328,6 @@ class Workers:
         if self._pooled > self.size and not self.waiting:
             self._pooled -= 1
         elif self._is_open:
-            self.lost += 1
             self._start_respawn()
 
     def _start_respawn(self) -> None:

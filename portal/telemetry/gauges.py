@@ -48,9 +48,6 @@ def observe_portal(
         ),
     )
     telemetry.observe(
-        instruments.LOST_WORKERS, lambda: [(box.lost_workers, {})] if (box := sandbox()) else []
-    )
-    telemetry.observe(
         instruments.UPSTREAM_STATE,
         lambda: [
             (int(state == each.state.status), {instruments.UPSTREAM: each.name, instruments.STATE: state})

@@ -109,12 +109,6 @@ QUEUE: Final = Instrument(
     "mcp_code_portal.queue.length", "gauge", "{script}", "Scripts that wait for a process."
 )
 WORKERS: Final = Instrument("mcp_code_portal.workers", "gauge", "{process}", "Sandbox processes.", (STATE,))
-LOST_WORKERS: Final = Instrument(
-    "mcp_code_portal.workers.lost",
-    "total",
-    "{process}",
-    "Sandbox processes that died or were killed at a limit.",
-)
 UPSTREAM_STATE: Final = Instrument(
     "mcp_code_portal.upstream.state",
     "gauge",
@@ -135,6 +129,6 @@ OPEN_RUNS: Final = Instrument(
 
 INSTRUMENTS: Final = (
     *(operation.duration for operation in OPERATIONS),
-    *(QUEUE_WAIT, REFUSALS, RESULT_BYTES, ANSWER_BYTES, QUEUE, WORKERS, LOST_WORKERS),
+    *(QUEUE_WAIT, REFUSALS, RESULT_BYTES, ANSWER_BYTES, QUEUE, WORKERS),
     *(UPSTREAM_STATE, CONNECTIONS, OPEN_RUNS),
 )

@@ -66,15 +66,7 @@ async def test_what_happens_is_counted(tmp_path: Path) -> None:
     assert shown["mcp_code_portal_upstream_connections_total"] == {("store",): 1}
     assert shown["mcp_code_portal_queue_wait_duration_seconds_count"][()] == 3
     assert sum(shown["mcp_code_portal_workers"].values()) >= 2
-    assert shown["mcp_code_portal_workers_lost_total"] == {(): 0}
     assert shown["mcp_code_portal_runs_open"] == {("running",): 0, ("waiting",): 0}
-
-
-async def test_a_worker_that_is_killed_is_counted(tmp_path: Path) -> None:
-    limits = {"limits": {"wall_seconds": 0.5}}
-    async with opened(tmp_path, telemetry={"metrics": True}, capabilities=limits) as portal:
-        await portal.error_of("while True: pass")
-        assert page(portal)["mcp_code_portal_workers_lost_total"] == {(): 1}
 
 
 async def test_collectors_get_the_numbers_that_the_table_names(tmp_path: Path) -> None:
