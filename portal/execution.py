@@ -307,7 +307,9 @@ class Execution:
             return journal.known_outcome(broker.ledger[call.seq]) or await port(call)
 
         try:
-            sandbox = await self.runs.sandbox_of(repetition.replayed.origin.component, sandbox)
+            component = repetition.replayed.origin.component
+            if component != sandbox.component:
+                sandbox = await self.runs.components.sandbox(component)
             result = await resume(
                 sandbox,
                 repetition,

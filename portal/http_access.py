@@ -140,7 +140,7 @@ class HttpAccess:
         if error.code:
             values |= {"error": error.code, "error_description": str(error).replace('"', "'")}
         if self._auth is not None:
-            values["resource_metadata"] = metadata_url(self._auth)
+            values["resource_metadata"] = str(build_resource_metadata_url(AnyHttpUrl(self._auth.resource)))
             if self._auth.scopes:
                 values["scope"] = " ".join(self._auth.scopes)
         challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in values.items())
@@ -165,11 +165,6 @@ def sign_in_routes(auth: AuthSettings | None) -> list[Route]:
     # Below any path: that of the resource may have escapes, and clients also look without one.
     path, methods = f"{_METADATA}{{resource:path}}", ["GET", "OPTIONS"]
     return [Route(path, cors_middleware(handler.handle, methods), methods=methods)]
-
-
-def metadata_url(auth: AuthSettings) -> str:
-    """Where the protected resource metadata is."""
-    return str(build_resource_metadata_url(AnyHttpUrl(auth.resource)))
 
 
 @dataclass(frozen=True)

@@ -101,12 +101,6 @@ class _Metadata(BaseModel):
     introspection_endpoint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    bearer: Bearer
-    until: float
-
-
 @dataclass(eq=False)
 class _Question:
     """About a token that the provider has to be asked about."""
@@ -124,7 +118,8 @@ class SignIn:
         self._settings = settings
         self._tenants = tenants or Tenants()
         self._provider = Provider(settings)
-        self._kept: OrderedDict[bytes, _Checked] = OrderedDict()
+        self._kept: OrderedDict[bytes, tuple[Bearer, float]] = OrderedDict()
+        """Whose the tokens are that were checked, and until when that counts."""
         self._asked: dict[bytes, _Question] = {}
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
@@ -138,8 +133,8 @@ class SignIn:
             raise
 
     def _known(self, key: bytes) -> Bearer | None:
-        kept = self._kept.get(key)
-        return kept.bearer if kept is not None and time.time() < kept.until else None
+        bearer, until = self._kept.get(key, (None, 0.0))
+        return bearer if time.time() < until else None
 
     async def _check(self, token: str, key: bytes) -> Bearer:
         if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):
@@ -179,7 +174,7 @@ class SignIn:
         if missing:
             raise SignInError(403, "insufficient_scope", f"the token lacks the scope {' '.join(missing)}")
         bearer = self._bearer_of(claims)
-        self._kept[key] = _Checked(bearer, min(time.time() + KEPT_SECONDS, bearer.ends))
+        self._kept[key] = bearer, min(time.time() + KEPT_SECONDS, bearer.ends)
         self._kept.move_to_end(key)
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)

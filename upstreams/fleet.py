@@ -141,19 +141,14 @@ class UpstreamSettings:
 
     def connects_as(self, other: "UpstreamSettings") -> bool:
         """Whether a connection with the other settings serves these as well. The rules about tools are not its own."""
-        return self._connection == other._connection
+        return self._without_rules() == other._without_rules()
 
-    @property
-    def _connection(self) -> tuple[object, ...]:
+    def _without_rules(self) -> "UpstreamSettings":
         written = self.written
         if isinstance(written, dict):
             written = {key: value for key, value in written.items() if key != "tools"}
-        return (
-            self.spec.model_copy(update={"tools": ToolRules()}),
-            self.credentials,
-            written,
-            self.caller_headers,
-        )
+        spec = self.spec.model_copy(update={"tools": ToolRules()})
+        return replace(self, spec=spec, written=written, renew=None)
 
 
 OpenUpstream: TypeAlias = Callable[[str, UpstreamSettings, Redaction], Upstream]

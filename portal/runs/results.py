@@ -50,8 +50,15 @@ class KeptResults:
 
     async def recall(self, handle: Json, owner: str) -> Json | CallError:
         """The value behind a handle."""
-        text = await self._text(handle, owner)
-        return text if isinstance(text, CallError) else json.loads(text)
+        if isinstance(handle, str) and self._store is not None:
+            found = await self._store.read(partial(RunTables.kept, handle=handle, owner=owner))
+            if found is not None:
+                return json.loads(found)
+        return CallError(
+            "unknown_handle",
+            f"there is no kept result {str(handle)[:60]!r}: it is kept no longer, or belongs to another caller",
+            "Run the script again that returned it.",
+        )
 
     async def search(self, arguments: Mapping[str, Json], owner: str) -> Json | CallError:
         """Where a text occurs in a kept one, ignoring case: `[{position, text}]` with some characters around.
@@ -83,14 +90,3 @@ class KeptResults:
             hits.append({"position": at, "text": text[max(0, at - context) : end + context]})
             at = folded.find(needle, end)
         return hits
-
-    async def _text(self, handle: Json, owner: str) -> bytes | CallError:
-        if isinstance(handle, str) and self._store is not None:
-            found = await self._store.read(partial(RunTables.kept, handle=handle, owner=owner))
-            if found is not None:
-                return found
-        return CallError(
-            "unknown_handle",
-            f"there is no kept result {str(handle)[:60]!r}: it is kept no longer, or belongs to another caller",
-            "Run the script again that returned it.",
-        )

@@ -41,7 +41,6 @@ from portal.store.writer import RunStore
 from portal.telemetry.telemetry import current_trace
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
-from sandbox_runtime.sandbox import Sandbox
 from upstreams.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -145,12 +144,6 @@ class Runs:
             past=piece.past,
             epoch=piece.epoch,
         )
-
-    async def sandbox_of(self, component: str, present: Sandbox) -> Sandbox:
-        """The sandbox for a run that began in this guest component. Raises RecordError: it is not kept."""
-        if component == present.component:
-            return present
-        return await self.components.sandbox(component)
 
     def opened(self, journal: Journal) -> None:
         """A piece of a run begins in this process."""

@@ -13,6 +13,7 @@ from opentelemetry.trace import Link, NoOpTracer, Span, StatusCode, Tracer, get_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from manifests.json_value import Json
+from portal.passthrough.clean_json import sendable
 from portal.telemetry.instruments import ERROR, INSTRUMENTS, SECONDS_BOUNDARIES, Instrument, Operation
 from upstreams.redaction import Redaction
 
@@ -87,7 +88,7 @@ class Telemetry:
             [Link(get_current_span(client_context({"traceparent": link})).get_span_context())] if link else []
         )
         span = self._tracer.start_as_current_span(
-            _sendable(name),
+            sendable(name),
             context=parent,
             kind=operation.kind,
             attributes=observed.attributes,
@@ -188,9 +189,5 @@ def _start(value: Json, characters: int) -> str:
 
 
 def _sendable_values(attributes: Attributes) -> dict[str, str | int]:
-    return {key: _sendable(value) if isinstance(value, str) else value for key, value in attributes.items()}
-
-
-def _sendable(text: str) -> str:
-    """Text without lone surrogates: one would cost the exporter its whole batch."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    # A lone surrogate would cost the exporter its whole batch.
+    return {key: sendable(value) if isinstance(value, str) else value for key, value in attributes.items()}
