@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import ConfigDict, FailFast, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, FailFast, Field
 
 from manifests.grants import Limits
 from manifests.json_value import Json
@@ -24,7 +24,6 @@ from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 from sandbox_runtime.result import RunError
 from sandbox_runtime.worker.run_host import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, tokens
 
-MAX_JSON_BYTES = 128 << 20
 MAX_RECORD_BYTES = 32 << 20
 
 _EVENT_BYTES = 100
@@ -85,7 +84,8 @@ class Event:
         """The event with `mask` applied to what the script sent, got or printed.
 
         `mask` must keep JSON valid, and must not change what it has masked. It sees the secrets of one event: one that
-        is printed in two pieces is not masked.
+        is printed in two pieces is not masked. `Repetition` goes on from masked events with the same `mask`: the
+        resumed script gets the mask.
         """
         if self.kind not in ("sent", "answered", "printed") or (text := mask(self.text)) == self.text:
             return self
@@ -128,7 +128,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The record of one run. `replay` runs it again; `dump_record` and `parse_record` convert it to and from text.
+    """The record of one run. `replay` runs it again; one that was forged diverges, or runs without making any call.
 
     `settings` are the guest's settings for the script, None if it was only parsed. `longest_call` is the limit of a
     call's bytes; grants may raise it above the run's limits. Without an `ending` the run is unfinished. `format`
@@ -189,13 +189,6 @@ class Record:
         """The record of the run before event `index`."""
         return replace(self, events=self.events[:index])
 
-    def masked(self, mask: Callable[[str], str]) -> "Record":
-        """The record with masked events, for a journal. `Repetition` goes on from it with the same `mask`.
-
-        Script and settings are as they were. An answer that was masked stays so: the resumed script gets the mask.
-        """
-        return replace(self, events=tuple(event.masked(mask) for event in self.events))
-
     def without_environment(self) -> "Record":
         """The record with the environment's names only, each with an empty value. Raises RecordError."""
         return self._with_environment(lambda names: dict.fromkeys(names, ""))
@@ -225,31 +218,6 @@ def _calls_of(event: Event) -> Iterator[int]:
         identity, is_call, call = line.partition(" ")
         if is_call and not call.startswith(FILE_PREFIX):
             yield int(identity)
-
-
-_RECORD = TypeAdapter(Record)
-
-
-def dump_record(record: Record) -> bytes:
-    """The record as JSON on one line."""
-    return _RECORD.dump_json(record)
-
-
-def parse_record(text: str | bytes) -> Record:
-    """Parse a stored record.
-
-    The text is untrusted; only types and sizes are checked. A replay of a forged record diverges, or runs its script
-    without making any call.
-    Raises RecordError: it is not a record, has another format, or is larger than 128 MiB.
-    """
-    if len(text) > MAX_JSON_BYTES:
-        raise RecordError(f"the record has {len(text):,} bytes; the limit is {MAX_JSON_BYTES:,}")
-    try:
-        return _RECORD.validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"this is not a record: {place or 'it'}: {first['msg']}") from None
 
 
 class Recording:

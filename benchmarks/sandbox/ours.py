@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from pydantic import TypeAdapter
+
 from benchmarks.measuring import percentile
 from benchmarks.sandbox import workload
 from benchmarks.sandbox.workload import Measures, latency, median_ms, ms
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
-from sandbox_runtime.recording import Recording, dump_record
+from sandbox_runtime.recording import Record, Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox, Session, open_sandbox
@@ -101,7 +103,7 @@ async def _replay(sandbox: Sandbox) -> Measures:
         started = time.perf_counter()
         await replay(sandbox, recording.record, str)
         times.append(ms(started))
-    size = len(dump_record(recording.record))
+    size = len(TypeAdapter(Record).dump_json(recording.record))
     return {"replay of 33 calls, p50, ms": percentile(times, 0.5), "record of 33 calls, bytes": size}
 
 

@@ -1,5 +1,6 @@
 """A record without secrets is enough to go on from: what the script does is compared with its secrets masked."""
 
+from collections.abc import Callable
 from dataclasses import replace as changed
 
 import pytest
@@ -9,10 +10,10 @@ from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import parse
-from sandbox_runtime.recording import Event, Record, dump_record, parse_record
+from sandbox_runtime.recording import Event, Record
 from sandbox_runtime.replay import Repetition, resume
 from sandbox_runtime.sandbox import Sandbox
-from tests.sandbox_runtime.replay.recorder import Recorder, facts
+from tests.sandbox_runtime.replay.recorder import RECORD, Recorder, facts, kept
 from tests.sandbox_runtime.running import EchoPort, answering, where
 
 pytestmark = pytest.mark.anyio
@@ -39,9 +40,13 @@ async def number(call: ToolCall) -> Outcome:
 
 def journaled(record: Record) -> Record:
     """The record as a journal keeps it."""
-    text = dump_record(record.masked(mask).without_environment())
-    assert SECRET.encode() not in text
-    return parse_record(text)
+    hidden = masked(record, mask).without_environment()
+    assert SECRET.encode() not in RECORD.dump_json(hidden)
+    return kept(hidden)
+
+
+def masked(record: Record, mask: Callable[[str], str]) -> Record:
+    return changed(record, events=tuple(event.masked(mask) for event in record.events))
 
 
 async def test_run_whose_arguments_contain_a_secret_goes_on_from_its_masked_record(
@@ -92,7 +97,7 @@ async def test_secret_that_became_known_later_is_no_divergence(sandbox: Sandbox,
     def before(text: str) -> str:
         return text.replace("known-before", "[hidden]")
 
-    kept = record.until(sent + 1).masked(before)
+    kept = masked(record.until(sent + 1), before)
     assert SECRET in kept.events[sent].text
     repetition = Repetition(kept, goes_on=True, mask=lambda text: mask(before(text)))
     result = await resume(sandbox, repetition, where, EchoPort(), unanswered=EchoPort())

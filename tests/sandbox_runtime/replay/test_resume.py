@@ -10,11 +10,11 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError
-from sandbox_runtime.recording import Record, dump_record, parse_record
+from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
-from tests.sandbox_runtime.replay.recorder import Ledger, Recorder, facts
+from tests.sandbox_runtime.replay.recorder import Ledger, Recorder, facts, kept
 from tests.sandbox_runtime.running import EchoPort, where
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ class CountingPort:
 async def resumed(
     sandbox: Sandbox, record: Record, port: CountingPort, unanswered: CountingPort
 ) -> tuple[RunResult, Record]:
-    repetition = Repetition(parse_record(dump_record(record)), goes_on=True)
+    repetition = Repetition(kept(record), goes_on=True)
     result = await resume(sandbox, repetition, where, port, unanswered=unanswered)
     assert repetition.record is not None
     return result, repetition.record
@@ -66,7 +66,7 @@ async def test_run_is_taken_up_after_any_event_and_comes_to_the_same_end(
         begun = sum(event.text.count("\n") + 1 for event in beginning.events if event.kind == "sent")
         assert (unanswered.seen.total(), port.seen.total()) == (begun - answered, 4 - begun)
         assert set((port.seen + unanswered.seen).values()) <= {1}
-        assert facts(await replay(sandbox, parse_record(dump_record(whole)), where)) == facts(result)
+        assert facts(await replay(sandbox, kept(whole), where)) == facts(result)
 
 
 async def test_call_without_a_known_outcome_is_not_made_again_by_itself(
