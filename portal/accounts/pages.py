@@ -26,7 +26,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
-from portal.accounts.accounts import LINK_SECONDS, PATH, Accounts
+from portal.accounts.accounts import LINK_SECONDS, PATH, Accounts, SignInSeal
 from portal.accounts.logins import PersonLogins
 from portal.sessions import BEARER, Bearer
 from portal.sign_in import SignInError
@@ -94,8 +94,8 @@ def account_routes(accounts: Accounts, whose: Whose) -> list[Route]:
     """The routes; all below `PATH` are for browsers, without a token. None, if nobody can sign in."""
     if not accounts.may_sign_in:
         return []
-    assert accounts.auth is not None and accounts.store is not None
-    pages = _Pages(accounts, accounts.auth, accounts.store, whose)
+    assert accounts.auth and accounts.store and accounts.seal, "people can sign in"
+    pages = _Pages(accounts, accounts.auth, accounts.store, accounts.seal, whose)
     shown = [("/start/{link}", pages.start), ("/identity", pages.identity), ("/callback", pages.callback)]
     routes = [Route(f"{PATH}{path}", partial(_answered, page), methods=["GET"]) for path, page in shown]
     out = Route("/oauth/logins/{upstream}", partial(_answered, pages.sign_out), methods=["DELETE"])
@@ -124,6 +124,7 @@ class _Pages:
     accounts: Accounts
     auth: AuthSettings
     store: RunStore
+    seal: SignInSeal
     whose: Whose
 
     async def start(self, request: Request) -> Response:
@@ -133,7 +134,7 @@ class _Pages:
         browser = known if _BROWSER.fullmatch(known) else secrets.token_urlsafe(32)
         async with self._provider_http() as http:
             asked = await self._identity_request(http)
-            state = self._seal("identity", upstream, owner, _sha256(browser), asked.verifier)
+            state = self.seal.close("identity", upstream, owner, _sha256(browser), asked.verifier)
             response = RedirectResponse(asked.url(state, http), 303)
         response.set_cookie(
             self._cookie, browser, max_age=LINK_SECONDS, secure=self._is_safe, httponly=True, samesite="lax"
@@ -157,7 +158,7 @@ class _Pages:
         async with open_guarded_http(spec.url, _settings(spec).issuer) as http:
             started = await CodeRequest.of(spec, await discover(spec, http), redirect_uri, http)
             nonce = secrets.token_urlsafe(32)
-            url = started.url(self._seal("callback", upstream, owner, nonce), http)
+            url = started.url(self.seal.close("callback", upstream, owner, nonce), http)
         value = _ADAPTER.dump_json(_Started(nonce, browser, bearer.name, spec.url, started))
         await self.store.write(partial(RunTables.put, kind=_STARTED, owner=owner, name=upstream, value=value))
         return RedirectResponse(url, 303)
@@ -214,13 +215,10 @@ class _Pages:
         self.accounts.fleet.people.forget(upstream, bearer.run_owner)
         self.accounts.audit.note("signed_out", who=bearer.name, upstream=upstream)
         spec = self.accounts.spec(upstream)
-        settings = OAuthSettings() if spec is None else _settings(spec)
-        # Of issuers only the manifest's is trusted with a private address.
-        async with open_guarded_http(login.url, settings.issuer) as http:
-            try:
-                await revoke(login.as_configured(settings) or login, http)
-            except OAuthError as error:
-                raise PageError(502, f"The login is deleted, but was not revoked: {error}.") from None
+        try:
+            await revoke(login, OAuthSettings() if spec is None else _settings(spec))
+        except OAuthError as error:
+            raise PageError(502, f"The login is deleted, but was not revoked: {error}.") from None
         return Response(status_code=204)
 
     async def _deleted(self, upstream: str, owner: str) -> Login | None:
@@ -264,13 +262,8 @@ class _Pages:
         if not hmac.compare_digest(_sha256(request.cookies.get(self._cookie, "")), browser):
             raise PageError(400, f"This sign-in began in another browser, or its cookie is gone. {_AGAIN}")
 
-    def _seal(self, step: str, *parts: str) -> str:
-        assert self.accounts.seal is not None
-        return self.accounts.seal.close(step, *parts)
-
     def _sealed(self, text: str, step: str, seconds: int) -> list[str]:
-        assert self.accounts.seal is not None
-        parts = self.accounts.seal.open(text, step, seconds)
+        parts = self.seal.open(text, step, seconds)
         if parts is None:
             raise PageError(400, f"The link is wrong or has expired. {_AGAIN}")
         return parts

@@ -12,7 +12,7 @@ from portal.cli.terminal import Terminal, unknown_name
 from portal.sessions import Bearer
 from portal.sign_in import identity
 from portal.store.places import places
-from upstreams.oauth.authorization_server import OAuthError, open_guarded_http
+from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.login import log_in, revoke
 from upstreams.oauth.tokens import Login
 
@@ -105,11 +105,8 @@ def _persons_logins(manifest: Manifest, name: str, subject: str, tenant: str | N
 
 async def _revoked(name: str, spec: HttpUpstream, login: Login, terminal: Terminal) -> int:
     """Revoke the tokens of a deleted login."""
-    settings = spec.oauth or OAuthSettings()
     try:
-        async with open_guarded_http(spec.url, settings.issuer) as http:
-            # If the manifest names another server by now, revoke at the stored one.
-            is_revoked = await revoke(login.as_configured(settings) or login, http)
+        is_revoked = await revoke(login, spec.oauth or OAuthSettings())
     except OAuthError as error:
         terminal.error(f"the tokens were deleted here, but not revoked: {error}")
         return 1

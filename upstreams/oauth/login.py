@@ -127,21 +127,25 @@ class CodeRequest:
         return await request_token(http, str(self.found.server.token_endpoint), self.client, form)
 
 
-async def revoke(login: Login, http: GuardedHttp) -> bool:
+async def revoke(login: Login, settings: OAuthSettings) -> bool:
     """Revoke the tokens (RFC 7009). Returns False if the server does not support it. Raises OAuthError."""
+    # If the manifest names another server by now, at the stored one.
+    login = login.as_configured(settings) or login
     endpoint, client = login.revocation_endpoint, login.client
     if endpoint is None:
         return False
-    for token, kind in ((login.refresh_token, "refresh_token"), (login.access_token, "access_token")):
-        if token is None:
-            continue
-        form = {"token": token, "token_type_hint": kind}
-        answer = await http.ask(form_request(endpoint, client, form))
-        if error_code(answer) == "invalid_request":
-            # Servers on the Python SDK (2.3) require the field even of clients without a secret.
-            answer = await http.ask(form_request(endpoint, client, {"client_secret": "", **form}))
-        if not answer.is_success:
-            raise oauth_error(answer)
+    # Of issuers only the manifest's is trusted with a private address.
+    async with open_guarded_http(login.url, settings.issuer) as http:
+        for token, kind in ((login.refresh_token, "refresh_token"), (login.access_token, "access_token")):
+            if token is None:
+                continue
+            form = {"token": token, "token_type_hint": kind}
+            answer = await http.ask(form_request(endpoint, client, form))
+            if error_code(answer) == "invalid_request":
+                # Servers on the Python SDK (2.3) require the field even of clients without a secret.
+                answer = await http.ask(form_request(endpoint, client, {"client_secret": "", **form}))
+            if not answer.is_success:
+                raise oauth_error(answer)
     return True
 
 
