@@ -2,6 +2,7 @@
 of tools and instructions of upstreams.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -80,6 +81,14 @@ def read_capped(path: Path, max_bytes: int) -> tuple[bytes, int]:
         message = "is not a regular file" if content is None else f"is larger than {max_bytes} bytes"
         raise ManifestError([Problem(message)], path.name)
     return content, mode
+
+
+def has_locked(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Whether the file is locked from now on. Does not wait; the lock ends with its descriptor."""
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def unreadable(error: OSError, path: Path) -> str:

@@ -29,7 +29,7 @@ from typing import BinaryIO, Final, Protocol
 import structlog
 
 from manifests.json_value import Json
-from manifests.own_files import PRIVATE
+from manifests.own_files import PRIVATE, has_locked
 from portal.errors import AuditError
 from portal.logs import PIPE_BYTES, is_pipe_writable
 
@@ -333,10 +333,7 @@ class FileSink:
 def _lock(file: int) -> None:
     """Lock the file. Waits at most about 20 ms, as a line is written in microseconds."""
     for _ in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOCK_PAUSE_SECONDS)
-        else:
+        if has_locked(file):
             return
+        time.sleep(_LOCK_PAUSE_SECONDS)
     raise AuditError("another process holds the lock of the audit log")

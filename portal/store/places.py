@@ -7,7 +7,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import structlog
 
 from manifests.manifest import Manifest
-from manifests.own_files import state_folder
+from manifests.own_files import has_locked, state_folder
 from portal.store.postgres import PostgresDatabase
 from portal.store.records import StoreError
 from portal.store.run_tables import RunTables
@@ -156,18 +156,11 @@ def _locked(path: Path, seconds: float = 0.0, kind: int = fcntl.LOCK_EX) -> Iter
         ) from error
     try:
         deadline = time.monotonic() + seconds
-        while not (is_taken := _take(lock, kind)) and time.monotonic() < deadline:
+        while not (is_taken := has_locked(lock, kind)) and time.monotonic() < deadline:
             time.sleep(0.02)
         yield is_taken
     finally:
         os.close(lock)
-
-
-def _take(lock: int, kind: int) -> bool:
-    with suppress(BlockingIOError):
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-        return True
-    return False
 
 
 def _default_folder(manifest: Manifest) -> Path:

@@ -1,7 +1,6 @@
 """The login of one upstream: stored for all portals of a user, and renewed once for all waiting calls."""
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import os
@@ -18,7 +17,7 @@ import structlog
 from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from manifests.own_files import write_whole
+from manifests.own_files import has_locked, write_whole
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from manifests.references import SecretError
 from upstreams.errors import (
@@ -206,7 +205,7 @@ class LoginStore:
             )
         try:
             deadline = anyio.current_time() + LOCK_SECONDS
-            while not _has_locked(descriptor):
+            while not has_locked(descriptor):
                 if anyio.current_time() >= deadline:
                     raise OAuthUnreachableError("another portal has been renewing the tokens for too long")
                 await anyio.sleep(_LOCK_PAUSE_SECONDS)
@@ -241,14 +240,6 @@ class LoginStore:
             if not self._is_file:
                 delete_from_keyring(_SERVICE, self._key)
             self._file.unlink(missing_ok=True)
-
-
-def _has_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager
