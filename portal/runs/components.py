@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -12,6 +11,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from manifests.own_files import write_whole
 from portal.store.records import StoreError
 from portal.store.run_tables import RunTables
 from portal.store.writer import RunStore
@@ -78,9 +78,7 @@ class Components:
 
         def write() -> None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            unfinished = path.with_suffix(f".new-{os.getpid()}")
-            unfinished.write_bytes(content)
-            unfinished.replace(path)
+            write_whole(path, content, is_lasting=False)
 
         await anyio.to_thread.run_sync(write)
         return True
@@ -104,6 +102,4 @@ class Components:
             try:
                 os.link(component, to)
             except OSError:  # another file system, or one without links
-                unfinished = to.with_suffix(f".new-{os.getpid()}")
-                shutil.copyfile(component, unfinished)
-                unfinished.replace(to)
+                write_whole(to, component.read_bytes(), is_lasting=False)
