@@ -424,7 +424,7 @@ class Broker:
             failure = _call_error(error, _signature_hint(function) if is_rejected else error.hint)
             return _end(entry, error.outcome, failure)
         if result.is_error:
-            text = upstream.scrubbed(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
+            text = upstream.redact.start(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
             if asked is not None and (unanswered := asked.refusal(text)) is not None:
                 return _end(entry, "failed", _unanswered_error(unanswered, text))
             return _end(entry, "failed", CallError("tool_error", text, _signature_hint(function)))

@@ -223,14 +223,14 @@ def _calls_of(event: Event) -> Iterator[int]:
 class Recording:
     """Records one run. Pass it to `Sandbox.run`; `events` grows during the run.
 
-    An event is recorded before its consequences: before a call is made, all its causes are recorded. `max_bytes`
+    An event is recorded before its consequences: before a call is made, all its causes are recorded. `MAX_RECORD_BYTES`
     (32 MiB) limits the record. A longer run continues unrecorded: `is_too_large` is true, and `record` is None.
     """
 
     replayed: Record | None = None
     """The record that this run replays, if any."""
 
-    def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
+    def __init__(self) -> None:
         self.events: list[Event] = []
         self.is_live = True
         """Whether calls are made and answered; a replayed run takes the answers from its record instead."""
@@ -238,23 +238,18 @@ class Recording:
         self.worker_pid: int | None = None
         """The process id of the run's worker."""
         self.is_too_large = False
-        self._max_bytes = max_bytes
         self._bytes = 0
-        self._head: Record | None = None
+        self.head: Record | None = None
+        """The record without its events; None before the run was prepared. `execute` adds the settings."""
         self._answers: deque[bytes] = deque()
         self._reads: list[str] = []
 
     @property
-    def head(self) -> Record | None:
-        """The record without its events; None before the run was prepared. `execute` adds the settings."""
-        return self._head
-
-    @property
     def record(self) -> Record | None:
         """The run so far; None before it was prepared, or if the record is too large."""
-        if self._head is None or self.is_too_large:
+        if self.head is None or self.is_too_large:
             return None
-        return replace(self._head, events=tuple(self.events))
+        return replace(self.head, events=tuple(self.events))
 
     @property
     def has_ended(self) -> bool:
@@ -262,15 +257,15 @@ class Recording:
 
     def begin(self, head: Record) -> bytes:
         """Start recording; `head` has no events. Returns the replay log for the worker, b"" for a live run."""
-        self._head = head
+        self.head = head
         self._clear()
         self._bytes = len(head.script)
         return b""
 
     def execute(self, settings: bytes) -> None:
         """Record the settings of the script before it runs."""
-        if self._head is not None:
-            self._head = replace(self._head, settings=settings.decode())
+        if self.head is not None:
+            self.head = replace(self.head, settings=settings.decode())
         self._charge(len(settings))
 
     def answer(self, answers: bytes) -> None:
@@ -331,7 +326,7 @@ class Recording:
 
     def _charge(self, size: int) -> None:
         self._bytes += size
-        if self._bytes > self._max_bytes and self.is_live:
+        if self._bytes > MAX_RECORD_BYTES and self.is_live:
             self.is_too_large = True
             self._clear()
 

@@ -7,7 +7,7 @@ from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, To
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.frames import REPLAY_LOG_HEADER, FrameError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
-from sandbox_runtime.recording import MAX_RECORD_BYTES, Event, Record, Recording
+from sandbox_runtime.recording import Event, Record, Recording
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.worker.run_host import REPLAYED, RESUMED
@@ -118,15 +118,8 @@ class Repetition(Recording):
 
     replayed: Record
 
-    def __init__(
-        self,
-        record: Record,
-        *,
-        goes_on: bool = False,
-        mask: Callable[[str], str] = str,
-        max_bytes: int = MAX_RECORD_BYTES,
-    ) -> None:
-        super().__init__(max_bytes)
+    def __init__(self, record: Record, *, goes_on: bool = False, mask: Callable[[str], str] = str) -> None:
+        super().__init__()
         self.replayed = record
         self.is_live = False
         self._goes_on = goes_on

@@ -132,10 +132,6 @@ class Upstream(Supervisor):
         finally:
             self.update_state()
 
-    def scrubbed(self, text: str, limit: int) -> str:
-        """The first `limit` characters of a text from the upstream, with configured secrets masked."""
-        return self.redact.start(text, limit)
-
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""
         tools = (self.listed_by or self).tools

@@ -78,12 +78,6 @@ class Accounts:
         """Have the upstreams of this manifest from now on."""
         self._upstreams = manifest.portal.upstreams
 
-    @property
-    def may_sign_in(self) -> bool:
-        """Whether people can sign in at upstreams, if there are some where they have to."""
-        has_client = self.auth is not None and self.auth.client_id is not None
-        return has_client and self.seal is not None and self.store is not None
-
     def spec(self, upstream: str) -> HttpUpstream | None:
         """The section of an upstream at which people sign in; None for any other name."""
         spec = self._upstreams.get(upstream)

@@ -92,10 +92,10 @@ _ADAPTER: Final = TypeAdapter(_Started)
 
 def account_routes(accounts: Accounts, whose: Whose) -> list[Route]:
     """The routes; all below `PATH` are for browsers, without a token. None, if nobody can sign in."""
-    if not accounts.may_sign_in:
+    auth, store, seal = accounts.auth, accounts.store, accounts.seal
+    if auth is None or auth.client_id is None or store is None or seal is None:
         return []
-    assert accounts.auth and accounts.store and accounts.seal, "people can sign in"
-    pages = _Pages(accounts, accounts.auth, accounts.store, accounts.seal, whose)
+    pages = _Pages(accounts, auth, store, seal, whose)
     shown = [("/start/{link}", pages.start), ("/identity", pages.identity), ("/callback", pages.callback)]
     routes = [Route(f"{PATH}{path}", partial(_answered, page), methods=["GET"]) for path, page in shown]
     out = Route("/oauth/logins/{upstream}", partial(_answered, pages.sign_out), methods=["DELETE"])

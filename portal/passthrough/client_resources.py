@@ -217,7 +217,7 @@ class ClientResources:
         return shown, min(first + PAGE_ROWS, len(rows))
 
     def _named(self, row: dict[str, Json], namespace: str) -> dict[str, Json]:
-        scrub = self.fleet[row["upstream"]].scrubbed
+        scrub = self.fleet[row["upstream"]].redact.start
         shown = clean_json(row, printable(scrub), MAX_TEXT_CHARACTERS)
         del shown["upstream"]
         if "title" in row:  # clients show it instead of the name, so it names the upstream too
@@ -279,7 +279,7 @@ class ClientResources:
         try:
             text = compact(raw)
             if len(text) <= most and len(text.encode("utf-8", "replace")) <= most:
-                clean = clean_json(raw, self.fleet[key].scrubbed, most)
+                clean = clean_json(raw, self.fleet[key].redact.start, most)
                 return kind.model_validate(clean, by_name=False)
         except (ValidationError, ValueError, RecursionError) as error:
             raise MCPError(INTERNAL_ERROR, f"the answer of upstream {key!r} is not valid MCP") from error

@@ -141,7 +141,7 @@ class ClientChannel:
 
         def handle(progress: float, total: float | None, message: str | None) -> None:
             if self._progress is not None and entry.ended is None:
-                self._progress.note(entry, upstream.scrubbed, progress, total, message)
+                self._progress.note(entry, upstream.redact.start, progress, total, message)
 
         return None if self._progress is None else handle
 

@@ -258,7 +258,7 @@ class Questions:
             message = f"upstreams have asked {MAX_QUESTIONS} questions for this script, which is the limit"
             raise QuestionError("question_refused", message)
         self.asked += 1
-        name, scrub, can = upstream.name, upstream.scrubbed, self.capabilities
+        name, scrub, can = upstream.name, upstream.redact.start, self.capabilities
         if method != SAMPLE or spec.sampling is None:
             return await self._put(elicitation(name, params, scrub, can))
         with self.depths.deeper(self.queue_key, name, self, spec.sampling.depth):

@@ -76,6 +76,7 @@ class PostgresDatabase:
     def __init__(self, url: str) -> None:
         self._psycopg = _driver()
         self._url = url
+        self.name = database_name(url)
         self._sql: psycopg.Connection[Any] | None = None
         self._id = secrets.token_hex(8)
         self._number = 0
@@ -86,10 +87,6 @@ class PostgresDatabase:
         self._closed = threading.Event()
         self._check_url()
         self._connect()
-
-    @property
-    def name(self) -> str:
-        return database_name(self._url)
 
     def prepare(self, schema: str) -> None:
         for own, theirs in _TYPES:

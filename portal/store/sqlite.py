@@ -28,9 +28,8 @@ class Database(Protocol):
     address: str
     """The address of this machine from which it is used."""
 
-    @property
-    def name(self) -> str:
-        """For messages: the path, or the host and the name of the database."""
+    name: str
+    """For messages: the path, or the host and the name of the database."""
 
     def prepare(self, schema: str) -> None:
         """Create what is missing of the tables and indexes. Within a transaction."""
@@ -68,6 +67,7 @@ class SqliteDatabase:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.name = str(path)
         self._is_lasting: bool | None = None
         try:
             # Created here, because SQLite would do it with the umask. An existing file must not be opened: closing it
@@ -81,10 +81,6 @@ class SqliteDatabase:
             self._sql.execute("PRAGMA journal_mode = WAL")
         except (OSError, sqlite3.Error) as error:
             raise self._explained(error) from None
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
 
     def prepare(self, schema: str) -> None:
         for statement in filter(str.strip, schema.split(";")):

@@ -37,6 +37,10 @@ class RunStore:
     def __init__(self, tables: RunTables, reader: RunTables) -> None:
         self._tables = tables
         self._reader = reader
+        self.is_shared = tables.database.is_shared
+        """Whether several portals use the store."""
+        self.holder = tables.holder
+        """The id of this portal among them."""
         reader.now = tables.now  # set with each sign of life
         self._reading = anyio.Lock()
         self._version: object = None
@@ -44,21 +48,6 @@ class RunStore:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store of runs", daemon=True)
         self._thread.start()
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several portals use the store."""
-        return self._tables.database.is_shared
-
-    @property
-    def name(self) -> str:
-        """For messages: the path, or the host and the name of the database."""
-        return self._tables.database.name
-
-    @property
-    def holder(self) -> str:
-        """The id of this portal among them."""
-        return self._tables.holder
 
     @property
     def address(self) -> str:

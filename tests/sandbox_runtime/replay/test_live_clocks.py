@@ -50,8 +50,11 @@ values = {a for a, _ in looks} | {b for _, b in looks}
     assert await run.value(script) == [True, True, True]
 
 
-async def test_record_that_would_be_too_large_is_given_up_and_the_run_goes_on(sandbox: Sandbox) -> None:
-    recording = Recording(max_bytes=20_000)
+async def test_record_that_would_be_too_large_is_given_up_and_the_run_goes_on(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox_runtime.recording.MAX_RECORD_BYTES", 20_000)
+    recording = Recording()
     async with sandbox.run(Limits(), str, recording=recording) as run:
         await run.prepare("for i in range(30): print('x' * 1000)\nlen(await git.git_log())", ("git",))
         result = await run.execute({}, _long)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 async def recorded(answer: bytes) -> tuple[RunResult, Recording]:
     workers = Workers(TakenOver(PREPARED, answer), 1, 1, print)
     await workers.open()
-    recording = Recording(max_bytes=10_000)
+    recording = Recording()
     async with Sandbox(workers, "a" * 64).run(Limits(), where, recording=recording) as run:
         await run.prepare("1", ("git",))
         result = await run.execute({}, EchoPort())
@@ -56,7 +56,8 @@ async def test_lie_about_what_a_run_learned_loses_the_worker(lie: bytes) -> None
     kept(recording.record)
 
 
-async def test_endless_trace_is_given_up_and_the_run_goes_on() -> None:
+async def test_endless_trace_is_given_up_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox_runtime.recording.MAX_RECORD_BYTES", 10_000)
     result, recording = await recorded(trace(b"+1 1 " * 1000 + b"1") * 20 + FINISHED)
     assert (result.error, result.value) == (None, 1)
     assert recording.is_too_large
