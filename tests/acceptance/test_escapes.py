@@ -5,17 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.acceptance.hostile import ANYTHING, RAW_HOST, VALUE, Arena, Attack, Attacks, arena, each
+from tests.security.hostile import ALL_MEMORY, OWN_FRAMES
 
 pytestmark = pytest.mark.anyio
 
-OWN_FRAMES = """
-import gc, sys
-def frame(name):
-    found = sys._getframe()
-    while found.f_code.co_name != name:
-        found = found.f_back
-    return found
-"""
 NUMBER = """
 import asyncio, sys
 from wit_world.imports import host
@@ -35,24 +28,6 @@ def crafted(*steps):
     return f
 END = ("RETURN_VALUE", 0)
 """
-ALL_MEMORY = """
-import opcode, struct
-def all_memory():
-    def f(): return None
-    fake = struct.pack("<IIiiIII", 1 << 28, id(bytearray), 0x7fffffff, 0x7fffffff, 0, 0, 0)
-    pointer = struct.pack("<I", id(fake) + bytes.__basicsize__ - 1)
-    constants = (None,)
-    first = id(constants) + tuple.__basicsize__
-    index = (id(pointer) + bytes.__basicsize__ - 1 - first) % (1 << 32) // 4
-    steps = [("RESUME", 0), *(("EXTENDED_ARG", index >> shift & 255) for shift in (24, 16, 8))]
-    steps += [("LOAD_CONST", index & 255), ("RETURN_VALUE", 0)]
-    code = bytes(byte for name, argument in steps for byte in (opcode.opmap[name], argument))
-    f.__code__ = f.__code__.replace(co_code=code, co_consts=constants)
-    kept.append((fake, pointer, constants))
-    return f()
-kept = []
-"""
-"""All of the linear memory as one bytearray, by a constant that lies outside the tuple of constants."""
 
 ATTACKS = [
     Attacks(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import Peer, opened, raw, raw_tools, schema, states, tool
+from tests.portal.peers import CHANGED_WHILE_RUNNING, Peer, opened, raw, raw_tools, schema, states, tool
 from tests.upstreams.faults.http_server import Fault, FaultyHttpServer, status
 
 pytestmark = pytest.mark.anyio
@@ -45,20 +45,6 @@ async def test_destructive_tool_is_refused_at_the_call_where_no_check_was(tmp_pa
     assert [name for name, _ in up.calls] == ["read"]
 
 
-BECOMES = """\
-await up.echo(n=0)
-await up.change(name='echo', annotations={annotations})
-code = None
-for n in range(180):
-    try:
-        await up.echo(n=n)
-    except ToolError as error:
-        code = error.code
-        break
-code
-"""
-
-
 @pytest.mark.parametrize(
     ("annotations", "code"), [({"destructiveHint": True}, "not_granted"), ({"title": "Other"}, None)]
 )
@@ -66,7 +52,8 @@ async def test_tool_that_becomes_destructive_while_a_script_runs_is_refused(
     tmp_path: Path, annotations: Json, code: str | None
 ) -> None:
     async with opened(tmp_path, {"up": raw(tools=raw_tools("change", "echo"))}) as portal:
-        assert await portal.result_of(BECOMES.format(annotations=annotations)) == code
+        script = CHANGED_WHILE_RUNNING.format(change=f"annotations={annotations}")
+        assert await portal.result_of(script) == code
 
 
 async def test_arguments_are_looked_at_as_they_are_sent(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.commands import PortalCommand, portal_command
+from tests.portal.commands import PortalCommand
 from tests.portal.peers import raw, raw_tools, write_manifest
 
 BROKEN = """\
@@ -19,11 +19,6 @@ capabilities:
   limits: {tool_calls: many}
 profiles: {wide: {tool: {}}}
 """
-
-
-@pytest.fixture
-def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
-    return portal_command(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(

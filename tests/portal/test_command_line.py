@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.commands import COMMAND_SECONDS, PortalCommand, finished, portal_command, started
+from tests.portal.commands import COMMAND_SECONDS, PortalCommand, finished, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 from tests.upstreams.peers import closed_port
 
@@ -25,11 +25,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     write_manifest(folder, {"store": raw(tools=tools)})
     return folder
-
-
-@pytest.fixture
-def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
-    return portal_command(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.commands import PortalCommand, portal_command
+from tests.portal.commands import PortalCommand
 from tests.portal.peers import raw, raw_tools, write_manifest
 
 ANYTHING: Json = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -32,11 +32,6 @@ fallback: {{files.read_file: [my_web.read]}}
 profiles:
   reader: {{tools: {{allow: [{{annotation: readonly}}]}}}}
 """
-
-
-@pytest.fixture
-def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
-    return portal_command(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")

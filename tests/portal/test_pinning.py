@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import Peer, opened, raw, raw_tools, schema, sleeper, states, tool
+from tests.portal.peers import (
+    CHANGED_WHILE_RUNNING,
+    Peer,
+    opened,
+    raw,
+    raw_tools,
+    schema,
+    sleeper,
+    states,
+    tool,
+)
 from tests.portal.pinning import accept, accepted
 
 pytestmark = pytest.mark.anyio
@@ -85,26 +95,13 @@ async def test_instructions_that_were_not_accepted_are_shown_to_nobody(tmp_path:
     assert "passwords" not in json.dumps(told)
 
 
-CHANGE_WHILE_RUNNING = """\
-await raw.echo(n=0)
-await raw.change(name='echo', description='Echo. And more.')
-code = None
-for n in range(180):
-    try:
-        await raw.echo(n=n)
-    except ToolError as error:
-        code = error.code
-        break
-code
-"""
-
-
 async def test_tool_that_changes_while_a_script_runs_is_refused_to_that_script(tmp_path: Path) -> None:
-    upstreams: dict[str, Peer | dict[str, Json]] = {"raw": raw(tools=raw_tools("change", "echo"))}
+    upstreams: dict[str, Peer | dict[str, Json]] = {"up": raw(tools=raw_tools("change", "echo"))}
     async with accepted(tmp_path, upstreams) as portal:
-        assert await portal.result_of(CHANGE_WHILE_RUNNING) == "quarantined"
-        assert (await portal.error_of("await raw.echo()"))["code"] == "quarantined"
-        assert (await portal.run("await raw.change(name='more')"))["status"] == "ok"
+        script = CHANGED_WHILE_RUNNING.format(change="description='Echo. And more.'")
+        assert await portal.result_of(script) == "quarantined"
+        assert (await portal.error_of("await up.echo()"))["code"] == "quarantined"
+        assert (await portal.run("await up.change(name='more')"))["status"] == "ok"
 
 
 @pytest.mark.usefixtures("own_state")

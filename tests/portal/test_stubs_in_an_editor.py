@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.commands import PortalCommand, portal_command
+from tests.portal.commands import PortalCommand
 from tests.portal.peers import raw, write_manifest
 
 SCRIPT = """\
@@ -67,11 +67,6 @@ ECHO: Json = {
         "required": ["name", "labels"],
     },
 }
-
-
-@pytest.fixture
-def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
-    return portal_command(monkeypatch, capsys)
 
 
 @pytest.fixture

@@ -5,13 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.portal.commands import COMMAND_SECONDS, Done, PortalCommand, portal_command, started
+from tests.portal.commands import COMMAND_SECONDS, Done, PortalCommand, started
 from tests.portal.peers import raw, write_manifest
-
-
-@pytest.fixture
-def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
-    return portal_command(monkeypatch, capsys)
 
 
 @pytest.fixture

@@ -1,10 +1,16 @@
-"""A server that hostile scripts may be granted."""
+"""Commands that a test runs, and a server that hostile scripts may be granted."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.portal.commands import PortalCommand, portal_command
 from tests.sandbox_runtime.fetching import Server, served
+
+
+@pytest.fixture
+def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
+    return portal_command(monkeypatch, capsys)
 
 
 @pytest.fixture

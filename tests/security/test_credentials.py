@@ -21,7 +21,7 @@ from manifests.portal_manifest import ServerSettings
 from portal.http_access import HttpAccess
 from portal.server import build_server
 from portal.serving import build_http_app
-from tests.portal.commands import PortalCommand, portal_command
+from tests.portal.commands import PortalCommand
 from tests.portal.peers import (
     DEADLINE_SECONDS,
     Opened,
@@ -57,11 +57,6 @@ def reference(text: str) -> str:
 
 def entry(env: Json, **behaviour: Json) -> dict[str, Json]:
     return {**raw(tools=raw_tools("error", "crash"), **behaviour), "env": env, "connect_seconds": 20}
-
-
-@pytest.fixture
-def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
-    return portal_command(monkeypatch, capsys)
 
 
 @pytest.fixture

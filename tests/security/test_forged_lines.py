@@ -14,7 +14,7 @@ from manifests.json_value import Json
 from portal.cli.terminal import Terminal
 from portal.library.plain_text import is_hidden, visible
 from portal.logs import configure_logs
-from tests.portal.commands import ROOT, Done, PortalCommand, portal_command, restored_logs
+from tests.portal.commands import ROOT, Done, PortalCommand, restored_logs
 from tests.portal.homes import Person
 from tests.portal.peers import raw, write_manifest
 
@@ -28,11 +28,6 @@ ENDS = (
 TEXTS = [f"é{end}{FORGED}{end}" for end in ENDS]
 EVERYTHING = "".join(TEXTS)
 SAID: Json = {"code": -32000, "message": EVERYTHING}
-
-
-@pytest.fixture
-def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
-    return portal_command(monkeypatch, capsys)
 
 
 def lists(folder: Path, description: str) -> None:

@@ -15,7 +15,7 @@ from portal.audit.audit import open_audit
 from portal.audit.chain import verify
 from portal.errors import AuditError
 from portal.sessions import Caller
-from tests.portal.commands import PortalCommand, portal_command
+from tests.portal.commands import PortalCommand
 from tests.portal.peers import Peer, never, opened, raw, raw_tools, states, text, tool, write_manifest
 
 pytestmark = pytest.mark.anyio
@@ -179,11 +179,6 @@ async def test_portal_does_not_start_with_a_log_that_cannot_be_written(tmp_path:
     with pytest.raises(AuditError):
         async with opened(tmp_path, {}, audit={"to": "no/such/folder/audit.jsonl"}):
             pass
-
-
-@pytest.fixture
-def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
-    return portal_command(monkeypatch, capsys)
 
 
 def test_command_verifies_and_tells_the_head(portal: PortalCommand, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.audit.chain import StderrSink, linked, verify
-from tests.portal.commands import PortalCommand, portal_command, started
+from tests.portal.commands import PortalCommand, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 from tests.portal.test_endings import wait_for_writer
 
@@ -24,11 +24,6 @@ READS = {"annotations": {"readOnlyHint": True}}
 def events(path: Path, event: str) -> list[dict[str, Json]]:
     lines = [line for line in path.read_text().splitlines() if line.startswith('{"audit"')]
     return [each for each in map(json.loads, lines) if each["event"] == event]
-
-
-@pytest.fixture
-def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:
-    return portal_command(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 50])
