@@ -11,7 +11,7 @@ from portal.accounts.logins import LOGIN, open_login
 from portal.cli.terminal import Terminal, unknown_name
 from portal.sessions import Bearer
 from portal.sign_in import identity
-from portal.store.places import places
+from portal.store.places import open_tables, places
 from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.login import log_in, revoke
 from upstreams.oauth.tokens import Login
@@ -92,7 +92,7 @@ def _persons_logins(manifest: Manifest, name: str, subject: str, tenant: str | N
     for profile in (None, *manifest.portal.profiles):
         owner = Bearer.of("", identity(auth.issuer, subject), profile, tenant).run_owner
         for place in places(manifest):
-            file = place.open(manifest)
+            file = open_tables(place, manifest)
             try:
                 with file.transaction(is_lasting=True):
                     if (kept := file.get(LOGIN, owner, name)) is not None:

@@ -37,7 +37,7 @@ from portal.runs.decisions import (
 )
 from portal.runs.past import HEAD, Past, RunHead
 from portal.runs.webhooks import note_states
-from portal.store.places import Place, places
+from portal.store.places import Place, open_tables, places
 from portal.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError
 from portal.store.run_tables import RunTables
 from sandbox_runtime.errors import DivergenceError, RecordError
@@ -80,7 +80,7 @@ class Stores:
         for place in found:
             if place not in self._files:
                 try:
-                    self._files[place] = tables = place.open(self._manifest)
+                    self._files[place] = tables = open_tables(place, self._manifest)
                     note_states(tables, self._manifest.portal.runs.webhooks)
                 except StoreError as error:
                     if len(found) == 1:

@@ -39,10 +39,6 @@ class FilePlace:
     def components(self) -> Path:
         return self.path.with_name(f"{self.path.name}.components")
 
-    def open(self, manifest: Manifest, holder: str = "") -> RunTables:
-        """Raises StoreError."""
-        return RunTables(SqliteDatabase(self.path), _key(manifest), holder)
-
     @contextmanager
     def unmoved(self) -> Iterator[bool]:
         """Keep portals from moving the file of an ended one meanwhile. Yields whether it is still there."""
@@ -65,10 +61,6 @@ class PostgresPlace:
     @property
     def components(self) -> Path:
         return state_folder(os.environ) / "components"
-
-    def open(self, manifest: Manifest, holder: str = "") -> RunTables:
-        """Raises StoreError."""
-        return RunTables(PostgresDatabase(self.url), _key(manifest), holder)
 
     @contextmanager
     def unmoved(self) -> Iterator[bool]:
@@ -133,15 +125,22 @@ def held_place(manifest: Manifest) -> Iterator[Place]:
     raise StoreError(f"{MAX_SLOTS} portals use this manifest: {folder}")
 
 
+def open_tables(place: Place, manifest: Manifest, holder: str = "") -> RunTables:
+    """Open the tables at a place. Raises StoreError."""
+    key = manifest.portal.runs.key
+    database = SqliteDatabase(place.path) if isinstance(place, FilePlace) else PostgresDatabase(place.url)
+    return RunTables(database, key.get_secret_value() if key else None, holder)
+
+
 def open_store(place: Place, manifest: Manifest) -> RunStore:
     """Open the store, and move into a default file what portals left that have ended. Blocks. Raises StoreError."""
     holder = secrets.token_hex(8)
-    file = place.open(manifest, holder)
+    file = open_tables(place, manifest, holder)
     if isinstance(place, FilePlace) and manifest.portal.runs.store is None:
         for other in places(manifest):
             if isinstance(other, FilePlace) and other != place:
                 _adopt(file, place, other, manifest)
-    return RunStore(file, place.open(manifest, holder))
+    return RunStore(file, open_tables(place, manifest, holder))
 
 
 @contextmanager
@@ -169,18 +168,13 @@ def _default_folder(manifest: Manifest) -> Path:
     return state_folder(os.environ) / "runs" / name
 
 
-def _key(manifest: Manifest) -> str | None:
-    key = manifest.portal.runs.key
-    return None if key is None else key.get_secret_value()
-
-
 def _adopt(file: RunTables, place: FilePlace, other: FilePlace, manifest: Manifest) -> None:
     """Move everything from another file, if no portal uses it. One that cannot be read stays."""
     with _locked(other.path) as is_free:
         if not is_free:
             return
         try:
-            other.open(manifest).close()  # it has today's format and key
+            open_tables(other, manifest).close()  # it has today's format and key
             file.take_over(other.path)
         except StoreError as error:
             log.error("runs_not_taken_over", reason=str(error))

@@ -272,9 +272,9 @@ async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tm
             await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
         ).structured_content["run_id"]
     from portal.runs.decisions import decide_call
-    from portal.store.places import places
+    from portal.store.places import open_tables, places
 
-    file = places(manifest)[0].open(manifest)
+    file = open_tables(places(manifest)[0], manifest)
     with file.transaction():
         decide_call(file, run, 1, is_approved=True, by="cli")
     file.close()

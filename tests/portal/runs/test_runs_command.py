@@ -20,7 +20,7 @@ from portal.definitions import ExecuteCode
 from portal.runs.decisions import decide_call
 from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
 from portal.sessions import LOCAL
-from portal.store.places import FilePlace, held_place
+from portal.store.places import FilePlace, held_place, open_tables
 from portal.store.records import CallRow
 from portal.store.run_tables import RunTables
 from portal.store.sqlite import SqliteDatabase
@@ -150,7 +150,7 @@ def test_stores_of_all_portals_are_shown(portal: PortalCommand, folder: Path, ow
     manifest = load_manifest(folder / "portal.yaml", {})
     with held_place(manifest) as first, held_place(manifest) as second:
         for place, run in ((first, RUN), (second, OTHER)):
-            file = place.open(manifest)
+            file = open_tables(place, manifest)
             begin(file, run)
             file.close()
         listed = json.loads(portal("runs", "--json", cwd=folder).stdout)

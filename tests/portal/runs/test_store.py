@@ -11,7 +11,7 @@ import pytest
 
 from manifests.loader import load_manifest
 from portal.runs.decisions import RunsError, cancel_run, decide_call
-from portal.store.places import FilePlace, held_place, open_store, places
+from portal.store.places import FilePlace, held_place, open_store, open_tables, places
 from portal.store.records import CallRow, FencedError, StoreError
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
@@ -227,7 +227,7 @@ async def test_each_portal_has_its_own_default_file_and_the_next_takes_what_ende
     with held_place(manifest) as first:
         with held_place(manifest) as second:
             assert first != second
-            runs = [begun(place.open(manifest)) for place in (first, second)]
+            runs = [begun(open_tables(place, manifest)) for place in (first, second)]
         store = open_store(first, manifest)  # the second portal has ended
         assert sorted(await store.read(partial(RunTables.left, profiles=[None]))) == sorted(
             run.id for run in runs
