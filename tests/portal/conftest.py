@@ -12,6 +12,8 @@ import pytest
 from tests.portal.commands import PortalCommand, portal_command
 from tests.portal.homes import Person
 from tests.portal.issuer import Issuer, issuing
+from tests.portal.peers import Peer
+from tests.upstreams.oauth_peer import ProtectedServer, protected
 
 collect_ignore = [] if sys.platform == "linux" else ["test_endings.py", "test_worker_loss.py"]
 
@@ -30,3 +32,9 @@ def person(tmp_path: Path, portal: PortalCommand) -> Person:
 async def issuer() -> AsyncIterator[Issuer]:
     async with issuing() as issuer:
         yield issuer
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ProtectedServer]:
+    async with protected(Peer()) as server:
+        yield server

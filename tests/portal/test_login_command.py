@@ -4,7 +4,6 @@ import json
 import os
 import stat
 from argparse import Namespace
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -15,16 +14,10 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.cli import check, login
 from portal.cli.terminal import Terminal
-from tests.portal.peers import DEADLINE_SECONDS, Peer, opened
-from tests.upstreams.oauth_peer import ProtectedServer, browse, protected
+from tests.portal.peers import DEADLINE_SECONDS, opened
+from tests.upstreams.oauth_peer import ProtectedServer, browse
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ProtectedServer]:
-    async with protected(Peer()) as server:
-        yield server
 
 
 @pytest.fixture

@@ -15,17 +15,15 @@ from tests.upstreams.faults.http_server import FaultyHttpServer, hang, status
 
 pytestmark = pytest.mark.anyio
 
-FAILURES = "\n".join(
-    [
-        "codes = []",
-        "for n in range(8):",
-        "    try:",
-        "        await broken.act(n=n)",
-        "    except ToolError as error:",
-        "        codes.append(error.code)",
-        "codes",
-    ]
-)
+FAILURES = """\
+codes = []
+for n in range(8):
+    try:
+        await broken.act(n=n)
+    except ToolError as error:
+        codes.append(error.code)
+codes
+"""
 OUTAGE = ["upstream_answer"] * 5 + ["circuit_open"] * 3
 
 

@@ -11,22 +11,16 @@ from manifests.json_value import Json
 from portal.accounts import logins
 from portal.accounts.logins import PersonLogins, open_login
 from portal.store.writer import RunStore
-from tests.portal.peers import Peer, opened
+from tests.portal.peers import opened
 from tests.portal.runs.rows import Tables
 from tests.postgres import Postgres
-from tests.upstreams.oauth_peer import NAME, ProtectedServer, protected, signed_in
+from tests.upstreams.oauth_peer import NAME, ProtectedServer, signed_in
 from tests.upstreams.peers import DEADLINE_SECONDS
 from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.tokens import OAuthTokens
 from upstreams.redaction import Redaction
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ProtectedServer]:
-    async with protected(Peer()) as server:
-        yield server
 
 
 @asynccontextmanager
