@@ -2,17 +2,14 @@
 
 import random
 import sqlite3
-from functools import partial
 from pathlib import Path
 
 import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from portal import execution
 from portal.store.records import Seal, StoreError
 from portal.store.run_tables import RunTables
-from sandbox_runtime.recording import Recording
 from tests.portal.peers import Opened, Peer, opened, states, structured, text, tool
 from tests.portal.runs.test_waiting import answer_of, waiting
 
@@ -53,7 +50,7 @@ async def test_run_whose_record_is_too_long_makes_no_unsafe_call_any_more(
     async def long(arguments: dict[str, Json]) -> CallToolResult:
         return text("x" * 60_000)
 
-    monkeypatch.setattr(execution, "Recording", partial(Recording, 60_000))
+    monkeypatch.setattr("sandbox_runtime.recording.MAX_RECORD_BYTES", 60_000)
     peer = git(status=long)
     async with opened(tmp_path, {"git": peer}, runs=RUNS) as portal:
         answer = await portal.run(
