@@ -122,8 +122,9 @@ class CallerUpstreams:
     channel: ClientChannel = NO_CLIENT
     most_seconds: float = math.inf
     """How long a sign-in may take at most: the script has to go on, or to be told of the link, within its time."""
-    _asked: dict[str, anyio.Lock] = field(default_factory=dict)
-    """Upstreams about which the person was asked: once for each run. Held until the answer."""
+    _asking: dict[str, anyio.Lock] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
+    """Upstreams about which the person was asked: once for each run."""
 
     def are_persons(self, name: str) -> bool:
         """Whether an upstream answers the caller as one person among others. Raises UpstreamCallerError."""
@@ -174,9 +175,9 @@ class CallerUpstreams:
 
     async def _sign_in(self, name: str, person: Person) -> None:
         assert self.accounts is not None
-        is_first = name not in self._asked
-        async with self._asked.setdefault(name, anyio.Lock()):
-            if is_first:
+        async with self._asking.setdefault(name, anyio.Lock()):
+            if name not in self._asked:
+                self._asked.add(name)
                 with anyio.move_on_after(min(self.fleet[name].spec.call_seconds, self.most_seconds)):
                     link = self.accounts.link(name, person.owner)
                     if await self.channel.ask_to_sign_in(name, link):
