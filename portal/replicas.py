@@ -84,7 +84,11 @@ class ReplicaMiddleware:
         replica = session.partition(".")[0] if "." in session else body.replica
         is_passable = body.is_whole or scope["method"] != "POST"  # a body that is too long is refused here
         if is_passable and replica and f"{replica}." != home and named is None:
-            url = await self._url(replica)
+            try:
+                url = await self._url(replica)
+            except StoreError as error:
+                log.error("replica_not_found", error=str(error))
+                url = None
             if url is not None and await self._pass_on(replica, url, scope, body, send):
                 return
         if session.startswith(home):
@@ -92,12 +96,9 @@ class ReplicaMiddleware:
         await self.app(scope, body.receive, partial(_send_named, home, send))
 
     async def _url(self, replica: str) -> str | None:
+        """Where a replica that is alive is reached. Raises StoreError."""
         assert self.runs.store is not None
-        try:
-            return await self.runs.store.read(partial(RunTables.replica_url, replica=replica)) or None
-        except StoreError as error:
-            log.error("replica_not_found", error=str(error))
-            return None
+        return await self.runs.store.read(partial(RunTables.replica_url, replica=replica)) or None
 
     async def _pass_on(self, replica: str, url: str, scope: Scope, body: "_Body", send: Send) -> bool:
         """Let another replica answer. Returns False if it cannot be reached: then nothing was done.
@@ -145,12 +146,11 @@ class ReplicaMiddleware:
         return is_sent
 
     async def _until_lost(self, replica: str, cancel: Callable[[], None]) -> None:
-        assert self.runs.store is not None
-        url: str | None = ""
-        while url is not None:
+        is_alive = True
+        while is_alive:
             await anyio.sleep(_LOOK_SECONDS)
             with suppress(StoreError):  # while Postgres is away, nobody is lost
-                url = await self.runs.store.read(partial(RunTables.replica_url, replica=replica))
+                is_alive = await self._url(replica) is not None
         cancel()
 
 
