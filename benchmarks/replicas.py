@@ -107,8 +107,8 @@ class Replica:
     def __init__(self, folder: Path, number: int, manifest: dict[str, Any], database: str, port: int) -> None:
         self._manifest, self._log = folder / f"replica{number}.json", folder / f"replica{number}.log"
         self._clock = str(60 * (number - 1))
-        self._network = Network(port)
-        store = database.replace(f":{port}/", f":{self._network.port}/")
+        self.network = Network(port)
+        store = database.replace(f":{port}/", f":{self.network.port}/")
         self._manifest.write_text(json.dumps({**manifest, "runs": {"store": store}}))
         self.url = ""
         self.is_paused = False
@@ -149,9 +149,6 @@ class Replica:
         time.sleep(OUTAGE_SECONDS)
         self.process.send_signal(signal.SIGCONT)
         self.is_paused = False
-
-    def cut_off(self) -> None:
-        self._network.cut()
 
     def end(self) -> None:
         self.process.kill()
@@ -224,7 +221,7 @@ def faults(replicas: list[Replica], server: Postgres) -> dict[str, Callable[[], 
         "a replica was killed": lambda: one().kill(),
         "a replica was stopped and resumed": lambda: one().pause(),
         "the database was restarted": lambda: server.restart("fast"),
-        "a replica was cut off from the database": lambda: one().cut_off(),
+        "a replica was cut off from the database": lambda: one().network.cut(),
         "a replica was deployed anew": lambda: one().redeploy(),
         "the database crashed": lambda: server.restart("immediate"),
     }

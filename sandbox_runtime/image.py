@@ -17,10 +17,8 @@ Four bytes with the size of the map follow.
 
 _HEADER_BYTES = 8  # of a component, and of a core module
 _CORE_MODULE, _DATA, _I32_CONST = 1, 11, 0x41
-_LEAST_IMMORTAL, _IMMORTAL_BYTE = (
-    1 << 30,
-    0x50,
-)  # the highest byte of a count on 32 bits, an object's first word
+# The count is an object's first word, and this its highest byte.
+_LEAST_IMMORTAL, _IMMORTAL_BYTE = 1 << 30, 0x50
 
 
 def make_immortal(component: bytes) -> bytes:

@@ -31,9 +31,8 @@ HostFunction: TypeAlias = Callable[[Any, Any], None]
 _MAX_WASM_STACK = 1 << 20
 # The component itself needs 366 pages, 30 core instances, 1 memory and 8 tables.
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
-_START_MEMORY_BYTES = (
-    1 << 30
-)  # before a script is there and has its limit: packages may have made the image large
+# Until a script comes with its own limit. The image alone may be large, with packages of the operator.
+_START_MEMORY_BYTES = 1 << 30
 _EXPORTS = ("wake", "prepare", "execute")
 
 NEEDED_FEATURES = ("wasm_bulk_memory", "wasm_component_model", "wasm_reference_types")

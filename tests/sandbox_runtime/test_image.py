@@ -11,14 +11,14 @@ OBJECT, IMMORTAL_OBJECT = 1280, 1344
 MAP_AT = 4096
 
 
-def component(counts: dict[int, int], mapped: list[int], map_at: int = MAP_AT) -> bytes:
+def component(counts: dict[int, int], mapped: list[int]) -> bytes:
     """A component with one core module, whose memory has `counts` at their addresses, and a map of objects."""
     places = bytearray(64)
     for address in mapped:
         places[address // 32] |= 1 << (address % 32 // 4)
     places[: len(MARK) + 4] = MARK + len(places).to_bytes(4, "little")
     contents = {address: count.to_bytes(4, "little") for address, count in counts.items()}
-    contents[map_at] = bytes(places) + b"no part of the map"
+    contents[MAP_AT] = bytes(places) + b"no part of the map"
     segments = b"".join(
         bytes([0, 0x41, *leb(address), 0x0B, *leb(len(content))]) + content
         for address, content in contents.items()
