@@ -147,7 +147,7 @@ def exposures(
     root = Path(os.path.realpath(folder / grant.workspace))
     named = {
         **{each.name: each.name for each in (path, env_path(path), lock_path(path))},
-        "the audit log": portal.audit.to if portal.audit and portal.audit.to != "stderr" else None,
+        "the audit log": portal.audit.to if portal.audit and portal.audit.is_file else None,
         "server.observed_folder": portal.server.observed_folder,
         "server.component": portal.server.component,
         "runs.store": None if portal.runs.is_shared else portal.runs.store,

@@ -16,7 +16,7 @@ from manifests.grants import ANY, NETWORK, AllowRule, Annotation, DenyRule, Flow
 from manifests.json_value import Json
 from manifests.names import Glob, ToolNames, namespace_of
 from manifests.own_files import Lock
-from manifests.portal_manifest import Capabilities, HttpUpstream, PortalManifest, Profile
+from manifests.portal_manifest import STORE, Capabilities, HttpUpstream, PortalManifest, Profile
 from manifests.references import CallerHeader, ClaimReference, Template
 
 
@@ -104,6 +104,7 @@ def validation_problems(
             _token_problems(portal),
             _tenant_problems(portal),
             _telemetry_problems(portal),
+            _audit_problems(portal),
             _fallback_problems(portal),
             _caller_problems(portal, caller_headers),
         )
@@ -204,6 +205,12 @@ def _telemetry_problems(portal: PortalManifest) -> Iterator[_Finding]:
     if server.knows_callers:
         message = "nobody may read /metrics: server.tokens and people who sign in do not open it"
         yield ("telemetry", "metrics"), message, 'Set metrics_token: "${METRICS_TOKEN}".'
+
+
+def _audit_problems(portal: PortalManifest) -> Iterator[_Finding]:
+    if portal.audit is not None and portal.audit.to == STORE and not portal.runs.is_shared:
+        message = "store is the Postgres database of runs.store, and runs.store names none"
+        yield ("audit", "to"), message, "Set runs.store to its URL, or write the log to a file."
 
 
 def _fallback_problems(portal: PortalManifest) -> Iterator[_Finding]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
     AnyHttpUrl,
@@ -416,13 +416,23 @@ class ServerSettings(Section):
         return bool(self.token or self.tokens or self.auth)
 
 
+STDERR: Final = "stderr"
+STORE: Final = "store"
+"""Where the audit log is, unless in a file."""
+
+
 class AuditSettings(Section):
     """An audit log: JSON lines, each with the hash of the line before."""
 
     to: HostPath
-    """stderr, or a file relative to this file. If writing fails, only readOnlyHint tools are called."""
+    """stderr, a file relative to this file, or store: the Postgres database of runs.store, where all portals write one
+    log. If writing fails, only readOnlyHint tools are called."""
     sync: bool = False
-    """Whether each line is flushed to disk, twice per call, to survive a power failure (default false)."""
+    """Whether each line of a file is flushed to disk, twice per call, to survive a power failure (default false)."""
+
+    @property
+    def is_file(self) -> bool:
+        return self.to not in (STDERR, STORE)
 
 
 class TelemetrySettings(Section):

@@ -23,7 +23,7 @@ from manifests.grants import NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.accounts.accounts import CallerUpstreams
-from portal.audit.audit import NO_RUN_AUDIT, RunAudit
+from portal.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
 from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.errors import UnreachableError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
@@ -249,9 +249,21 @@ class Broker:
                 return Outcome(error=entry.error)
         if isinstance(permit, Permit) and self.journal is not None and not self._may_repeat(function, permit):
             permit = await self.journal.intend(call.seq, call.function) or permit
+        if isinstance(permit, Permit):
+            permit = await self._recorded(call, function, permit)
         if isinstance(permit, CallError):
             return self._refuse(call, entry, permit)
         return await self._send(call, entry, function, permit)
+
+    async def _recorded(
+        self, call: ToolCall, function: Function | None, permit: Permit
+    ) -> Permit | CallError:
+        """Wait until the call is in the audit log, unless its tool declares that it only reads."""
+        if (unwritten := self.audit.unwritten(call.seq)) is None:
+            return permit
+        if function is not None and self._is_readonly(function):
+            return replace(permit, is_recorded=unwritten.is_written)
+        return permit if await unwritten.written() else unrecorded(call.function)
 
     @property
     def _own(self) -> CallerUpstreams:

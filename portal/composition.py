@@ -144,10 +144,13 @@ async def open_portal(
         telemetry = NO_TELEMETRY
         if runs_scripts:
             telemetry = await stack.enter_async_context(open_telemetry(manifest))
-        audit = open_audit(manifest)
-        stack.callback(audit.close)
         is_kept = runs_scripts and runs != "none"
         place, kept = await _open_store(stack, manifest) if is_kept else (None, None)
+        shared = None
+        if manifest.portal.runs.is_shared:  # it has the portal's logins, and perhaps its audit log
+            shared = kept or (await _opened_store(stack, manifest))[1]
+        audit = await open_audit(manifest, shared)
+        stack.callback(audit.close)
         grants = await stack.enter_async_context(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
@@ -156,9 +159,6 @@ async def open_portal(
         await views.open(manifests)
         listings, changes = state_folder(os.environ) / "listings", ListChanges()
         observer = UpstreamRequests(telemetry) if telemetry.is_on else None
-        shared = None
-        if manifest.portal.runs.is_shared:  # it has the portal's logins
-            shared = kept or (await _opened_store(stack, manifest))[1]
         fleet = await stack.enter_async_context(
             open_fleet(
                 {},

@@ -1,6 +1,7 @@
 """Records runs and calls: who, which function, a digest of the arguments, the decision, the outcome.
 
 Rule 1: a call is recorded before it can be sent. If that fails, only tools that declare that they only read are called.
+Those do not wait for a log in the database.
 Rule 2: no event contains arguments, results, script text or secrets. Error messages may contain them. So a refusal is
 recorded by its code and by the rule as the manifest states it.
 """
@@ -8,7 +9,7 @@ recorded by its code and by the rule as the manifest states it.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
@@ -18,10 +19,13 @@ import structlog
 from manifests.decision import Decision
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.portal_manifest import STDERR, AuditSettings
 from portal.audit.chain import FileSink, Sink, StderrSink
+from portal.audit.stored import Batch, StoreSink
 from portal.errors import AuditError, RuleError
 from portal.ledger import Entry, Ledger
 from portal.sessions import LOCAL, Caller
+from portal.store.writer import RunStore
 from sandbox_runtime.calls import CallError
 
 log = structlog.get_logger()
@@ -32,8 +36,6 @@ MAX_REFUSALS: Final = 1_000
 MAX_CHARACTERS: Final = 500
 """A rule, a function's name and a caller are cut to this length. Subject, tenant and profile of a person fit."""
 
-STDERR: Final = "stderr"
-
 
 class Audit:
     """The audit log of one portal. Without a sink nothing is written and nothing fails."""
@@ -43,16 +45,23 @@ class Audit:
         """Called with the error of each call that is not sent, whether or not there is a log."""
         self._sink = sink
         self._lost = 0
+        if isinstance(sink, StoreSink):
+            sink.on_lost = self._lose
 
     @property
     def is_enabled(self) -> bool:
         return self._sink is not None
 
+    @property
+    def batch(self) -> Batch | None:
+        """What tells when the last line is written; None if it is written already, or never."""
+        return self._sink.batch if isinstance(self._sink, StoreSink) else None
+
     def run(self, run_id: str, caller: Caller, profile: str | None) -> "RunAudit":
         return RunAudit(self, run_id, caller, profile)
 
     def note(self, event: str, **fields: Json) -> bool:
-        """Write an event. Returns whether it was written.
+        """Write an event. Returns whether it was written, or will be.
 
         The first failure in a row is logged. The next line that is written says how many events were lost.
         """
@@ -64,11 +73,14 @@ class Audit:
                 self._lost = 0
             self._sink.append(_stamped(event, **fields))
         except (OSError, ValueError, AuditError) as error:
-            if not self._lost:
-                log.error("audit_failed", reason=getattr(error, "strerror", None) or str(error))
-            self._lost += 1
+            self._lose(1, error)
             return False
         return True
+
+    def _lose(self, events: int, error: Exception) -> None:
+        if not self._lost:
+            log.error("audit_failed", reason=getattr(error, "strerror", None) or str(error))
+        self._lost += events
 
     def reloaded(self, manifest: Manifest) -> None:
         """Record that another manifest took effect."""
@@ -80,20 +92,30 @@ class Audit:
             self._sink.close()
 
 
-def open_audit(manifest: Manifest) -> Audit:
-    """Open the log that the manifest configures. Raises AuditError: it cannot be written."""
+async def open_audit(manifest: Manifest, store: RunStore | None = None) -> Audit:
+    """Open the log that the manifest configures, in the store if it says so.
+
+    Raises AuditError: it cannot be written.
+    """
     settings = manifest.portal.audit
     if settings is None:
         return Audit(None)
-    is_file = settings.to != STDERR
-    sink: Sink = (
-        FileSink(manifest.folder / settings.to, is_durable=settings.sync) if is_file else StderrSink()
+    audit = Audit(_sink(settings, manifest, store))
+    is_written = audit.note(
+        "portal_started", version=version("mcp-code-portal"), manifest=_file_digest(manifest)
     )
-    audit = Audit(sink)
-    if not audit.note("portal_started", version=version("mcp-code-portal"), manifest=_file_digest(manifest)):
-        sink.close()
+    if not is_written or (audit.batch is not None and not await audit.batch.written()):
         raise AuditError(f"the audit log cannot be written ({manifest.where('audit', 'to')})")
     return audit
+
+
+def _sink(settings: AuditSettings, manifest: Manifest, store: RunStore | None) -> Sink:
+    if settings.is_file:
+        return FileSink(manifest.folder / settings.to, is_durable=settings.sync)
+    if settings.to == STDERR:
+        return StderrSink()
+    assert store is not None, "the manifest names one"
+    return StoreSink(store)
 
 
 @dataclass(eq=False)
@@ -105,6 +127,7 @@ class RunAudit:
     caller: Caller
     profile: str | None
     _refused: int = 0
+    _batches: dict[int, Batch] = field(default_factory=dict)
 
     def began(self, code: str, *, is_resumed: bool = False) -> None:
         """Record a submitted script, or that its run goes on. The line that ends the run says whether it ran."""
@@ -128,14 +151,21 @@ class RunAudit:
         self.audit.note("run_ended", run=self.run_id, status=status, code=code, calls=ledger.calls, **more)
 
     def allowed(self, seq: int, function: str, decision: Decision, arguments: Mapping[str, Json]) -> bool:
-        """Record that a call is about to be sent. Returns whether it was recorded or need not be."""
+        """Record that a call is about to be sent. Returns whether it was recorded, will be, or need not be."""
         if not self.audit.is_enabled:
             return True
         # The run id salts the digest: equal arguments of two runs differ, and guesses cannot be computed beforehand.
         text = json.dumps([self.run_id, arguments], sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()
         rule = {"decision": "allow", "rule": _cut(decision.rule), "where": _cut(decision.where)}
-        return self._call("call_decided", seq, function, arguments=digest, **rule)
+        is_recorded = self._call("call_decided", seq, function, arguments=digest, **rule)
+        if (batch := self.audit.batch) is not None:
+            self._batches[seq] = batch
+        return is_recorded
+
+    def unwritten(self, seq: int) -> Batch | None:
+        """What tells when the line that allowed a call is written; None if it is."""
+        return self._batches.pop(seq, None)
 
     def refused(self, seq: int, function: str | None, error: CallError) -> None:
         """Record a call that is not sent. `function` is None if it does not exist: the script made up its name."""

@@ -271,13 +271,16 @@ def _lock(commands: _Commands) -> None:
 
 
 def _audit(commands: _Commands) -> None:
-    text = "verify an audit log, or print the number and hash of its last line"
-    command = _command(commands, "audit", text, runs="offline:audit", needs_manifest=False)
-    command.add_argument("action", choices=["verify", "head"])
-    command.add_argument("file", type=Path, nargs="+", help="the log's files, oldest first")
-    command.add_argument("--head", type=_head, metavar="N:HASH", help="fail unless this line is present")
-    command.add_argument("--after", type=_head, metavar="N:HASH", help="the predecessor of the first line")
-    command.add_argument("--mixed", action="store_true", help="ignore non-audit lines, as in a stderr")
+    command = _command(commands, "audit", "verify or export an audit log")
+    actions = command.add_subparsers(metavar="ACTION", dest="action", required=True)
+    for name, text in (("verify", "verify every line"), ("head", "print number and hash of the last line")):
+        action = _command(actions, name, text, runs="offline:audit", needs_manifest=False)
+        action.add_argument("file", type=Path, nargs="+", help="the log's files, oldest first")
+        action.add_argument("--head", type=_head, metavar="N:HASH", help="fail unless this line is present")
+        action.add_argument("--after", type=_head, metavar="N:HASH", help="the predecessor of the first line")
+        action.add_argument("--mixed", action="store_true", help="ignore non-audit lines, as in a stderr")
+    export = _command(actions, "export", "print the log in the database of runs", runs="offline:export")
+    export.add_argument("--after", type=_head, metavar="N:HASH", help="only the lines after this one")
 
 
 def _bake(commands: _Commands) -> None:

@@ -1,13 +1,17 @@
 """The commands that start no upstream: `mcp-code-portal audit`, `bake` and `schema`."""
 
 from argparse import Namespace
+from contextlib import closing
 
 import anyio.to_thread
 
 from manifests.manifest import Manifest
-from manifests.portal_manifest import schema_text
-from portal.audit.chain import verify
+from manifests.portal_manifest import STORE, schema_text
+from portal.audit.chain import START, verify
+from portal.audit.stored import exported
 from portal.cli.terminal import Terminal
+from portal.errors import AuditError
+from portal.store.places import open_tables, written_place
 from sandbox_runtime.build_guest import bake as make_component
 
 
@@ -39,6 +43,22 @@ async def audit(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
                 "and save its output elsewhere, then verify with `--head`."
             )
     return 1 if report.problems else 0
+
+
+async def export(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Print the lines of the audit log in the database. Exits with 1 if the last ones are missing."""
+    settings, place = manifest.portal.audit, written_place(manifest)
+    if settings is None or settings.to != STORE or place is None:
+        terminal.error("the manifest's audit log is not in a database: it has no `audit: {to: store}`")
+        return 2
+    with closing(open_tables(place, manifest)) as tables:
+        try:
+            for line in exported(tables, options.after or START):
+                terminal.result(line)
+        except AuditError as error:
+            terminal.error(str(error))
+            return 1
+    return 0
 
 
 async def bake(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:

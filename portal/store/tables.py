@@ -1,12 +1,13 @@
-"""The tables in SQLite or in Postgres, and what they hold besides runs: portals, results, logins."""
+"""The tables in SQLite or in Postgres, and what they hold besides runs: portals, results, logins, audit."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from portal.store.records import Seal, StoreError
 from portal.store.sqlite import Database, SqliteDatabase
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 DAY_SECONDS: Final = 86_400.0
 
@@ -50,6 +51,7 @@ CREATE TABLE IF NOT EXISTS deliveries (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS due_deliveries ON deliveries (hook, next_at);
 CREATE INDEX IF NOT EXISTS deliveries_of_run ON deliveries (run, hook, id);
+CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY, line TEXT NOT NULL);
 """
 
 
@@ -113,6 +115,17 @@ class Tables:
 
     def drop(self, kind: str, owner: str, name: str) -> None:
         self._execute("DELETE FROM key_values WHERE kind = ? AND owner = ? AND name = ?", (kind, owner, name))
+
+    # The audit log, whose lines hold no arguments and results, and are not encrypted
+
+    def add_audit_lines(self, lines: Sequence[tuple[int, str]]) -> None:
+        """Add lines with their numbers. Raises DatabaseError: one of the numbers is taken."""
+        self.database.execute_many("INSERT INTO audit (seq, line) VALUES (?, ?)", lines)
+
+    def audit_lines(self, after: int, until: int, most: int) -> list[tuple[int, str]]:
+        """Lines with their numbers, in order."""
+        query = "SELECT seq, line FROM audit WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+        return [(seq, line) for seq, line in self._rows(query, after, until, most)]
 
     # Portals that share the tables
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -27,6 +28,7 @@ _LEAVE_SECONDS: Final = 2.0
 class _Job:
     work: Callable[[RunTables], object]
     is_lasting: bool
+    is_last: bool
     done: Callable[[Any, Exception | None], None]
     loop: asyncio.AbstractEventLoop
 
@@ -74,9 +76,14 @@ class RunStore:
         done: Callable[[Any, Exception | None], None],
         *,
         is_lasting: bool = False,
+        is_last: bool = False,
     ) -> None:
-        """Do the same without waiting: `done` is called in the event loop with the result, or with the error."""
-        self._jobs.put(_Job(work, is_lasting, done, asyncio.get_running_loop()))
+        """Do the same without waiting: `done` is called in the event loop with the result, or with the error.
+
+        With `is_last` it is the end of its transaction: a lock that all portals need is held for that long only, and
+        nobody who holds it waits for another one.
+        """
+        self._jobs.put(_Job(work, is_lasting, is_last, done, asyncio.get_running_loop()))
 
     async def read(self, work: Callable[[RunTables], Result]) -> Result:
         """Read in a thread. Raises StoreError: it cannot be read."""
@@ -112,7 +119,7 @@ class RunStore:
                 while True:
                     jobs.append(self._jobs.get_nowait())
             is_open = None not in jobs
-            self._commit([job for job in jobs if job is not None])
+            self._commit(sorted((job for job in jobs if job is not None), key=attrgetter("is_last")))
 
     def _commit(self, jobs: list[_Job]) -> None:
         outcomes: list[tuple[_Job, object, Exception | None]] = []

@@ -66,9 +66,9 @@ async def test_each_call_has_one_decision_before_and_one_outcome_after(tmp_path:
     assert verify([tmp_path / "audit.jsonl"]).problems == []
 
 
-def test_a_person_is_named_whole_and_of_an_mcp_session_only_a_hash_is_written(tmp_path: Path) -> None:
+async def test_a_person_is_named_whole_and_of_an_mcp_session_only_a_hash_is_written(tmp_path: Path) -> None:
     """Whoever knows the id of a session may use it. A person may have its words in the name."""
-    audit = open_audit(load_manifest(write_manifest(tmp_path, {}, audit=AUDIT), {}))
+    audit = await open_audit(load_manifest(write_manifest(tmp_path, {}, audit=AUDIT), {}))
     long = f"person {'x' * 255} of {'t' * 100} as {'p' * 100}"
     for key in ("person a session b of red", long, "session 0123"):
         audit.run("r", Caller(key, ""), None).began("1")

@@ -1,0 +1,160 @@
+"""With `audit: {to: store}` all portals write one chain into their database, and no call precedes its line."""
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+
+from manifests.json_value import Json
+from portal.audit.audit import Audit
+from portal.audit.chain import START, verify
+from portal.audit.stored import StoreSink, exported
+from portal.errors import AuditError
+from portal.store.postgres import PostgresDatabase
+from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
+from tests.portal.commands import PortalCommand
+from tests.portal.peers import Peer, opened, text, tool, write_manifest
+from tests.portal.runs.rows import Tables
+from tests.postgres import Postgres
+
+pytestmark = pytest.mark.anyio
+
+READS = {"annotations": {"readOnlyHint": True}}
+KEY = "a-key-of-32-characters-0123456789"
+
+
+@asynccontextmanager
+async def store(tables: Tables, holder: str) -> AsyncIterator[RunStore]:
+    store = RunStore(tables(KEY, holder), tables(KEY, holder))
+    yield store
+    await store.close()
+
+
+def log(tables: RunTables, folder: Path) -> Path:
+    path = folder / "exported.jsonl"
+    path.write_text("".join(f"{line}\n" for line in exported(tables, START)))
+    return path
+
+
+async def test_portals_write_one_chain_at_the_same_time(tables: Tables, tmp_path: Path) -> None:
+    async def write(holder: str) -> None:
+        async with store(tables, holder) as own:
+            audit = Audit(StoreSink(own))
+            for n in range(200):
+                assert audit.note("e", n=n)
+                await own.write(
+                    lambda found: found.lock("test", "", holder)
+                )  # as a run that another one asks for
+            assert audit.batch is not None and await audit.batch.written()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write, "one")
+        tasks.start_soon(write, "two")
+    path = log(tables(KEY), tmp_path)
+    assert (verify([path]).lines, verify([path]).problems) == (400, [])
+    assert path.read_text().count('"replica": "one"') == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "found_by"),
+    [
+        ("DELETE FROM audit WHERE seq > 8", "export"),
+        ("DELETE FROM audit", "export"),
+        ("DELETE FROM audit WHERE seq = 5", "verify"),
+        ("UPDATE audit SET line = replace(line, '\"n\": 9', '\"n\": 8') WHERE seq = 10", "verify"),
+        ("UPDATE audit SET line = line", "nobody"),
+    ],
+)
+async def test_change_of_the_log_is_found(tables: Tables, tmp_path: Path, change: str, found_by: str) -> None:
+    async with store(tables, "one") as own:
+        audit = Audit(StoreSink(own))
+        for n in range(10):
+            audit.note("e", n=n)
+        assert audit.batch is not None and await audit.batch.written()
+        file = tables(KEY)
+        with file.transaction():
+            file.database.execute(change)
+        if found_by == "export":
+            with pytest.raises(AuditError, match="does not end with line 10:"):
+                log(file, tmp_path)
+        else:
+            assert bool(verify([log(file, tmp_path)]).problems) is (found_by == "verify")
+
+
+async def test_lock_of_the_chain_is_taken_last(tables: Tables) -> None:
+    order: list[str] = []
+    begun, may_go_on = threading.Event(), threading.Event()
+    async with store(tables, "one") as own, anyio.create_task_group() as tasks:
+        tasks.start_soon(own.write, lambda found: (begun.set(), may_go_on.wait(5)))
+        await anyio.to_thread.run_sync(begun.wait, 5)
+        for name in ("audit", "run"):
+            own.submit(
+                lambda found, name=name: order.append(name), lambda *ended: None, is_last=name == "audit"
+            )
+        may_go_on.set()
+    assert order == ["run", "audit"]
+
+
+def shared(url: str) -> dict[str, Json]:
+    return {"runs": {"store": url, "key": KEY}, "audit": {"to": "store"}}
+
+
+@pytest.mark.servers
+async def test_call_is_sent_after_its_line_is_committed(tmp_path: Path, postgres: Postgres) -> None:
+    url = postgres.new_database()
+    seen: list[list[str]] = []
+
+    async def look(arguments: Json) -> Json:
+        with psycopg.connect(url) as connection:
+            rows = connection.execute("SELECT line::json->>'event' FROM audit ORDER BY seq").fetchall()
+        seen.append([event for (event,) in rows])
+        return text("")
+
+    repeatable = {"annotations": {"idempotentHint": True}}
+    up = Peer(tool("unsafe"), tool("again", **repeatable), unsafe=look, again=look)
+    async with opened(tmp_path, {"up": up}, **shared(url)) as portal:
+        await portal.run("await up.unsafe()\nawait up.again()")
+    assert seen[0] == ["portal_started", "run_began", "call_decided"]
+    assert seen[1] == [*seen[0], "call_ended", "call_decided"]
+    with closing(RunTables(PostgresDatabase(url), KEY)) as file:
+        assert verify([log(file, tmp_path)]).problems == []
+
+
+@pytest.mark.servers
+async def test_without_a_log_only_reading_tools_are_called(tmp_path: Path, postgres: Postgres) -> None:
+    url = postgres.new_database()
+    up = Peer(tool("read", **READS), tool("write"))
+    async with opened(tmp_path, {"up": up}, **shared(url)) as portal:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("ALTER TABLE audit RENAME TO moved")
+            code = (
+                "await up.read()\ntry:\n    await up.write()\nexcept ToolError as e:\n    code = e.code\ncode"
+            )
+            assert (await portal.run(code))["result"] == "audit_failed"
+            assert [name for name, _ in up.calls] == ["read"]
+            connection.execute("ALTER TABLE moved RENAME TO audit")
+        assert (await portal.run("await up.write()\n1"))["result"] == 1
+    with closing(RunTables(PostgresDatabase(url), KEY)) as file:
+        path = log(file, tmp_path)
+    assert verify([path]).problems == []
+    assert path.read_text().count('"event": "audit_resumed", "lost": ') == 1
+
+
+@pytest.mark.servers
+def test_log_is_exported_and_verified(portal: PortalCommand, tmp_path: Path, postgres: Postgres) -> None:
+    write_manifest(tmp_path, {}, **shared(postgres.new_database()))
+    (tmp_path / "script.py").write_text("1 + 1")
+    for _ in range(2):
+        assert portal("run", "script.py", cwd=tmp_path).returncode == 0
+    exported = portal("audit", "export", cwd=tmp_path)
+    (tmp_path / "log.jsonl").write_text(exported.stdout)
+    assert exported.returncode == 0 and len(exported.stdout.splitlines()) == 8
+    assert portal("audit", "verify", "log.jsonl", cwd=tmp_path).returncode == 0
+    head = portal("audit", "head", "log.jsonl", cwd=tmp_path).stdout.strip()
+    later = portal("audit", "export", "--after", head, cwd=tmp_path)
+    assert (later.returncode, later.stdout) == (0, "")
