@@ -6,8 +6,9 @@ Three replicas (`serve --http`), whose clocks are a minute apart, share one Post
 background: each makes calls that may not be repeated, one by one and gathered, to an upstream that counts its effects
 in a file. Meanwhile, by turns, a replica is killed, stopped for longer than a lease and resumed, cut off from the
 database for as long, ended and started again as in a deploy, and the database is restarted and crashed. Then each
-outcome that a script saw must be true: a value means one effect, `outcome_unknown` one or none; none has two. Raw
-numbers go to benchmarks/results/replicas.json.
+outcome that a script saw must be true: a value means one effect, `outcome_unknown` one or none; none has two. The audit
+log, which all replicas write, must be whole and have a line for each effect. Raw numbers go to
+benchmarks/results/replicas.json.
 
 Needs Postgres: `scripts/servers --all` installs it from Debian.
 """
@@ -25,7 +26,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ import httpx2
 
 from benchmarks.durable import SCRIPT, CountingUpstream, Effects
 from benchmarks.measuring import RESULTS, machine, percentile
+from portal.audit.chain import START, verify
+from portal.audit.stored import exported
+from portal.store.postgres import PostgresDatabase
+from portal.store.run_tables import RunTables
 from portal.store.tables import LEASE_SECONDS
 from tests.postgres import Postgres, postgres_server
 
@@ -64,6 +69,11 @@ class Tally(Effects):
 
     faults: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """What the runs are called in their scripts, by their ids."""
+    audit_lines: int = 0
+    unlogged: int = 0
+    """Effects without a line in the audit log."""
 
 
 class Network:
@@ -181,6 +191,7 @@ class Load:
             self._tally.refused += 1
             return False
         self._open[answer["run_id"]] = name, time.monotonic()
+        self._tally.names[answer["run_id"]] = name
         return True
 
     def _look(self, run: str) -> None:
@@ -237,6 +248,7 @@ def run(minutes: float, seed: int, report: Callable[[str], None] = lambda line: 
         manifest = {
             "upstreams": {"box": {"url": f"http://127.0.0.1:{upstream.port}/mcp"}},
             "server": {"check": "off", "observe_results": False, "workers": 2},
+            "audit": {"to": "store"},
         }
         database = server.new_database()
         replicas = [Replica(folder, number, manifest, database, server.port) for number in range(REPLICAS)]
@@ -265,10 +277,25 @@ def run(minutes: float, seed: int, report: Callable[[str], None] = lambda line: 
             for replica in replicas:
                 replica.end()
             upstream.close()
+            judge_log(tally, database, upstream, folder / "audit.jsonl")
             if tally.wrong:
                 for log in folder.glob("*.log"):
                     Path(tempfile.gettempdir(), log.name).write_text(log.read_text())
     return tally
+
+
+def judge_log(tally: Tally, database: str, upstream: CountingUpstream, path: Path) -> None:
+    """Whether the audit log is whole, and has each effect."""
+    with closing(RunTables(PostgresDatabase(database), None)) as tables:
+        path.write_text("".join(f"{line}\n" for line in exported(tables, START)))
+    report = verify([path])
+    tally.audit_lines = report.lines
+    tally.wrong += report.problems
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    decided = Counter(event["run"] for event in events if event["event"] == "call_decided")
+    tally.unlogged = sum(
+        max(0, upstream.counts(name).total() - decided[run]) for run, name in tally.names.items()
+    )
 
 
 def main() -> None:
@@ -290,6 +317,8 @@ def main() -> None:
         "doubled": tally.doubled,
         "lost": tally.lost,
         "unknown": tally.unknown,
+        "lines of the audit log": tally.audit_lines,
+        "effects without a line": tally.unlogged,
         "refused while the database was down": tally.refused,
         "seconds of a run, p50": round(percentile(tally.seconds, 0.5), 2),
         "seconds of a run, most": round(max(tally.seconds, default=0), 1),
@@ -298,7 +327,7 @@ def main() -> None:
     text = json.dumps({**found, "machine": machine()}, indent=2)
     print(text)
     options.to.write_text(text + "\n")
-    sys.exit(bool(tally.doubled or tally.lost or tally.wrong or not tally.runs))
+    sys.exit(bool(tally.doubled or tally.lost or tally.unlogged or tally.wrong or not tally.runs))
 
 
 if __name__ == "__main__":
