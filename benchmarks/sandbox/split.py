@@ -64,5 +64,4 @@ def _round(engine: GuestEngine, host: RunHost, steps: Steps) -> None:
     script = TRIVIAL.encode()
     steps.timed("prepare", lambda: instance.call("prepare", script, b"bench", most=1 << 16))
     steps.timed("execute", lambda: instance.call("execute", SETTINGS, most=1 << 16))
-    host.end()
     steps.timed("close", instance.close)
