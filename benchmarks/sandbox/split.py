@@ -15,7 +15,7 @@ from benchmarks.measuring import percentile
 from benchmarks.sandbox.workload import TRIVIAL, Measures
 from sandbox_runtime.frames import RunStart
 from sandbox_runtime.worker.engine import GuestEngine, GuestInstance
-from sandbox_runtime.worker.fork_server import learn_hot_pages
+from sandbox_runtime.worker.fork_server import learn_memory
 from sandbox_runtime.worker.run_host import RunHost
 
 ROUNDS = 400
@@ -44,24 +44,34 @@ class Steps:
 def split(compiled: Path) -> Measures:
     host = RunHost()
     engine = GuestEngine(str(compiled), host)
-    learn_hot_pages(engine, host)
-    engine.memory.open()
-    steps = Steps()
+    learn_memory(engine, host)
+    run, new = Steps(), Steps()
+    instance = engine.instantiate()
     for _ in range(ROUNDS):
-        _round(engine, host, steps)
-    measures = {f"trivial run, {name}, CPU, p50, ms": percentile(v, 0.5) for name, v in steps.cpu_ms.items()}
-    measures["trivial run, all steps, CPU, ms"] = sum(measures.values())
-    return measures | {
-        f"trivial run, {name}, page faults": percentile(v, 0.5) for name, v in steps.faults.items()
-    }
+        _run(engine, instance, host, run)
+    instance.close()
+    for _ in range(ROUNDS):
+        _make(engine, new)
+    measures: Measures = {}
+    for kind, steps in (("trivial run", run), ("new instance", new)):
+        times = {name: percentile(values, 0.5) for name, values in steps.cpu_ms.items()}
+        measures |= {f"{kind}, {name}, CPU, p50, ms": value for name, value in times.items()}
+        measures[f"{kind}, all steps, CPU, ms"] = sum(times.values())
+        measures |= {f"{kind}, {name}, page faults": percentile(v, 0.5) for name, v in steps.faults.items()}
+    return measures
 
 
-def _round(engine: GuestEngine, host: RunHost, steps: Steps) -> None:
-    instance: GuestInstance = steps.timed("instantiate", lambda: GuestInstance(engine))
-    steps.timed("copy pages", engine.memory.touch_hot_pages)
-    steps.timed("wake", lambda: instance.call("wake"))
+def _run(engine: GuestEngine, instance: GuestInstance, host: RunHost, steps: Steps) -> None:
     host.begin(START, None)
     script = TRIVIAL.encode()
     steps.timed("prepare", lambda: instance.call("prepare", script, b"bench", most=1 << 16))
     steps.timed("execute", lambda: instance.call("execute", SETTINGS, most=1 << 16))
+    assert steps.timed("restore", engine.memory.restore)
+
+
+def _make(engine: GuestEngine, steps: Steps) -> None:
+    """After a run that let the memory grow, or that was stopped."""
+    instance: GuestInstance = steps.timed("instantiate", lambda: GuestInstance(engine))
+    steps.timed("copy pages", engine.memory.adopt)
+    steps.timed("wake", lambda: instance.call("wake"))
     steps.timed("close", instance.close)

@@ -38,6 +38,9 @@ _SETTINGS = {
 _SIZES = (*range(1 << 16, 1 << 12, -1 << 10), *range(1 << 12, 1 << 4, -8))
 _HEADER = b"".__sizeof__()
 _LARGER_THAN_ANY_HOLE = 1 << 20
+_SPARE_BYTES = 4 << 20
+"""Free memory at the end of the image. After a run that needs more a new instance is made: memory cannot shrink."""
+
 _REVERSED_MARK = b"egami fo stcejbo"
 
 
@@ -110,6 +113,7 @@ def fill_holes() -> list[object]:
     for size in _SIZES:
         _fill(kept, size, top)
     _fill(kept, 0, top)
+    bytes(_SPARE_BYTES)
     return kept
 
 

@@ -1,26 +1,23 @@
-"""The wasm engine: its fixed configuration, the host functions, the live instance, and its memory.
+"""The wasm engine: its fixed configuration, the host functions, and the live instance.
 
 Values and calls use wasmtime's C bindings. The Python wrapper looks up the types of every call again (20 us) and passes
 exceptions through a process-wide variable. Here a host function returns only an error pointer, and text stays bytes.
 """
 
 import ctypes
-import mmap
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from ctypes import byref
 from functools import partial
-from itertools import groupby
-from struct import Struct
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, Linker
 
 from sandbox_runtime.worker.lockdown import end_with_parent
+from sandbox_runtime.worker.memory import GuestMemory
 
 if TYPE_CHECKING:
     from sandbox_runtime.worker.run_host import RunHost
@@ -33,6 +30,8 @@ _MAX_WASM_STACK = 1 << 20
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
 # Until a script comes with its own limit. The image alone may be large, with packages of the operator.
 _START_MEMORY_BYTES = 1 << 30
+# Handles of WASI that scripts have left open live as long as the instance.
+_MAX_USES = 100
 _EXPORTS = ("wake", "prepare", "execute")
 
 NEEDED_FEATURES = ("wasm_bulk_memory", "wasm_component_model", "wasm_reference_types")
@@ -96,19 +95,29 @@ class GuestEngine:
         self.exports = {name: self.component.get_export_index(name) for name in _EXPORTS}
         self.memory = GuestMemory(compiled)
 
+    def renewed(self, instance: "GuestInstance") -> "GuestInstance":
+        """An instance that is ready for the next script: this one, with the memory of a new one, or a new one."""
+        if not instance.is_dead and instance.uses < _MAX_USES and self.memory.restore():
+            instance.uses += 1
+            return instance
+        instance.close()
+        return self.instantiate()
+
     def instantiate(self) -> "GuestInstance":
         """Create an instance that is ready for a script. Close the previous one first."""
         instance = GuestInstance(self)
-        self.memory.touch_hot_pages()
+        self.memory.adopt()
         instance.call("wake")
         return instance
 
 
 class GuestInstance:
-    """One live guest. It takes 0.8 ms to create and 4 MB of its own (benchmarks/sandbox), and is dead after a trap."""
+    """One live guest, which is dead after a trap. To make one costs more than most scripts (benchmarks/sandbox)."""
 
     def __init__(self, engine: GuestEngine) -> None:
         """Create an instance that has not run `wake` yet."""
+        self.is_dead = False
+        self.uses = 1
         self._store = Store(engine.engine)
         # No arguments, environment, directories or sockets: WasiConfig grants nothing by default.
         self._store.set_wasi(WasiConfig())
@@ -141,6 +150,7 @@ class GuestInstance:
                 byref(self._functions[name]), self._store._context(), values, len(texts), results, count
             )
             if error:
+                self.is_dead = True
                 raise WasmtimeError._from_ptr(error)
             return b"" if most is None else Text(result).read(most + 1)
         finally:
@@ -273,92 +283,3 @@ def _set_datetime(value: Any, ns: int) -> None:
     _set_u64(seconds.val, ns // _NS_PER_SECOND)
     nanoseconds.val.of.u32 = ns % _NS_PER_SECOND
     nanoseconds.val.kind = ffi.WASMTIME_COMPONENT_U32.value
-
-
-_MAPS_BYTES = 1 << 20
-_PAGE_BYTES = mmap.PAGESIZE
-_ENTRY = Struct("<Q")  # of /proc/self/pagemap, one for each page
-_PRESENT, _OF_FILE = 1 << 63, 1 << 61
-_POPULATE_WRITE = 23  # since Linux 5.14; an older one refuses, and pages fault as ever
-
-
-class GuestMemory:
-    """The memory of the live instance, found in /proc/self (Linux).
-
-    It is a private mapping of the compiled component. The first write to a page is a fault that copies it. Most of
-    these pages do not depend on the script. So they are learned once and then populated with one system call per range,
-    at half the cost and before a script waits (`python -m benchmarks.sandbox` counts them).
-    """
-
-    def __init__(self, compiled: str) -> None:
-        self._inode = str(os.stat(compiled).st_ino).encode()
-        self._maps: BinaryIO | None = None
-        self._hot_ranges: Sequence[tuple[int, int]] = ()
-        """Offset and size of each range, in bytes from the start of the memory."""
-        self._start = 0
-        self._madvise = ctypes.CDLL(None).madvise
-        self._madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
-
-    def open(self) -> None:
-        """Open /proc/self/maps: after the fork, and before the process gives up files."""
-        with suppress(OSError):  # only on Linux
-            self._maps = open("/proc/self/maps", "rb", buffering=0)  # noqa: SIM115  # stays open
-
-    def size_bytes(self) -> int:
-        """The current size of the instance's memory; 0 if unknown.
-
-        The reserved range behind it is not writable, so adjacent writable mappings all belong to it.
-        """
-        mappings = self._writable()
-        first, last = self._image(mappings)
-        for start, end, _ in mappings:
-            if start == last:
-                last = end
-        return last - first
-
-    def learn_hot_pages(self) -> None:
-        """Learn the pages that the live instance has written: those that no longer belong to the file."""
-        self.open()
-        start, end = self._image(self._writable())
-        with suppress(OSError), open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
-            pagemap.seek(start // _PAGE_BYTES * _ENTRY.size)
-            entries = _ENTRY.iter_unpack(pagemap.read((end - start) // _PAGE_BYTES * _ENTRY.size))
-            ranges, offset = [], 0
-            for is_own, pages in groupby(entries, lambda entry: entry[0] & (_PRESENT | _OF_FILE) == _PRESENT):
-                size = sum(1 for _ in pages) * _PAGE_BYTES
-                if is_own:
-                    ranges.append((offset, size))
-                offset += size
-            self._hot_ranges = ranges
-
-    def touch_hot_pages(self) -> None:
-        """Copy the hot pages of a new instance in advance. If that fails, only time is lost."""
-        if not self._touch():
-            # The memory of this instance is at another address than that of the previous one.
-            self._start, _ = self._image(self._writable())
-            if not self._touch():
-                self._hot_ranges = ()  # the kernel does not support it
-
-    def _touch(self) -> bool:
-        madvise, start = self._madvise, self._start
-        return all(madvise(start + offset, size, _POPULATE_WRITE) == 0 for offset, size in self._hot_ranges)
-
-    def _writable(self) -> list[tuple[int, int, bytes]]:
-        """Start, end and inode of each writable mapping, by address."""
-        if self._maps is None:
-            return []
-        text = b""
-        while more := os.pread(self._maps.fileno(), _MAPS_BYTES, len(text)):  # about a page at a time
-            text += more
-        found = []
-        for line in text.splitlines():
-            place, access, _, _, inode, *_ = line.split(maxsplit=5)
-            if b"w" in access:
-                start, _, end = place.partition(b"-")
-                found.append((int(start, 16), int(end, 16), inode))
-        return found
-
-    def _image(self, mappings: Sequence[tuple[int, int, bytes]]) -> tuple[int, int]:
-        """Start and end of the memory's image: the largest writable mapping of the compiled component."""
-        images = ((start, end) for start, end, inode in mappings if inode == self._inode)
-        return max(images, key=lambda place: place[1] - place[0], default=(0, 0))

@@ -24,7 +24,7 @@ def fork_server(compiled: str, descriptor: str, parent: str) -> None:
     control = inherited_socket(descriptor)
     host = RunHost()
     engine = GuestEngine(compiled, host)
-    learn_hot_pages(engine, host)
+    learn_memory(engine, host)
     gc.collect()
     gc.freeze()
     server = os.getpid()
@@ -67,14 +67,20 @@ _SETTINGS = b"""\
 """
 
 
-def learn_hot_pages(engine: GuestEngine, host: RunHost) -> None:
-    """Run a warm-up script in a temporary instance. It also initialises the lazy parts of the engine."""
+def learn_memory(engine: GuestEngine, host: RunHost) -> None:
+    """Run a warm-up script in a temporary instance, and look at a new one. It also initialises the lazy parts of the
+    engine.
+    """
     host.channel = _WarmUpChannel()
     host.begin(RunStart(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16), None)
+    engine.memory.open()
     instance = engine.instantiate()
     instance.call("prepare", _WARM_UP_SCRIPT, b"warmup", most=1 << 16)
     instance.call("execute", _SETTINGS, most=1 << 16)
     engine.memory.learn_hot_pages()
+    instance.close()
+    instance = engine.instantiate()
+    engine.memory.learn_content()
     instance.close()
 
 

@@ -27,7 +27,6 @@ from sandbox_runtime.worker.engine import GuestEngine
 from sandbox_runtime.worker.lockdown import end_with_parent, harden, seal
 from sandbox_runtime.worker.run_host import ReplayLog, RunHost
 
-_REST_MS = 2
 _LITTLE_MEMORY = 0.4
 _ARENA_BYTES = 5 << 18  # 1 MiB, and what malloc adds
 
@@ -60,6 +59,7 @@ class Worker:
         self._instance = self._engine.instantiate()
         self._start_engine_threads()
         self._least_memory_bytes = self._engine.memory.size_bytes()
+        self._engine.memory.check_content()
         pid = COUNT.pack(os.getpid())
         protections += seal()
         self._channel.send(ToPortal.READY, pid, " ".join(protections).encode())
@@ -86,7 +86,8 @@ class Worker:
         self._instance.call(
             "execute", b'{"library": {}, "argument_bytes": 0, "result_bytes": 100}', most=1000
         )
-        self._renew()  # every run gets a fresh instance
+        self._instance.close()
+        self._instance = self._engine.instantiate()
 
     def _prepare(self, payload: bytes) -> None:
         self._start = RunStart(*RUN_START.unpack_from(payload))
@@ -120,9 +121,6 @@ class Worker:
         self._clock.pause()
         self._host.send(ToPortal.FINISHED, self._end(), answer)
         if not self._start.is_session:
-            # Let the portal and its client, often on this CPU, process the result before this renews the instance,
-            # unless the next script has already arrived.
-            self._channel.wait(_REST_MS)
             self._renew()
 
     def _report_trap(self, error: WasmtimeError) -> None:
@@ -155,8 +153,7 @@ class Worker:
         return END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
 
     def _renew(self) -> None:
-        self._instance.close()
-        self._instance = self._engine.instantiate()
+        self._instance = self._engine.renewed(self._instance)
 
 
 class CpuClock:

@@ -117,7 +117,13 @@ async def test_worker_has_nothing_open_that_leads_to_anybody_but_its_channel(san
         opened = [link.readlink() for link in (process / "fd").iterdir()]
     others = [target for target in opened if not str(target).startswith("socket:")]
     assert len(opened) - len(others) == 1
-    own = {"/dev/null", f"{process}/maps", "anon_inode:[eventpoll]", "anon_inode:[eventfd]"}
+    own = {
+        "/dev/null",
+        f"{process}/maps",
+        f"{process}/pagemap",
+        "anon_inode:[eventpoll]",
+        "anon_inode:[eventfd]",
+    }
     assert {target.suffix for target in others if str(target) not in own} <= {".cwasm"}
 
 

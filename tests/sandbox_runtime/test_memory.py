@@ -10,7 +10,7 @@ from manifests.grants import Limits
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.worker.engine import GuestEngine
-from sandbox_runtime.worker.fork_server import learn_hot_pages
+from sandbox_runtime.worker.fork_server import learn_memory
 from sandbox_runtime.worker.run_host import RunHost
 from tests.sandbox_runtime.running import NAMESPACES, TABLE, EchoPort, where
 
@@ -38,7 +38,7 @@ def test_a_script_hardly_faults_where_the_pages_are_known(compiled: str) -> None
     host = RunHost()
     engine = GuestEngine(compiled, host)
     untouched = faults_of_a_script(engine)
-    learn_hot_pages(engine, host)
+    learn_memory(engine, host)
     touched = [faults_of_a_script(engine) for _ in range(3)]
     assert max(touched) < untouched / 2
 
@@ -46,8 +46,8 @@ def test_a_script_hardly_faults_where_the_pages_are_known(compiled: str) -> None
 def test_a_memory_that_is_found_nowhere_is_given_up_without_an_error(compiled: str) -> None:
     host = RunHost()
     engine = GuestEngine(compiled, host)
-    learn_hot_pages(engine, host)
-    engine.memory.touch_hot_pages()  # no instance is alive
+    learn_memory(engine, host)
+    assert not engine.memory.restore()  # no instance is alive
     assert faults_of_a_script(engine) > 0
 
 

@@ -88,7 +88,7 @@ async def test_worker_holds_no_environment_no_folder_and_no_foreign_descriptor(s
     sockets = [name for name in opened if name.startswith("socket:")]
     assert len(sockets) == 1
     others = [name for name in opened if not name.startswith(("socket:", "anon_inode:"))]
-    own = {"/dev/null", f"{process}/maps"}
+    own = {"/dev/null", f"{process}/maps", f"{process}/pagemap"}
     assert all(name in own or name.endswith(".cwasm") for name in others)
 
 

@@ -1,0 +1,169 @@
+"""After a run an instance has the memory of a new one, byte for byte; else the next script gets a new instance."""
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from wasmtime import WasmtimeError
+
+from manifests.grants import Limits
+from sandbox_runtime.aot import guest_component
+from sandbox_runtime.frames import RunStart
+from sandbox_runtime.image import _CORE_MODULE, _HEADER_BYTES, _sections
+from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.worker.engine import GuestEngine, GuestInstance
+from sandbox_runtime.worker.fork_server import learn_memory
+from sandbox_runtime.worker.memory import IS_OWN
+from sandbox_runtime.worker.run_host import RunHost
+from tests.sandbox_runtime.running import Runner, where
+
+SETTINGS = b'{"library": {}, "argument_bytes": 65536, "result_bytes": 65536, "seed": "any"}'
+SCRIPTS = {
+    "a sum": "1 + 1",
+    "an error": "{}['missing']",
+    "no Python": "def f(:",
+    "output": "print('x' * 5000)",
+    "closed streams": "import os\nfor n in range(3): os.close(n)\nraise ValueError(1)",
+    "streams": "import os, sys\nos.write(1, b'x')\nos.write(2, b'x')\nsys.stdin.read()",
+    "random numbers": "import random, secrets\nrandom.seed(1)\n[random.random(), secrets.token_hex()]",
+    "many modules": "import csv, decimal, email, html.parser, sqlite3, statistics, tomllib, zipfile",
+    "a database": "import sqlite3\ndb = sqlite3.connect(':memory:')\ndb.execute('create table t (n)')\n1",
+    "patched modules": "import builtins, json, sys\nbuiltins.len = None\njson.loads = None\nsys.modules.clear()",
+    "frozen objects": "import gc\ngc.collect()\ngc.freeze()\ngc.disable()",
+    "a deep recursion": "def f(): f()\ntry:\n    f()\nexcept RecursionError:\n    pass",
+    "a generator that is left": "def f():\n    try:\n        yield 1\n    finally:\n        print(2)\nx = f()\nnext(x)",
+    "an open task": "import asyncio\nx = asyncio.ensure_future(asyncio.sleep(0))\n1",
+    "two megabytes": "x = [bytes(10_000) for _ in range(200)]\nlen(x)",
+    "an environment": "import os, time\nos.environ['A'] = 'b'\ntime.tzset()",
+    "interned words": "import sys\n[sys.intern(f'word{n}') for n in range(2000)][-1]",
+    "types": "for n in range(200): type(f'T{n}', (dict,), {'x': property(len)})",
+}
+
+
+class Guest:
+    """An engine in this process, with what was learned about its memory."""
+
+    def __init__(self, compiled: str) -> None:
+        self.host = RunHost()
+        self.engine = GuestEngine(compiled, self.host)
+        self.memory = self.engine.memory
+        learn_memory(self.engine, self.host)
+
+    def run(self, instance: GuestInstance, script: str) -> bytes:
+        self.host.begin(RunStart(10, 256 << 20, 1 << 16, 1 << 16, 1 << 16), None)
+        prepared = instance.call("prepare", script.encode(), b"", most=1 << 16)
+        if b'"error"' in prepared:
+            return prepared
+        return instance.call("execute", SETTINGS, most=1 << 16)
+
+    def content(self) -> bytes:
+        return ctypes.string_at(self.memory._start, self.memory._size)
+
+
+@pytest.fixture(scope="module")
+def guest(compiled: str) -> Guest:
+    return Guest(compiled)
+
+
+@pytest.fixture
+def instance(guest: Guest) -> Iterator[GuestInstance]:
+    instance = guest.engine.instantiate()
+    guest.memory.check_content()
+    yield instance
+    instance.close()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_memory_is_that_of_a_new_instance(guest: Guest, instance: GuestInstance, name: str) -> None:
+    new = guest.content()
+    answer = guest.run(instance, SCRIPTS[name])
+    assert guest.content() != new
+    assert guest.memory.restore()
+    assert guest.content() == new
+    assert guest.run(instance, SCRIPTS[name]) == answer
+
+
+@pytest.mark.parametrize("script", ["x = bytes(8 << 20)", "import os\nos.abort()"])
+def test_instance_that_has_grown_or_trapped_is_not_used_again(guest: Guest, script: str) -> None:
+    instance = guest.engine.instantiate()
+    try:
+        guest.run(instance, script)
+    except WasmtimeError:
+        assert "abort" in script
+    other = guest.engine.renewed(instance)
+    assert other is not instance
+    assert guest.engine.renewed(other) is other
+    other.close()
+
+
+def test_new_instance_with_another_content_is_not_used_again(guest: Guest, instance: GuestInstance) -> None:
+    assert guest.memory.restore()
+    learned = guest.memory._content
+    assert learned is not None
+    learned[100] = bytes([learned[100][0] ^ 1])
+    guest.memory.check_content()
+    assert not guest.memory.restore()
+    learned[100] = bytes([learned[100][0] ^ 1])
+    guest.memory._content = learned
+
+
+def test_pages_that_were_written_are_known_by_their_flags() -> None:
+    present, swapped, of_file, others = 1 << 7, 1 << 6, 1 << 5, 0b11111
+    assert IS_OWN[present] == IS_OWN[swapped] == IS_OWN[swapped | of_file] == IS_OWN[present | others] == 1
+    assert IS_OWN[0] == IS_OWN[present | of_file] == IS_OWN[of_file] == IS_OWN[others] == 0
+
+
+@pytest.mark.anyio
+async def test_workers_use_their_instances_again(sandbox: Sandbox) -> None:
+    """A new instance costs hundreds of page faults."""
+    last: dict[int | None, int] = {}
+    few = 0
+    for _ in range(100):
+        async with sandbox.run(Limits(), where) as one:
+            await one.prepare("1 + 1", {})
+            faults = page_faults(one.worker_pid)
+        few += faults - last.get(one.worker_pid, -1000) < 150
+        last[one.worker_pid] = faults
+    assert few > 50
+
+
+def page_faults(pid: int | None) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+
+@pytest.mark.anyio
+async def test_stack_is_as_deep_after_many_runs(run: Runner) -> None:
+    script = (
+        "def f(n):\n    try:\n        return f(n + 1)\n    except RecursionError:\n        return n\nf(0)"
+    )
+    assert len({await run.value(script) for _ in range(250)}) == 1
+
+
+@pytest.mark.servers
+def test_nothing_but_its_memory_changes_in_an_instance(tmp_path: Path) -> None:
+    """No code changes a table, or a global but the stack pointer, which each function sets back.
+
+    Except for the start function of one module, and an adapter that is only used while the component is built.
+    """
+    setters: dict[str, set[str]] = {}
+    component = guest_component().read_bytes()
+    modules = _sections(component, _HEADER_BYTES, len(component), _CORE_MODULE)
+    for number, (start, end) in enumerate(modules):
+        path = tmp_path / f"{number}.wasm"
+        path.write_bytes(component[start:end])
+        listing = subprocess.run(["wasm-objdump", "-d", path], capture_output=True, text=True, check=True)
+        function = ""
+        for line in listing.stdout.splitlines():
+            if found := re.match(r"[0-9a-f]+ func\[\d+\] ?(.*):", line):
+                function = f"{number} {found[1]}"
+            elif found := re.search(
+                r"\| (global\.set|table\.(?!get|size)|elem\.drop)\S*(?: \d+)* ?(.*)", line
+            ):
+                setters.setdefault(found[2] if found[1] == "global.set" else line, set()).add(function)
+    assert len(setters.pop("<__stack_pointer>")) > 1000
+    assert setters.pop("<internal_state_ptr>") and setters.pop("<allocation_state>")
+    [start_function] = set[str]().union(*setters.values())
+    assert all(name.startswith("<env.") for name in setters), start_function
