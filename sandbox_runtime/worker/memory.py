@@ -144,4 +144,9 @@ class GuestMemory:
 
 def _ranges(own: bytes) -> Iterator[tuple[int, int]]:
     """Start and length of each range of pages."""
-    return ((found.start(), found.end() - found.start()) for found in re.finditer(rb"\x01+", own))
+    start = own.find(b"\1")
+    while start >= 0:
+        end = own.find(b"\0", start)
+        end = end if end >= 0 else len(own)
+        yield start, end - start
+        start = own.find(b"\1", end)
