@@ -91,7 +91,7 @@ json.dumps(Endless(a=1))
         "result bombs",
         "result_limit",
         {
-            "raw_block": "host.emit('x' * 10 ** 8)",
+            "raw_block": "host.emit('x' * 10 ** 7)",
             "raw_blocks": 'while True: host.emit(\'{"type": "text"}\')',
         },
         setup=RAW_HOST,
