@@ -109,7 +109,7 @@ def _throughput(measured: dict[str, Any]) -> Iterator[Goal]:
         "two cores",
         1500,
         measured["compared"]["ours"][workload.THROUGHPUT],
-        f"{whole:,.0f} by the CPU of a worker's steps; {restoring:,.0f} if scripts cost nothing but restoring the memory",
+        f"{whole:,.0f} by the CPU of a worker's steps; {restoring:,.0f} if only memory had to be restored",
         is_least=True,
     )
 

@@ -80,7 +80,7 @@ class Login(BaseModel):
     resource: str
     scope: str | None = None
     client: Client
-    access_token: str = Field(repr=False, pattern=r"^[\x21-\x7e]{1,65536}$")
+    access_token: str = Field(repr=False, pattern=r"^[\x21-\x7e]+$", max_length=65_536)
     refresh_token: str | None = Field(default=None, repr=False, max_length=65_536)
     obtained_at: float
     expires_at: float | None = None
