@@ -22,7 +22,6 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution,
 from pathlib import Path, PurePosixPath
 
 from sandbox_runtime.errors import BakedComponentError, BakeError, BakeToolsError
-from sandbox_runtime.image import make_immortal
 
 PACKAGES = {
     "Jinja2": "3.1.6",
@@ -71,8 +70,7 @@ class GuestBuild:
         """A hash of the component's sources, without the packages that an operator adds."""
         digest = hashlib.sha256("\n".join(REQUIREMENTS).encode())
         guest, wit = sorted(self._package.glob("guest/**/*.py")), sorted(self._package.glob("wit/*.wit"))
-        build = (self._package / "build_guest.py", self._package / "image.py")
-        for source in (*build, *wit, *guest):
+        for source in (self._package / "build_guest.py", *wit, *guest):
             content = source.read_bytes()
             digest.update(f"\n{source.relative_to(self._package)} {len(content)}\n".encode())
             digest.update(content)
@@ -121,7 +119,7 @@ class GuestBuild:
                 raise BakeError(f"componentize-py failed with status {done.returncode}:\n{output}")
             # Renamed after writing, so that an interrupted build leaves the old component.
             partial = target.with_suffix(".partial")
-            partial.write_bytes(make_immortal(built.read_bytes()) + trailer)
+            partial.write_bytes(built.read_bytes() + trailer)
             partial.replace(target)
 
 

@@ -14,7 +14,7 @@ from wit_world.imports import host  # type: ignore[import-not-found]  # noqa: E4
 
 from sandbox_runtime.guest.files import databases  # noqa: E402
 from sandbox_runtime.guest.interpreter import Interpreter  # noqa: E402
-from sandbox_runtime.guest.warm_up import WarmUpHost, fill_holes, map_objects, warm_up  # noqa: E402
+from sandbox_runtime.guest.warm_up import WarmUpHost, fill_holes, warm_up  # noqa: E402
 
 databases.install_in_memory()
 _host = WarmUpHost()
@@ -51,6 +51,5 @@ class WitWorld(wit_world.WitWorld):  # type: ignore[misc]
 
 
 gc.collect()
-_objects = map_objects()
 _filling = fill_holes()
 gc.freeze()

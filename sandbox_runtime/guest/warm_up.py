@@ -1,11 +1,9 @@
-"""Warms up the image while the component is built: runs scripts, maps the objects, and fills the heap.
+"""Warms up the image while the component is built: runs scripts, and fills the heap.
 
 Every instance then starts with specialised bytecode and warm caches (`python -m benchmarks.sandbox` measures it).
 """
 
-import gc
 import json
-import types
 
 from sandbox_runtime.guest.interpreter import Interpreter
 
@@ -41,8 +39,6 @@ _LARGER_THAN_ANY_HOLE = 1 << 20
 _SPARE_BYTES = 4 << 20
 """Free memory at the end of the image. After a run that needs more a new instance is made: memory cannot shrink."""
 
-_REVERSED_MARK = b"egami fo stcejbo"
-
 
 class WarmUpHost:
     """Answers every call at once."""
@@ -71,32 +67,6 @@ def warm_up(interpreter: Interpreter) -> None:
             if "error" not in json.loads(interpreter.prepare(script, "warmup git files")):
                 interpreter.execute(json.dumps(_SETTINGS))
     interpreter.forget()
-
-
-def map_objects() -> tuple[list[object], bytearray]:
-    """All objects in the image but frames, and a map: a bit for every four bytes of memory, set where one begins.
-
-    The build makes these objects immortal (sandbox_runtime/image.py), so the caller must keep both.
-    """
-    kept: list[object] = []
-    size = id(bytes(_LARGER_THAN_ANY_HOLE)) // 32  # a block above all objects
-    places = bytearray(size)
-    for root in gc.get_objects():
-        found = [root]
-        while found:
-            each = found.pop()
-            place, bit = id(each) >> 5, 1 << (id(each) >> 2 & 7)
-            if place >= size or places[place] & bit or isinstance(each, types.FrameType):
-                continue
-            places[place] |= bit
-            kept.append(each)
-            found += gc.get_referents(each)
-            if isinstance(each, types.CodeType):  # the collector does not know what it refers to
-                found += (each.co_consts, each.co_names, each.co_name, each.co_qualname, each.co_filename)
-    # No object begins at so low an address. Byte by byte, so that the mark is nowhere else.
-    for place, byte in enumerate([*reversed(_REVERSED_MARK), *size.to_bytes(4, "little")]):
-        places[place] = byte
-    return kept, places
 
 
 def fill_holes() -> list[object]:

@@ -12,7 +12,6 @@ from wasmtime import WasmtimeError
 from manifests.grants import Limits
 from sandbox_runtime.aot import guest_component
 from sandbox_runtime.frames import RunStart
-from sandbox_runtime.image import _CORE_MODULE, _HEADER_BYTES, _sections
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.worker.engine import GuestEngine, GuestInstance
 from sandbox_runtime.worker.fork_server import learn_memory
@@ -149,11 +148,9 @@ def test_nothing_but_its_memory_changes_in_an_instance(tmp_path: Path) -> None:
     Except for the start function of one module, and an adapter that is only used while the component is built.
     """
     setters: dict[str, set[str]] = {}
-    component = guest_component().read_bytes()
-    modules = _sections(component, _HEADER_BYTES, len(component), _CORE_MODULE)
-    for number, (start, end) in enumerate(modules):
+    for number, module in enumerate(core_modules(guest_component().read_bytes())):
         path = tmp_path / f"{number}.wasm"
-        path.write_bytes(component[start:end])
+        path.write_bytes(module)
         listing = subprocess.run(["wasm-objdump", "-d", path], capture_output=True, text=True, check=True)
         function = ""
         for line in listing.stdout.splitlines():
@@ -167,3 +164,20 @@ def test_nothing_but_its_memory_changes_in_an_instance(tmp_path: Path) -> None:
     assert setters.pop("<internal_state_ptr>") and setters.pop("<allocation_state>")
     [start_function] = set[str]().union(*setters.values())
     assert all(name.startswith("<env.") for name in setters), start_function
+
+
+def core_modules(component: bytes) -> Iterator[bytes]:
+    """The sections of a component that are core modules: a kind, a LEB128 size and the content."""
+    at = 8
+    while at < len(component):
+        kind, size, shift = component[at], 0, 0
+        while True:
+            at += 1
+            size |= (component[at] & 0x7F) << shift
+            shift += 7
+            if component[at] < 0x80:
+                break
+        at += 1
+        if kind == 1:
+            yield component[at : at + size]
+        at += size
