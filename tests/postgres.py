@@ -26,11 +26,13 @@ class Postgres:
     folder: Path
     port: int
 
-    def new_database(self) -> str:
+    def new_database(self, encoding: str = "UTF8") -> str:
         """Create an empty database. Returns its URL."""
         name = f"runs_{next(_NUMBERS)}"
         with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            connection.execute(
+                f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"  # type: ignore[arg-type]
+            )
         return self._url(name)
 
     def restart(self, mode: str = "fast") -> None:

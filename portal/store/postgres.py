@@ -205,6 +205,7 @@ class PostgresDatabase:
                 self._url,
                 autocommit=True,
                 application_name="mcp-code-portal",
+                client_encoding="utf8",  # texts of a database in SQL_ASCII would be bytes
                 connect_timeout=_CONNECT_SECONDS,
                 # A network that swallows everything is noticed within about ten seconds.
                 keepalives_idle=5,

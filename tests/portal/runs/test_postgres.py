@@ -492,3 +492,12 @@ def fail_over(server: Postgres, tables: Tables) -> None:
         for _ in range(20):
             other.execute("SELECT pg_current_xact_id()")
     server.restart()
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_encoding_of_the_database_does_not_matter(postgres: Postgres, encoding: str) -> None:
+    tables = Tables(postgres.new_database(encoding))
+    begun(tables(holder="first"), code="print('é')", owner="zoë")
+    [found] = tables(holder="second").listed(limit=1)
+    assert (found.title, found.owner) == ("print('é')", "zoë")
+    tables.close()
