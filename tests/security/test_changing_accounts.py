@@ -188,8 +188,7 @@ async def test_person_who_signed_out_at_another_replica_lists_nothing(tmp_path: 
     async with company(tmp_path, server={"offers": ["resources"]}) as own:
         ann = await signed_in(own, "ann")
         assert [each.name for each in (await ann.list_resources()).resources] == ["tickets.of ann"]
-        owner, store = next(iter(own.portal.fleet.people._connections))[1], own.portal.runs.store
-        assert store is not None
+        owner, store = next(iter(own.portal.fleet.people._connections))[1], own.portal.runs.store_or_error()
         await store.write(lambda file: file.drop("login", owner, "tickets"))
         assert (await ann.list_resources()).resources == []
 
@@ -209,8 +208,7 @@ async def test_person_signs_out_of_an_upstream_that_is_no_more(tmp_path: Path, c
                 answers = [await http.delete(f"{own.url}/oauth/logins/{name}") for name in ("tickets", "x")]
             assert [each.status_code for each in answers] == [status, 404]
         assert own.authorization.grants[-2:] == ["revoked", "revoked"]
-        store = own.portal.runs.store
-        assert store is not None
+        store = own.portal.runs.store_or_error()
         rows = await store.read(
             lambda file: file._rows("SELECT kind FROM key_values WHERE kind LIKE 'login%'")
         )

@@ -56,7 +56,6 @@ async def test_fetches_count_as_calls(run: Runner, server: Server, times: int) -
     for _ in range(times):
         server.requests.clear()
         result = await fetch(script, limits=Limits(tool_calls=7))
-        assert result.error is not None
         assert (result.error.code, len(server.requests)) == ("tool_calls_limit", 7)
 
 

@@ -60,7 +60,6 @@ async def test_number_that_was_used_before_is_not_used_again(run: Runner) -> Non
     forged = RAW_HOST + "host.exchange('1 a.b {}', 500)\nhost.exchange('1 a.b {}', 500)"
     result = await run(forged, port=port)
     assert len(port.calls) == 1
-    assert result.error is not None
     assert result.error.code == "worker_lost"
 
 
@@ -84,7 +83,6 @@ async def test_flood_of_calls_ends_the_run_and_holds_nobody_up(run: Runner) -> N
     async with watched() as delay:
         result = await run(RAW_HOST + flood)
     assert delay.seconds < MOST_SECONDS
-    assert result.error is not None
     assert result.error.code == "tool_calls_limit"
 
 
@@ -113,13 +111,11 @@ async def test_millions_of_values_are_not_read_and_hold_nobody_up(run: Runner, w
         assert result.emitted == ()
         assert "result_bytes" in result.notices[0]
     elif way == "value":
-        assert result.error is not None
         assert result.error.code == "result_limit"
         assert where("result_bytes") in result.error.message
     elif way == "arguments":
         assert result.value == [True, True]
     else:
-        assert result.error is not None
         assert result.error.code == "syntax_error"
 
 

@@ -155,8 +155,7 @@ async def test_many_sign_ins_of_one_person_leave_one_row(tmp_path: Path) -> None
                 url = (await ann.get(url)).headers["location"]
             urls.append(url)
         assert [(await ann.get(url)).status_code for url in urls] == [400] * 4 + [200]
-        store = own.portal.runs.store
-        assert store is not None
+        store = own.portal.runs.store_or_error()
         rows = await store.read(lambda file: file._rows("SELECT kind FROM key_values WHERE owner != ''"))
         assert rows == [("login",)]
 

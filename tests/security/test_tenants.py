@@ -163,7 +163,6 @@ async def belongings(portal: Portal) -> Belongings:
 
         async def run(code: str, **arguments: Json) -> dict[str, Any]:
             result = await red.call_tool("execute_code", {"code": code, **arguments})
-            assert isinstance(result.structured_content, dict)
             return result.structured_content
 
         done = await run(f"await box.echo(text={MARKER!r})\n{MARKER!r}", background=True)
@@ -204,7 +203,6 @@ def by_script(code: str, **arguments: str) -> Attack:
     async def attack(portal: Portal, http: httpx2.AsyncClient, client: Client, theirs: Belongings) -> Any:
         named = {key: value.format(**vars(theirs)) for key, value in arguments.items()}
         result = await client.call_tool("execute_code", {"code": code.format(**vars(theirs)), **named})
-        assert isinstance(result.structured_content, dict)
         return result.structured_content["error"]
 
     return attack
@@ -290,8 +288,7 @@ async def still_has(portal: Portal, theirs: Belongings) -> None:
 
 
 async def test_everything_that_is_stored_has_somebody_who_may_read_it(portal: Portal) -> None:
-    store = portal.opened.portal.runs.store
-    assert store is not None
+    store = portal.opened.portal.runs.store_or_error()
     found = await store.read(
         lambda file: file.database.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
     )

@@ -125,7 +125,6 @@ async def test_forged_write_beyond_every_bound_ends_the_run_and_nothing_else(fil
     forged = RAW_HOST + 'print("reached")\nhost.exchange("1 portal.files.write " + "x" * 50_000_000, -1)'
     async with watched() as delay:
         result = await files(forged)
-    assert result.error is not None
     assert (result.error.code, result.stdout) == ("argument_limit", "reached\n")
     assert delay.seconds < MOST_SECONDS
     assert await files.value('open("f", "w").write("x")') == 1
@@ -155,7 +154,6 @@ async def test_writes_that_nobody_waits_for_are_not_kept_by_the_hundred(files: F
     )
     async with on_a_disk_that_hangs(files) as grants:
         result = await files.run(RAW_HOST + forged, grants=grants)
-    assert result.error is not None
     assert (result.error.code, result.stdout) == ("worker_lost", "reached\n")
     assert await files.value('open("f", "w").write("x")') == 1
 
@@ -167,7 +165,6 @@ async def test_flood_of_refused_operations_ends_the_run(run: Runner, tmp_path: P
     )
     async with granted(run, tmp_path, operations=10) as files, watched() as delay:
         result = await files(RAW_HOST + flood)
-        assert result.error is not None
         assert (result.error.code, result.stdout) == ("tool_calls_limit", "reached\n")
         assert await files.value("import os\nos.listdir()") == []
     assert delay.seconds < MOST_SECONDS

@@ -105,7 +105,6 @@ def test_call_is_refused_where_it_would_be_a_guess(compiled: Function, kwargs: d
 
 def test_repair_is_told_with_what_it_changed() -> None:
     found = repaired(LIST, {"repo": "a", "limit": "3", "labels": "bug"})
-    assert found is not None
     assert set(found[1].values()) == {
         "tickets.create_issue: limit: '3' was sent as 3",
         "tickets.create_issue: labels: 'bug' was sent as ['bug']",

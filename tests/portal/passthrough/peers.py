@@ -45,7 +45,6 @@ class Ear:
             result: CallToolResult = await self.client.call_tool(
                 "execute_code", {"code": code}, progress_callback=self.note_progress
             )
-        assert isinstance(result.structured_content, dict)
         return result.structured_content
 
     async def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -133,7 +132,6 @@ async def served(manifest: Path) -> AsyncIterator[str]:
 
 def url_of(client: Client) -> str:
     """Where a client over HTTP has its portal."""
-    assert isinstance(client.server, str)
     return client.server
 
 

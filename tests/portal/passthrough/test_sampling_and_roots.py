@@ -75,7 +75,6 @@ async def test_samples_within_samples_are_refused(met: tuple[Ear, Model], upstre
 
     async def run_a_script() -> None:
         result = await ear.client.call_tool("execute_code", {"code": f"await {upstream}.sample()"})
-        assert isinstance(result.structured_content, dict)
         inner.append(result.structured_content)
 
     model.before = run_a_script

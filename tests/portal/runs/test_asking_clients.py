@@ -44,7 +44,6 @@ class Person:
     async def __call__(self, context: Any, params: Any) -> ElicitResult:
         assert params.requested_schema["properties"]["decision"]["enum"] == ["approve", "deny"]
         self.asked.append(params.message)
-        assert self.act is not None
         return await self.act()
 
     def answers(self, answer: ElicitResult) -> None:
@@ -64,7 +63,6 @@ class Desk:
 
     async def execute(self, code: str) -> dict[str, Json]:
         result = await self.portal.call("execute_code", code=code)
-        assert isinstance(result.structured_content, dict)
         return result.structured_content
 
     async def until_parked(self, times: int = 1) -> str:

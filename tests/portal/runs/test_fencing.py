@@ -69,7 +69,6 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
 
                 async def run() -> None:
                     result = await client.call_tool("execute_code", {"code": CODE.format(*holds)})
-                    assert isinstance(result.structured_content, dict)
                     answers.append(result.structured_content)
 
                 with anyio.fail_after(DEADLINE_SECONDS):
@@ -104,7 +103,6 @@ async def test_the_late_end_of_a_run_that_another_one_took_over_does_not_count(t
                 held := await kept.store.read(partial(RunTables.row, run=run))
             ) and held.state == "waiting":
                 await kept.runs.news.wait()
-        assert held is not None
         await kept.runs.end(run, "error", None, held.epoch - 1)
         assert await kept.store.read(partial(RunTables.row, run=run)) == held
         await kept.runs.end(run, "error", None, held.epoch)

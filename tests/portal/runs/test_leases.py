@@ -95,7 +95,6 @@ async def test_a_script_that_waits_for_a_person_survives_a_database_that_is_away
 
             async def run() -> None:
                 result = await portal.client.call_tool("execute_code", {"code": "await portal.approve('?')"})
-                assert isinstance(result.structured_content, dict)
                 answers.append(result.structured_content)
 
             monkeypatch.setattr(Journal, "_park", parked)

@@ -122,7 +122,6 @@ def test_no_decision_is_lost_while_its_run_is_being_parked(shared: Tables) -> No
 
         together(park, decide)
         row = portal.row(run.id)
-        assert row is not None
         assert (row.state, row.wake_at) == ("waiting", 0.0)
 
 

@@ -43,8 +43,7 @@ SOON: Json = {"park_after_seconds": 0.1}
 
 
 async def log_rows(portal: Opened, run: str) -> list[str]:
-    store = portal.portal.runs.store
-    assert store is not None
+    store = portal.portal.runs.store_or_error()
     return [row.kind for row in await store.read(partial(RunTables.log_after, n=0, run=run, limit=10_000))]
 
 
@@ -72,8 +71,7 @@ async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
         answer = await waiting(portal, code)
         await portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
         await answer_of(portal, answer["run_id"])
-        store = portal.portal.runs.store
-        assert store is not None
+        store = portal.portal.runs.store_or_error()
         row = await store.write(partial(fork_run, run=answer["run_id"], seq=2))
         portal.portal.runs.wake(row.id)
         done = await answer_of(portal, row.id)
@@ -108,8 +106,7 @@ async def test_the_portal_does_not_spin_while_a_due_run_waits_for_its_turn(tmp_p
         parked = await waiting(portal, "await portal.approve('?')")
         await portal.call("execute_code", code="await git.slow()", background=True)
         await peer.until(lambda: len(peer.calls) == 1)
-        store = portal.portal.runs.store
-        assert store is not None
+        store = portal.portal.runs.store_or_error()
         await portal.portal.runs.decide(parked["run_id"], 1, is_approved=True, by="ann")
         written: list[Any] = []
         read, reads = store.read, []
@@ -195,8 +192,7 @@ async def test_an_outcome_that_comes_during_a_commit_is_written_soon(tmp_path: P
         read=never,
     )
     async with opened(tmp_path, {"git": peer}) as portal:
-        store = portal.portal.runs.store
-        assert store is not None
+        store = portal.portal.runs.store_or_error()
         code = "import asyncio\nawait asyncio.gather(git.one(), git.two())\nawait git.read()"
         result = await portal.call("execute_code", code=code, background=True)
         run = result.structured_content["run_id"]
@@ -279,8 +275,7 @@ async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tm
         decide_call(file, run, 1, is_approved=True, by="cli")
     file.close()
     async with open_portal(manifest, lambda line: None, runs="own") as portal:
-        store = portal.runs.store
-        assert store is not None
+        store = portal.runs.store_or_error()
         written: list[Any] = []
         with intercepted(store, written.append):
             await anyio.sleep(2)
@@ -337,8 +332,7 @@ async def test_a_person_is_asked_once_though_something_else_woke_the_run(tmp_pat
 
 async def test_every_intent_survives_a_loss_of_power(tmp_path: Path) -> None:
     async with opened(tmp_path, {"git": git()}) as portal:
-        store = portal.portal.runs.store
-        assert store is not None
+        store = portal.portal.runs.store_or_error()
         written: list[Write] = []
         with intercepted(store, written.append):
             await portal.run("for n in range(20):\n    await git.push(n=n)")
@@ -359,8 +353,7 @@ for n in (1, 2):
         print(n, error.code)
 """
     async with opened(tmp_path, {"git": peer}, runs={"store": "r.sqlite"}) as portal:
-        store = portal.portal.runs.store
-        assert store is not None
+        store = portal.portal.runs.store_or_error()
         with intercepted(store, lambda write: StoreError("full") if peer.calls else None):
             answer = await portal.run(code)
         assert answer["stdout"] == "2 journal_failed\n", "nothing was sent, says the answer"
@@ -441,7 +434,6 @@ async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None
     async with opened(tmp_path, {"git": peer}, **settings) as portal:
         await anyio.sleep(4)
         got = (await portal.call("execute_code", run=answer["run_id"])).structured_content
-        assert isinstance(got, dict)
         assert [each["kind"] for each in got["waiting"]] == ["sleep"]
 
 
@@ -453,8 +445,7 @@ found = await asyncio.gather(*(git.push(n=n) for n in range(1, 7)), return_excep
 found.append(await git.push(n=7))
 [each["n"] if isinstance(each, dict) else each.code for each in found]"""
     async with opened(tmp_path, {"git": peer}) as portal:
-        store = portal.portal.runs.store
-        assert store is not None
+        store = portal.portal.runs.store_or_error()
         failures = [StoreError("locked")]
         with intercepted(store, lambda write: failures.pop() if write.calls and failures else None):
             answer = await portal.run(code)

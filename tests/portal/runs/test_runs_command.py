@@ -346,10 +346,8 @@ def test_fork_begins_with_what_was_answered(
     assert "1  git.git_log: it was done; its answer is taken from the journal" in done.stderr
     assert "2  git.git_log: it was done; called live, again" in done.stderr
     stored = store.load(told["run_id"])
-    assert stored is not None
     head = HEAD.validate_json(stored.head)
     forked = Past.of(stored, head).record
-    assert forked is not None
     assert (forked.calls_made, "count=4" in forked.script) == (1, True)
 
 
@@ -361,9 +359,7 @@ def test_gathered_calls_are_made_again_together(
     done = portal("runs", "fork", RUN, "--at", "2", "--yes", "--json", cwd=folder)
     assert "1  git.git_log: it was done; called live, again" in done.stderr
     stored = store.load(json.loads(done.stdout)["run_id"])
-    assert stored is not None
     past = Past.of(stored, HEAD.validate_json(stored.head))
-    assert past.record is not None
     assert (past.record.calls_made, [*past.entries]) == (0, [])
 
 

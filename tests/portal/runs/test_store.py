@@ -33,7 +33,6 @@ def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(tables: Table
         with pytest.raises(FencedError), file.transaction():
             write()
     found = file.load(run.id)
-    assert found is not None
     assert (found.row.state, found.chunks, found.answer) == ("running", (), None)
 
 
@@ -46,7 +45,6 @@ def test_what_a_run_did_is_read_back_as_it_was_written(tables: Tables) -> None:
     with file.transaction():
         file.advance(run.id, run.epoch, chunk=b"two", n=2, outcomes=[(1, b'{"state": "done"}')])
     again = tables(key="k" * 16).load(run.id)
-    assert again is not None
     assert again.chunks == (b"one", b"two")
     assert again.row.title == "print('ö')"
     assert [(each.state, each.outcome) for each in again.calls] == [("done", b'{"state": "done"}')]
@@ -168,7 +166,6 @@ def test_forgotten_runs_expire_and_ended_ones_are_deleted_after_their_days(table
         assert file.sweep(now, DAY_SECONDS) == []
         assert file.sweep(now + DAY_SECONDS + 1, 7 * DAY_SECONDS) == [run.id]
     expired = file.row(run.id)
-    assert expired is not None
     assert expired.state == "expired"
     with file.transaction():
         file.sweep(now + 9 * DAY_SECONDS, 7 * DAY_SECONDS)
@@ -269,6 +266,5 @@ async def test_a_full_disk_is_an_error_at_once_and_loses_nothing_that_was_writte
         await store.write(lambda file: file.advance(run.id, 1, chunk=os.urandom(1 << 20)))
     await store.write(lambda file: file.advance(run.id, 1, chunk=b"small"))
     found = await store.read(lambda file: file.load(run.id))
-    assert found is not None
     assert found.chunks == (b"small",)
     await store.close()

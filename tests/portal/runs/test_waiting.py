@@ -29,7 +29,6 @@ async def answer_of(portal: Opened, run: str, *, until: str = "ok") -> dict[str,
         while True:
             result = await portal.call("execute_code", run=run)
             answer = result.structured_content
-            assert isinstance(answer, dict)
             if answer["status"] == until:
                 return answer
             assert answer["status"] in ("running", "waiting"), answer
@@ -116,8 +115,7 @@ async def test_a_script_sleeps_without_a_worker(tmp_path: Path) -> None:
     async with opened(tmp_path, runs={"park_after_seconds": 0.1}) as portal:
         answer = await waiting(portal, "print('before')\nawait portal.sleep(hours=6)\n'after'")
         assert answer["waiting"][0]["kind"] == "sleep"
-        store = portal.portal.runs.store
-        assert store is not None
+        store = portal.portal.runs.store_or_error()
         await store.write(lambda file: file.database.execute("UPDATE calls SET due_at = 1"))
         await store.write(lambda file: file.database.execute("UPDATE runs SET wake_at = 1"))
         portal.portal.runs.wake(answer["run_id"])
@@ -128,7 +126,6 @@ async def test_a_script_sleeps_without_a_worker(tmp_path: Path) -> None:
 async def test_a_short_sleep_holds_the_run_and_writes_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as portal:
         assert await portal.result_of("await portal.sleep(0.01)\n1") == 1
-        assert portal.portal.runs.store is not None
         assert await portal.portal.runs.store.read(RunTables.listed) == []
 
 
@@ -139,8 +136,7 @@ async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:
         answer = await waiting(portal, code)
         stored = await portal.portal.runs.load(answer["run_id"], None)
         assert stored.row.state == "waiting"
-        store = portal.portal.runs.store
-        assert store is not None
+        store = portal.portal.runs.store_or_error()
         token = await store.write(lambda file: file.hook(answer["run_id"], "deployed"))
         assert await portal.portal.runs.deliver(token, json.dumps({"version": 3}).encode())
         done = await answer_of(portal, answer["run_id"])
@@ -162,7 +158,6 @@ async def test_a_run_in_the_background_answers_at_once_and_later_with_its_value(
     async with opened(tmp_path, {"git": peer}) as portal:
         result = await portal.call("execute_code", code="await git.push(n=1)", background=True)
         started = result.structured_content
-        assert isinstance(started, dict)
         assert started["status"] == "running"
         done = await answer_of(portal, started["run_id"])
         assert done["result"] == {"n": 1}
