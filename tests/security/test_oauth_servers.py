@@ -59,8 +59,7 @@ class Recorder:
 
 async def metadata(url: str) -> dict[str, Json]:
     async with httpx2.AsyncClient() as client:
-        found = (await client.get(url)).json()
-    return found
+        return (await client.get(url)).json()
 
 
 def redirecting(url: str) -> Handler:

@@ -250,3 +250,14 @@ async def test_open_form_is_not_shown_again_when_the_run_goes_on(desk: Desk) -> 
     answer = await desk.execute("await asyncio.gather(git.merge(id=1), git.merge(id=2))")
     assert answer["result"] == [{"id": 1}, {"id": 2}]
     assert sorted(message.count('"id": 1') for message in desk.person.asked) == [0, 1]
+
+
+@pytest.mark.parametrize("desk", ["legacy"], indirect=True)
+async def test_open_form_is_not_shown_again_when_a_time_wakes_the_run(desk: Desk) -> None:
+    async def late() -> ElicitResult:
+        await desk.until_parked(2)
+        return APPROVE
+
+    desk.person.act = late
+    answer = await desk.execute("await asyncio.gather(portal.approve('?'), portal.sleep(1))")
+    assert (answer["status"], len(desk.person.asked)) == ("ok", 1)

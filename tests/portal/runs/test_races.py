@@ -2,6 +2,7 @@
 """What happens at once, or while the store fails: nothing is done twice, lost or told falsely."""
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -14,15 +15,17 @@ from mcp_types import ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from portal.answer import Answer
 from portal.cli.runs import Stores
 from portal.cli.terminal import Terminal
 from portal.composition import open_portal
 from portal.runs import service
 from portal.runs.decisions import RunsError, decide_call, fork_run
 from portal.server import build_server
-from portal.store.places import held_place
-from portal.store.records import StoreError
+from portal.store.places import held_place, open_tables, places
+from portal.store.records import CallRow, StoreError
 from portal.store.run_tables import RunTables
+from sandbox_runtime.result import RunError
 from tests.portal.peers import (
     DEADLINE_SECONDS,
     Opened,
@@ -35,11 +38,9 @@ from tests.portal.peers import (
 )
 from tests.portal.runs.rows import Write, asked, begun, intercepted
 from tests.portal.runs.rows import opened as store_of
-from tests.portal.runs.test_waiting import answer_of, git, waiting
+from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
 
 pytestmark = pytest.mark.anyio
-
-SOON: Json = {"park_after_seconds": 0.1}
 
 
 async def log_rows(portal: Opened, run: str) -> list[str]:
@@ -68,36 +69,11 @@ await portal.sleep(hours=1)
 async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
     code = "await portal.approve('?')\nawait git.push(n=1)"
     async with opened(tmp_path, {"git": git()}, runs=SOON) as portal:
-        answer = await waiting(portal, code)
-        await portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
-        await answer_of(portal, answer["run_id"])
-        store = portal.portal.runs.store_or_error()
-        row = await store.write(partial(fork_run, run=answer["run_id"], seq=2))
+        run = (await waiting(portal, code))["run_id"]
+        await approved(portal, run)
+        row = await portal.portal.runs.store_or_error().write(partial(fork_run, run=run, seq=2))
         portal.portal.runs.wake(row.id)
-        done = await answer_of(portal, row.id)
-        assert done["result"] == {"n": 1}
-
-
-async def test_a_run_approved_in_the_client_after_it_was_parked_answers_with_its_value(
-    tmp_path: Path,
-) -> None:
-    asked: list[str] = []
-
-    async def person(context: Any, params: Any) -> ElicitResult:
-        asked.append(params.message)
-        await anyio.sleep(1)
-        return ElicitResult(action="accept", content={"decision": "approve"})
-
-    for mode in ("legacy", "auto"):
-        asked.clear()
-        manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
-        async with open_portal(manifest, lambda line: None) as portal:
-            async with Client(build_server(portal), mode=mode, elicitation_callback=person) as client:
-                with anyio.fail_after(DEADLINE_SECONDS):
-                    result = await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
-                answer = result.structured_content
-                assert (answer["status"], answer["result"]) == ("ok", True), (mode, answer)
-                assert len(asked) == 1, mode
+        assert (await answer_of(portal, row.id))["result"] == {"n": 1}
 
 
 async def test_the_portal_does_not_spin_while_a_due_run_waits_for_its_turn(tmp_path: Path) -> None:
@@ -123,21 +99,18 @@ async def test_the_portal_does_not_spin_while_a_due_run_waits_for_its_turn(tmp_p
 
 
 async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(tmp_path: Path) -> None:
-    portal_runs: list[Any] = []
     stack = ExitStack()
 
     async def person(context: Any, params: Any) -> ElicitResult:
-        stack.enter_context(intercepted(portal_runs[0].store, lambda write: StoreError("full")))
+        stack.enter_context(intercepted(portal.portal.runs.store, lambda write: StoreError("full")))
         return ElicitResult(action="accept", content={"decision": "approve"})
 
-    manifest = load_manifest(write_manifest(tmp_path, {}), {})
-    async with open_portal(manifest, lambda line: None) as portal:
-        portal_runs.append(portal.runs)
-        async with Client(build_server(portal), mode="legacy", elicitation_callback=person) as client:
+    async with opened(tmp_path) as portal:
+        server = build_server(portal.portal)
+        async with Client(server, mode="legacy", elicitation_callback=person) as client:
             with anyio.move_on_after(3):
                 await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
-            result = await client.call_tool("execute_code", {"code": "1"})
-            assert result.structured_content["status"] == "ok"
+            assert await Opened(portal.portal, client).result_of("1") == 1
 
 
 async def test_a_run_of_another_profile_is_left_for_a_portal_that_serves_it(tmp_path: Path) -> None:
@@ -153,44 +126,35 @@ async def test_a_run_of_another_profile_is_left_for_a_portal_that_serves_it(tmp_
         assert row.state == "waiting", row.state
 
 
-async def test_a_run_that_no_worker_can_take_up_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from portal.answer import Answer
-    from sandbox_runtime.result import RunError
-
+async def test_a_run_that_no_worker_can_take_up_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(service, "RETRY_SECONDS", 0.001)
     async with opened(tmp_path) as portal:
-        execution = portal.portal.runs.executions[0]
+        execution, tries = portal.portal.runs.executions[0], iter(range(4))
+        start = execution._start
 
         async def busy(take: Any, code: str, broker: Any) -> Answer:
+            if next(tries) == 3:
+                return await start(take, code, broker)
             return Answer("refused", broker.ledger.run_id, error=RunError("sandbox_busy", "busy"))
 
         object.__setattr__(execution, "_start", busy)
         result = await portal.call("execute_code", code="1", background=True)
-        run = result.structured_content["run_id"]
-        await anyio.sleep(2)
-        answer = (await portal.call("execute_code", run=run)).structured_content
-        assert answer["status"] != "running"
+        assert (await answer_of(portal, result.structured_content["run_id"]))["result"] == 1
+        assert next(tries, None) is None
 
 
 async def test_an_outcome_that_comes_during_a_commit_is_written_soon(tmp_path: Path) -> None:
     first, second = anyio.Event(), anyio.Event()
 
-    async def one(arguments: dict[str, Json]) -> Any:
-        await first.wait()
+    async def after(event: anyio.Event, arguments: dict[str, Json]) -> Any:
+        await event.wait()
         return structured({})
 
-    async def two(arguments: dict[str, Json]) -> Any:
-        await second.wait()
-        return structured({})
-
-    peer = Peer(
-        tool("one"),
-        tool("two"),
-        tool("read", annotations={"readOnlyHint": True}),
-        one=one,
-        two=two,
-        read=never,
-    )
+    one, two = partial(after, first), partial(after, second)
+    read = tool("read", annotations={"readOnlyHint": True})
+    peer = Peer(tool("one"), tool("two"), read, one=one, two=two, read=never)
     async with opened(tmp_path, {"git": peer}) as portal:
         store = portal.portal.runs.store_or_error()
         code = "import asyncio\nawait asyncio.gather(git.one(), git.two())\nawait git.read()"
@@ -212,9 +176,8 @@ async def test_an_outcome_that_comes_during_a_commit_is_written_soon(tmp_path: P
         store.submit = submit  # type: ignore[method-assign]
         for write in writes:
             write()
-        await anyio.sleep(1)
-        calls = await store.read(partial(RunTables.calls, run=run))
-        assert [call.state for call in calls] == ["done", "done"]
+        calls = partial(RunTables.calls, run=run)
+        await found(portal, calls, lambda rows: [row.state for row in rows] == ["done", "done"])
 
 
 async def test_a_fallback_that_asks_is_refused(tmp_path: Path) -> None:
@@ -224,9 +187,8 @@ async def test_a_fallback_that_asks_is_refused(tmp_path: Path) -> None:
     sections: Json = {"capabilities": caps, "runs": SOON, "fallback": {"one.web": ["two.web"]}}
     async with opened(tmp_path, {"one": one, "two": two}, **sections) as portal:
         object.__setattr__(portal.portal.manifest.portal.upstreams["one"], "call_seconds", 0.5)
-        answer = await waiting(portal, "await one.web(q=1)")
-        await portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
-        done = await answer_of(portal, answer["run_id"], until="error")
+        run = (await waiting(portal, "await one.web(q=1)"))["run_id"]
+        done = await approved(portal, run, until="error")
         assert done["error"]["code"] == "upstream_timeout"
         assert "approval_required" in done["error"]["hint"]
         assert two.calls == []
@@ -238,18 +200,14 @@ async def test_a_decision_that_the_command_line_makes_while_a_portal_moves_the_f
     manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
     async with open_portal(manifest, lambda line: None):
         async with open_portal(manifest, lambda line: None) as other, Client(build_server(other)) as client:
-            result = await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
-            run = result.structured_content["run_id"]
+            run = (await waiting(Opened(other, client), "await portal.approve('?')"))["run_id"]
     with closing(Stores(manifest, Terminal())) as stores:
         stores.find(run)
         # It takes the first portal's file, and moves the second one's into it.
         async with open_portal(manifest, lambda line: None) as portal, Client(build_server(portal)) as client:
             with stores.writing(run) as file:
                 decide_call(file, run, 1, is_approved=True, by="cli")
-            with anyio.fail_after(DEADLINE_SECONDS):
-                while (answer := await portal.runs.answer(run, None)).status in ("running", "waiting"):
-                    await portal.runs.news.wait()
-            assert (answer.status, answer.result) == ("ok", True)
+            assert (await answer_of(Opened(portal, client), run))["result"] is True
 
 
 async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> None:
@@ -264,12 +222,7 @@ async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> No
 async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tmp_path: Path) -> None:
     manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
     async with open_portal(manifest, lambda line: None) as portal, Client(build_server(portal)) as client:
-        run = (
-            await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
-        ).structured_content["run_id"]
-    from portal.runs.decisions import decide_call
-    from portal.store.places import open_tables, places
-
+        run = (await waiting(Opened(portal, client), "await portal.approve('?')"))["run_id"]
     file = open_tables(places(manifest)[0], manifest)
     with file.transaction():
         decide_call(file, run, 1, is_approved=True, by="cli")
@@ -299,37 +252,6 @@ await portal.sleep(hours=1)
         assert kinds.count("resumed") <= 2, kinds.count("resumed")
 
 
-async def test_two_questions_at_once_do_not_end_the_portal(tmp_path: Path) -> None:
-    async def person(context: Any, params: Any) -> ElicitResult:
-        await anyio.sleep(0.2)
-        return ElicitResult(action="accept", content={"decision": "approve"})
-
-    manifest = load_manifest(write_manifest(tmp_path, {}), {})
-    async with open_portal(manifest, lambda line: None) as portal:
-        async with Client(build_server(portal), mode="legacy", elicitation_callback=person) as client:
-            with anyio.fail_after(DEADLINE_SECONDS):
-                code = "import asyncio\nawait asyncio.gather(portal.approve('a'), portal.approve('b'))"
-                result = await client.call_tool("execute_code", {"code": code})
-            assert result.structured_content["result"] == [True, True]
-
-
-async def test_a_person_is_asked_once_though_something_else_woke_the_run(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    async def person(context: Any, params: Any) -> ElicitResult:
-        asked.append(params.message)
-        await anyio.sleep(3)
-        return ElicitResult(action="accept", content={"decision": "approve"})
-
-    code = "import asyncio\nawait asyncio.gather(portal.approve('?'), portal.sleep(1))"
-    manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
-    async with open_portal(manifest, lambda line: None) as portal:
-        async with Client(build_server(portal), mode="legacy", elicitation_callback=person) as client:
-            with anyio.fail_after(DEADLINE_SECONDS):
-                result = await client.call_tool("execute_code", {"code": code})
-            assert (result.structured_content["status"], len(asked)) == ("ok", 1)
-
-
 async def test_every_intent_survives_a_loss_of_power(tmp_path: Path) -> None:
     async with opened(tmp_path, {"git": git()}) as portal:
         store = portal.portal.runs.store_or_error()
@@ -357,24 +279,9 @@ for n in (1, 2):
         with intercepted(store, lambda write: StoreError("full") if peer.calls else None):
             answer = await portal.run(code)
         assert answer["stdout"] == "2 journal_failed\n", "nothing was sent, says the answer"
-    async with opened(tmp_path, {"git": after}, runs={"store": "r.sqlite"}):
-        await anyio.sleep(4)
+    async with opened(tmp_path, {"git": after}, runs={"store": "r.sqlite"}) as portal:
+        await end_of(portal, answer["run_id"])
         assert after.calls == []
-
-
-async def test_secrets_are_masked_in_outcomes_and_answers_before_they_are_written(tmp_path: Path) -> None:
-    secret = "s3cret-of-the-operator"
-
-    async def leak(arguments: dict[str, Json]) -> Any:
-        return structured({"token": secret})
-
-    peer = Peer(tool("push"), push=leak)
-    settings: Json = {"runs": {"store": "r.sqlite"}, "server": {"token": "${TOKEN}"}}
-    async with opened(tmp_path, {"git": peer}, environ={"TOKEN": secret}, **settings) as portal:
-        answer = await portal.run("x = await git.push()\nawait git.push(v=x)\nx")
-        stored = await portal.portal.runs.load(answer["run_id"], None)
-        outcomes = any(secret.encode() in (call.outcome or b"") for call in stored.calls)
-        assert (outcomes, secret.encode() in (stored.answer or b"")) == (False, False)
 
 
 async def test_a_file_that_is_damaged_meanwhile_does_not_end_the_portal(tmp_path: Path) -> None:
@@ -393,35 +300,8 @@ async def test_a_file_that_is_damaged_meanwhile_does_not_end_the_portal(tmp_path
         assert await portal.result_of("1") == 1
 
 
-async def parked(runs: Any) -> str:
-    """The id of the only run, once it waits in the store."""
-    with anyio.fail_after(DEADLINE_SECONDS):
-        while True:
-            rows = await runs.store.read(RunTables.listed)
-            if rows and rows[0].state == "waiting":
-                return str(rows[0].id)
-            await anyio.sleep(0.02)
-
-
-async def test_a_client_whose_parked_run_is_cancelled_learns_it(tmp_path: Path) -> None:
-    async def person(context: Any, params: Any) -> ElicitResult:
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    manifest, got = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {}), {}
-    async with open_portal(manifest, lambda line: None) as portal:
-        async with Client(build_server(portal), mode="legacy", elicitation_callback=person) as client:
-            async with anyio.create_task_group() as tasks:
-
-                async def cancel() -> None:
-                    await portal.runs.cancel(await parked(portal.runs), None)
-
-                tasks.start_soon(cancel)
-                with anyio.move_on_after(8):
-                    result = await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
-                    got = result.structured_content
-                tasks.cancel_scope.cancel()
-    assert got.get("status") == "cancelled", got
+def is_asleep(calls: Sequence[CallRow]) -> bool:
+    return [call.kind for call in calls if call.state == "waiting"] == ["sleep"]
 
 
 async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None:
@@ -430,11 +310,9 @@ async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None
     settings: Json = {"runs": {**SOON, "store": "r.sqlite"}}
     rules: Json = {"tools": {"ask": ["git.look"]}}
     async with opened(tmp_path, {"git": peer}, capabilities=rules, **settings) as portal:
-        answer = await waiting(portal, code)
+        run = (await waiting(portal, code))["run_id"]
     async with opened(tmp_path, {"git": peer}, **settings) as portal:
-        await anyio.sleep(4)
-        got = (await portal.call("execute_code", run=answer["run_id"])).structured_content
-        assert [each["kind"] for each in got["waiting"]] == ["sleep"]
+        await found(portal, partial(RunTables.calls, run=run), is_asleep)
 
 
 async def test_each_call_that_is_sent_has_its_intent_though_one_could_not_be_written(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from manifests.json_value import Json
 from portal.runs.journal import Journal
-from portal.store.records import OPEN, StoreError
+from portal.store.records import StoreError
 from portal.store.run_tables import RunTables
 from portal.store.writer import RunStore
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
+from tests.portal.peers import DEADLINE_SECONDS, Peer, never, opened, tool
 from tests.portal.runs.rows import Write, intercepted
-from tests.portal.runs.test_waiting import answer_of, git, waiting
+from tests.portal.runs.test_waiting import answer_of, approved, end_of, found, git, waiting
 
 pytestmark = pytest.mark.anyio
 SOON: Json = {"park_after_seconds": 0.2, "store": "r.sqlite"}
@@ -35,25 +35,6 @@ def slow(monkeypatch: pytest.MonkeyPatch, which: Callable[[dict[str, Any]], bool
         commit(store, jobs)
 
     monkeypatch.setattr(RunStore, "_commit", slowed)
-
-
-async def found(portal: Opened, work: Callable[[RunTables], Any], is_it: Callable[[Any], bool]) -> Any:
-    """What the store says, once it is that."""
-    store = portal.portal.runs.store_or_error()
-    with anyio.fail_after(DEADLINE_SECONDS):
-        while True:
-            got = await store.read(work)
-            if is_it(got):
-                return got
-            await anyio.sleep(0.02)
-
-
-async def end_of(portal: Opened, run: str) -> str:
-    """The state in which a run has ended."""
-    row = await found(
-        portal, partial(RunTables.row, run=run), lambda row: row is not None and row.state not in OPEN
-    )
-    return str(row.state)
 
 
 async def test_a_run_starts_though_its_client_left_while_it_was_written(
@@ -104,8 +85,7 @@ await git.push(n=1)
         slow(monkeypatch, lambda write: write["name"] == "_write" and not write["calls"])
         with anyio.fail_after(DEADLINE_SECONDS):
             run = (await waiting(portal, code))["run_id"]
-            await portal.portal.runs.decide(run, None, is_approved=True, by="ann")
-            assert (await answer_of(portal, run))["status"] == "ok"
+            await approved(portal, run)
 
 
 async def test_an_outcome_is_written_when_the_portal_closes(tmp_path: Path) -> None:

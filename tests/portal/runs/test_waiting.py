@@ -2,8 +2,10 @@
 
 import json
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -11,16 +13,18 @@ import pytest
 
 from manifests.json_value import Json
 from portal.runs.decisions import RunsError
+from portal.store.records import OPEN
 from portal.store.run_tables import RunTables
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, states, tool
 
 pytestmark = pytest.mark.anyio
 
 ASKS: Json = {"tools": {"ask": ["git.merge"]}}
+SOON: Json = {"park_after_seconds": 0.1}
 
 
-def git() -> Peer:
-    return Peer(tool("merge"), tool("status", annotations={"readOnlyHint": True}), tool("push"))
+def git(**acts: Any) -> Peer:
+    return Peer(tool("merge"), tool("status", annotations={"readOnlyHint": True}), tool("push"), **acts)
 
 
 async def answer_of(portal: Opened, run: str, *, until: str = "ok") -> dict[str, Json]:
@@ -33,6 +37,27 @@ async def answer_of(portal: Opened, run: str, *, until: str = "ok") -> dict[str,
                 return answer
             assert answer["status"] in ("running", "waiting"), answer
             await anyio.sleep(0.01)
+
+
+async def approved(portal: Opened, run: str, *, until: str = "ok", **decision: Json) -> dict[str, Json]:
+    """The answer of a run, once a person has approved the one call that waits."""
+    await portal.portal.runs.decide(run, None, is_approved=True, by="ann", **decision)
+    return await answer_of(portal, run, until=until)
+
+
+async def found(portal: Opened, work: Callable[[RunTables], Any], is_it: Callable[[Any], bool]) -> Any:
+    """What the store says, once it is that."""
+    store = portal.portal.runs.store_or_error()
+    with anyio.fail_after(DEADLINE_SECONDS):
+        while not is_it(got := await store.read(work)):  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+    return got
+
+
+async def end_of(portal: Opened, run: str) -> str:
+    """The state in which a run has ended."""
+    row = partial(RunTables.row, run=run)
+    return str((await found(portal, row, lambda row: row and row.state not in OPEN)).state)
 
 
 async def waiting(portal: Opened, code: str, **arguments: Json) -> dict[str, Json]:
@@ -48,14 +73,13 @@ async def waiting(portal: Opened, code: str, **arguments: Json) -> dict[str, Jso
 async def test_a_run_that_asks_waits_for_a_person_and_then_does_exactly_that(tmp_path: Path) -> None:
     peer = git()
     code = "a = await git.status(n=1)\nb = await git.merge(id=7)\n[a, b]"
-    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs={"park_after_seconds": 0.1}) as portal:
+    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=SOON) as portal:
         answer = await waiting(portal, code)
         (asked,) = answer["waiting"]
         assert (asked["seq"], asked["kind"], asked["function"]) == (2, "ask", "git.merge")
         assert asked["asked"]["arguments"] == {"id": 7}
         assert [name for name, _ in peer.calls] == ["status"]
-        await portal.portal.runs.decide(answer["run_id"], None, is_approved=True, by="ann")
-        done = await answer_of(portal, answer["run_id"])
+        done = await approved(portal, answer["run_id"])
         assert done["result"] == [{"n": 1}, {"id": 7}]
         assert states(done) == [("git.status", "done"), ("git.merge", "done")]
         assert peer.calls == [("status", {"n": 1}), ("merge", {"id": 7})]
@@ -85,7 +109,7 @@ try:
 except ToolError as error:
     print(error.code, error)
 """
-    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs={"park_after_seconds": 0.1}) as portal:
+    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=SOON) as portal:
         answer = await waiting(portal, code)
         await portal.portal.runs.decide(answer["run_id"], 1, is_approved=False, by="ann", reason="not today")
         done = await answer_of(portal, answer["run_id"])
@@ -99,25 +123,20 @@ async def test_a_person_may_change_the_arguments_and_they_are_authorised_again(t
     rules: Json = {
         "tools": {"ask": ["git.merge"], "allow": [{"tool": "git.merge", "where": {"id": {"max": 10}}}]}
     }
-    async with opened(
-        tmp_path, {"git": peer}, capabilities=rules, runs={"park_after_seconds": 0.1}
-    ) as portal:
+    async with opened(tmp_path, {"git": peer}, capabilities=rules, runs=SOON) as portal:
         for changed, status in ((8, "ok"), (99, "error")):
-            answer = await waiting(portal, "await git.merge(id=7)")
-            decide = partial(portal.portal.runs.decide, answer["run_id"], 1, is_approved=True, by="ann")
-            await decide(arguments={"id": changed})
-            done = await answer_of(portal, answer["run_id"], until=status)
+            run = (await waiting(portal, "await git.merge(id=7)"))["run_id"]
+            done = await approved(portal, run, until=status, arguments={"id": changed})
         assert done["error"]["code"] == "not_granted"
         assert peer.calls == [("merge", {"id": 8})]
 
 
 async def test_a_script_sleeps_without_a_worker(tmp_path: Path) -> None:
-    async with opened(tmp_path, runs={"park_after_seconds": 0.1}) as portal:
+    async with opened(tmp_path, runs=SOON) as portal:
         answer = await waiting(portal, "print('before')\nawait portal.sleep(hours=6)\n'after'")
         assert answer["waiting"][0]["kind"] == "sleep"
-        store = portal.portal.runs.store_or_error()
-        await store.write(lambda file: file.database.execute("UPDATE calls SET due_at = 1"))
-        await store.write(lambda file: file.database.execute("UPDATE runs SET wake_at = 1"))
+        for change in ("UPDATE calls SET due_at = 1", "UPDATE runs SET wake_at = 1"):
+            await portal.portal.runs.store.write(lambda file, change=change: file.database.execute(change))
         portal.portal.runs.wake(answer["run_id"])
         done = await answer_of(portal, answer["run_id"])
         assert (done["result"], done["stdout"]) == ("after", "before\n")
@@ -145,11 +164,10 @@ async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:
 
 
 async def test_a_script_asks_a_person_itself(tmp_path: Path) -> None:
-    async with opened(tmp_path, runs={"park_after_seconds": 0.1}) as portal:
+    async with opened(tmp_path, runs=SOON) as portal:
         answer = await waiting(portal, "[await portal.approve('really?'), portal.run.id]")
         assert answer["waiting"][0]["asked"]["question"] == "really?"
-        await portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
-        done = await answer_of(portal, answer["run_id"])
+        done = await approved(portal, answer["run_id"])
         assert done["result"] == [True, answer["run_id"]]
 
 
@@ -173,12 +191,8 @@ await git.push(n=2)
 await portal.approve('go on?')
 await git.push(n=3)
 """
-    async with opened(
-        tmp_path, {"git": peer}, capabilities=rules, runs={"park_after_seconds": 0.1}
-    ) as portal:
-        answer = await waiting(portal, code)
-        await portal.portal.runs.decide(answer["run_id"], None, is_approved=True, by="ann")
-        done = await answer_of(portal, answer["run_id"], until="error")
+    async with opened(tmp_path, {"git": peer}, capabilities=rules, runs=SOON) as portal:
+        done = await approved(portal, (await waiting(portal, code))["run_id"], until="error")
         assert done["error"]["code"] == "tool_budget"
         assert [arguments for _, arguments in peer.calls] == [{"n": 1}, {"n": 2}]
 
@@ -187,27 +201,19 @@ async def test_flows_know_where_data_came_from_before_a_run_waited(tmp_path: Pat
     peer, mail = git(), Peer(tool("send"))
     rules: Json = {"flows": [{"from": "git", "not_to": "mail"}]}
     code = "x = await git.status()\nawait portal.approve('go on?')\nawait mail.send(text=str(x))"
-    settings: Json = {"park_after_seconds": 0.1}
-    async with opened(tmp_path, {"git": peer, "mail": mail}, capabilities=rules, runs=settings) as portal:
-        answer = await waiting(portal, code)
-        await portal.portal.runs.decide(answer["run_id"], None, is_approved=True, by="ann")
-        done = await answer_of(portal, answer["run_id"], until="error")
+    async with opened(tmp_path, {"git": peer, "mail": mail}, capabilities=rules, runs=SOON) as portal:
+        done = await approved(portal, (await waiting(portal, code))["run_id"], until="error")
         assert done["error"]["code"] == "not_granted"
         assert mail.calls == []
 
 
 async def test_a_cancelled_run_is_over_whether_it_waits_or_runs(tmp_path: Path) -> None:
-    peer = Peer(tool("slow"), slow=None)  # type: ignore[arg-type]
-    from tests.portal.peers import never
-
-    peer.acts["slow"] = never
-    async with opened(tmp_path, {"git": peer}, runs={"park_after_seconds": 0.1}) as portal:
+    peer = Peer(tool("slow"), slow=never)
+    async with opened(tmp_path, {"git": peer}, runs=SOON) as portal:
         parked = await waiting(portal, "await portal.approve('?')")
         result = await portal.call("execute_code", code="await git.slow()", background=True)
-        live = result.structured_content
-        assert isinstance(live, dict)
         await peer.until(lambda: len(peer.calls) == 1)
-        for run in (parked["run_id"], live["run_id"]):
+        for run in (parked["run_id"], result.structured_content["run_id"]):
             await portal.portal.runs.cancel(run, None)
             done = await answer_of(portal, run, until="cancelled")
             assert done["error"]["code"] == "cancelled"
@@ -223,8 +229,7 @@ async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path)
     sections: Json = {"middleware": ["fixed:fixed"], "runs": {"park_after_seconds": 0.1}}
     async with opened(tmp_path, {"git": git()}, **sections) as portal:
         answer = await waiting(portal, "await git.push(n=1)\nawait portal.approve('go on?')")
-        await portal.portal.runs.decide(answer["run_id"], None, is_approved=True, by="ann")
-        done = await answer_of(portal, answer["run_id"])
+        done = await approved(portal, answer["run_id"])
         assert [row.get("answered_by") for row in (answer["calls"][0], done["calls"][0])] == [
             "middleware"
         ] * 2
