@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,20 +26,17 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from manifests.portal_manifest import ServerSettings
 from portal.answer import Answer
 from portal.composition import open_portal
 from portal.definitions import ExecuteCode
-from portal.http_access import HttpAccess
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
 from portal.runs.tasks import TASKS
 from portal.server import build_server
-from portal.serving import build_http_app
 from portal.sessions import LOCAL
 from portal.store.records import CallRow, RunState
 from portal.store.run_tables import RunTables
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool, write_manifest
-from tests.upstreams.peers import http_peer
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool, write_manifest
+from tests.portal.test_http_app import served
 from upstreams.secret_sources import fetch_secrets
 
 pytestmark = pytest.mark.anyio
@@ -60,6 +56,9 @@ class Wire:
     http: httpx2.AsyncClient
     portal: Opened
     capabilities: dict[str, Json]
+    mail: Peer
+    """A person is asked about what it sends."""
+    store: Peer
 
     async def send(self, method: str, mcp_name: str | None = None, **params: Json) -> dict[str, Any]:
         """The message that comes back. The header `Mcp-Name` is right unless it is given."""
@@ -113,24 +112,6 @@ class Wire:
                 await changed.wait()
 
 
-@asynccontextmanager
-async def wire(
-    folder: Path,
-    upstreams: dict[str, Peer | dict[str, Json]] | None = None,
-    capabilities: dict[str, Json] = DECLARED,
-    **more: Any,
-) -> AsyncIterator[Wire]:
-    async with opened(folder, upstreams, runs=RUNS, **more) as portal:
-        app = build_http_app(
-            portal.portal, build_server(portal.portal), HttpAccess("127.0.0.1", ServerSettings())
-        )
-        async with (
-            http_peer(app) as peer,
-            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{peer.port}", timeout=DEADLINE_SECONDS) as http,
-        ):
-            yield Wire(http, portal, capabilities)
-
-
 async def keep(
     portal: Opened, state: RunState, *calls: CallRow, owner: str = "local", answer: Answer | None = None
 ) -> str:
@@ -155,70 +136,67 @@ def asking(seq: int = 1, shown: Json = None) -> CallRow:
     return CallRow("", seq, "approve", "portal.approve", "waiting", shown=told)
 
 
+@pytest.fixture(scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wire]:
+    """Of one portal: each test looks at runs of its own."""
+    folder, rules = tmp_path_factory.mktemp("tasks"), {"tools": {"ask": ["mail.send"]}}
+    mail, store = Peer(tool("send")), Peer(tool("hang"), hang=never)
+    async with (
+        opened(folder, {"mail": mail, "store": store}, runs=RUNS, capabilities=rules) as portal,
+        served(portal) as origin,
+        httpx2.AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as http,
+    ):
+        yield Wire(http, portal, DECLARED, mail, store)
+
+
 # Creation
 
 
-async def test_a_run_in_the_background_is_a_task_until_its_result(tmp_path: Path) -> None:
-    async with wire(tmp_path) as client:
-        created = await client.start("print('hello')\n40 + 2")
-        assert created["resultType"] == "task"
-        assert created["status"] == "working"
-        assert "content" not in created
-        ended = await client.until(created["taskId"], "completed")
-        assert ended["resultType"] == "complete"
-        assert ended["taskId"] == created["taskId"] == ended["result"]["structuredContent"]["run_id"]
-        assert ended["result"]["structuredContent"]["result"] == 42
-        assert ended["result"]["isError"] is False
-        assert "statusMessage" not in ended and "inputRequests" not in ended
-        assert ended["createdAt"] == created["createdAt"] <= ended["lastUpdatedAt"]
+async def test_a_run_in_the_background_is_a_task_until_its_result(client: Wire) -> None:
+    created = await client.start("print('hello')\n40 + 2")
+    assert created["resultType"] == "task"
+    assert created["status"] == "working"
+    assert "content" not in created
+    ended = await client.until(created["taskId"], "completed")
+    assert ended["resultType"] == "complete"
+    assert ended["taskId"] == created["taskId"] == ended["result"]["structuredContent"]["run_id"]
+    assert ended["result"]["structuredContent"]["result"] == 42
+    assert ended["result"]["isError"] is False
+    assert "statusMessage" not in ended and "inputRequests" not in ended
+    assert ended["createdAt"] == created["createdAt"] <= ended["lastUpdatedAt"]
 
 
-async def test_a_script_in_the_foreground_answers_at_once(tmp_path: Path) -> None:
-    async with wire(tmp_path) as client:
-        result = await client.result("tools/call", name="execute_code", arguments={"code": "40 + 2"})
-        assert result["structuredContent"]["result"] == 42
-        arguments = {"query": "x", "background": True}
-        searched = await client.result("tools/call", name="docs_search", arguments=arguments)
-        assert searched["isError"] is True
+async def test_a_script_in_the_foreground_answers_at_once(client: Wire) -> None:
+    result = await client.result("tools/call", name="execute_code", arguments={"code": "40 + 2"})
+    assert result["structuredContent"]["result"] == 42
+    arguments = {"query": "x", "background": True}
+    searched = await client.result("tools/call", name="docs_search", arguments=arguments)
+    assert searched["isError"] is True
 
 
-async def test_a_background_run_that_is_refused_is_no_task(tmp_path: Path) -> None:
-    async with wire(tmp_path) as client:
-        arguments = {"code": "1", "background": True, "session": "new"}
-        result = await client.result("tools/call", name="execute_code", arguments=arguments)
-        assert result["structuredContent"]["error"]["code"] == "invalid_arguments"
+async def test_a_background_run_that_is_refused_is_no_task(client: Wire) -> None:
+    arguments = {"code": "1", "background": True, "session": "new"}
+    result = await client.result("tools/call", name="execute_code", arguments=arguments)
+    assert result["structuredContent"]["error"]["code"] == "invalid_arguments"
 
 
-async def test_a_client_that_does_not_declare_tasks_gets_the_id_of_the_run(tmp_path: Path) -> None:
-    async with wire(tmp_path, capabilities={}) as client:
-        result = await client.start("40 + 2")
-        assert result["resultType"] == "complete"
-        assert result["structuredContent"]["status"] == "running"
-        knowing = replace(client, capabilities=DECLARED)
-        await knowing.until(result["structuredContent"]["run_id"], "completed")
-        arguments = {"run": result["structuredContent"]["run_id"]}
-        answer = await client.result("tools/call", name="execute_code", arguments=arguments)
-        assert answer["structuredContent"]["result"] == 42
-
-
-async def test_a_client_of_an_earlier_revision_gets_the_id_of_the_run(tmp_path: Path) -> None:
-    async with opened(tmp_path, mode="legacy", runs=RUNS) as portal:
-        result = await portal.call("execute_code", code="40 + 2", background=True)
-        assert result.structured_content and result.structured_content["status"] == "running"
+async def test_a_client_that_does_not_declare_tasks_gets_the_id_of_the_run(client: Wire) -> None:
+    plain = replace(client, capabilities={})
+    result = await plain.start("40 + 2")
+    assert result["resultType"] == "complete"
+    assert result["structuredContent"]["status"] == "running"
+    run = result["structuredContent"]["run_id"]
+    await client.until(run, "completed")
+    answer = await plain.result("tools/call", name="execute_code", arguments={"run": run})
+    assert answer["structuredContent"]["result"] == 42
 
 
 # Announcement
 
 
-async def test_the_extension_is_announced(tmp_path: Path) -> None:
-    async with wire(tmp_path) as client:
-        found = await client.result("server/discover")
-        assert found["capabilities"]["extensions"] == {TASKS: {}}
-
-
-async def test_the_extension_is_not_announced_to_earlier_revisions(tmp_path: Path) -> None:
-    async with opened(tmp_path, mode="legacy", runs=RUNS) as portal:
-        assert not portal.client.server_capabilities.extensions
+async def test_the_extension_is_announced(client: Wire) -> None:
+    found = await client.result("server/discover")
+    assert found["capabilities"]["extensions"] == {TASKS: {}}
 
 
 async def test_without_a_store_there_are_no_tasks(tmp_path: Path) -> None:
@@ -237,26 +215,27 @@ async def test_without_a_store_there_are_no_tasks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_a_client_has_to_declare_the_extension(tmp_path: Path, method: str) -> None:
-    async with wire(tmp_path, capabilities={}) as client:
-        run = await keep(client.portal, "running")
-        message = await client.send(method, taskId=run, inputResponses={})
-        assert message["error"]["code"] == MISSING_REQUIRED_CLIENT_CAPABILITY
-        assert message["error"]["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
-        assert (await replace(client, capabilities=DECLARED).get(run))["status"] == "working"
+async def test_a_client_has_to_declare_the_extension(client: Wire, method: str) -> None:
+    run = await keep(client.portal, "running")
+    message = await replace(client, capabilities={}).send(method, taskId=run, inputResponses={})
+    assert message["error"]["code"] == MISSING_REQUIRED_CLIENT_CAPABILITY
+    assert message["error"]["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+    assert (await client.get(run))["status"] == "working"
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_a_header_that_names_another_task_is_refused(tmp_path: Path, method: str) -> None:
-    async with wire(tmp_path) as client:
-        run = await keep(client.portal, "running")
-        message = await client.send(method, "another", taskId=run, inputResponses={})
-        assert message["error"]["code"] == HEADER_MISMATCH
-        assert (await client.get(run))["status"] == "working"
+async def test_a_header_that_names_another_task_is_refused(client: Wire, method: str) -> None:
+    run = await keep(client.portal, "running")
+    message = await client.send(method, "another", taskId=run, inputResponses={})
+    assert message["error"]["code"] == HEADER_MISMATCH
+    assert (await client.get(run))["status"] == "working"
 
 
-async def test_earlier_revisions_do_not_have_these_tasks(tmp_path: Path) -> None:
+async def test_earlier_revisions_have_runs_and_none_of_these_tasks(tmp_path: Path) -> None:
     async with opened(tmp_path, mode="legacy", runs=RUNS) as portal:
+        assert not portal.client.server_capabilities.extensions
+        result = await portal.call("execute_code", code="40 + 2", background=True)
+        assert result.structured_content and result.structured_content["status"] == "running"
         run = await keep(portal, "running")
         with pytest.raises(MCPError) as caught:
             await portal.client.session.send_request(GetTask(params=GetTaskParams(task_id=run)), Result)
@@ -264,96 +243,84 @@ async def test_earlier_revisions_do_not_have_these_tasks(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_the_task_of_another_owner_is_as_unknown_as_none(tmp_path: Path, method: str) -> None:
-    async with wire(tmp_path) as client:
-        others = await keep(client.portal, "waiting", asking(), owner="somebody else")
-        answers = {"call-1": APPROVE}
-        messages = [
-            await client.send(method, taskId=task, inputResponses=answers) for task in (others, "r-none")
-        ]
-        assert {message["error"]["code"] for message in messages} == {INVALID_PARAMS}
-        texts = [message["error"]["message"] for message in messages]
-        assert texts[0].replace(others, "r-none") == texts[1]
-        stored = await client.portal.portal.runs.load(others, None)
-        assert (stored.row.state, stored.calls[0].state) == ("waiting", "waiting")
+async def test_the_task_of_another_owner_is_as_unknown_as_none(client: Wire, method: str) -> None:
+    others = await keep(client.portal, "waiting", asking(), owner="somebody else")
+    answers = {"call-1": APPROVE}
+    messages = [await client.send(method, taskId=task, inputResponses=answers) for task in (others, "r-none")]
+    assert {message["error"]["code"] for message in messages} == {INVALID_PARAMS}
+    texts = [message["error"]["message"] for message in messages]
+    assert texts[0].replace(others, "r-none") == texts[1]
+    stored = await client.portal.portal.runs.load(others, None)
+    assert (stored.row.state, stored.calls[0].state) == ("waiting", "waiting")
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_parameters_are_checked(tmp_path: Path, method: str) -> None:
-    async with wire(tmp_path) as client:
-        assert await client.code_of(method, inputResponses={}) == INVALID_PARAMS
-        assert await client.code_of(method, taskId=7, inputResponses={}) == INVALID_PARAMS
+async def test_parameters_are_checked(client: Wire, method: str) -> None:
+    assert await client.code_of(method, inputResponses={}) == INVALID_PARAMS
+    assert await client.code_of(method, taskId=7, inputResponses={}) == INVALID_PARAMS
 
 
 # What a task says
 
 
-async def test_a_script_that_fails_completes_its_task(tmp_path: Path) -> None:
-    async with wire(tmp_path) as client:
-        ended = await client.until((await client.start("1 / 0"))["taskId"], "completed", "failed")
-        assert ended["status"] == "completed"
-        assert ended["result"]["isError"] is True
-        assert ended["result"]["structuredContent"]["error"]["code"] == "script_error"
+async def test_a_script_that_fails_completes_its_task(client: Wire) -> None:
+    ended = await client.until((await client.start("1 / 0"))["taskId"], "completed", "failed")
+    assert ended["status"] == "completed"
+    assert ended["result"]["isError"] is True
+    assert ended["result"]["structuredContent"]["error"]["code"] == "script_error"
 
 
 @pytest.mark.parametrize("state", ["error", "refused", "expired", "stuck"])
-async def test_a_run_that_ended_badly_completes_its_task_with_an_error(
-    tmp_path: Path, state: RunState
-) -> None:
-    async with wire(tmp_path) as client:
-        task = await client.get(await keep(client.portal, state))
-        assert (task["status"], task["result"]["isError"]) == ("completed", True)
-        assert task["result"]["structuredContent"]["status"] == state
+async def test_a_run_that_ended_badly_completes_its_task_with_an_error(client: Wire, state: RunState) -> None:
+    task = await client.get(await keep(client.portal, state))
+    assert (task["status"], task["result"]["isError"]) == ("completed", True)
+    assert task["result"]["structuredContent"]["status"] == state
 
 
-async def test_a_cancelled_run_is_a_cancelled_task(tmp_path: Path) -> None:
-    async with wire(tmp_path) as client:
-        task = await client.get(await keep(client.portal, "cancelled"))
-        assert task["status"] == "cancelled"
-        assert "result" not in task and "error" not in task
+async def test_a_cancelled_run_is_a_cancelled_task(client: Wire) -> None:
+    task = await client.get(await keep(client.portal, "cancelled"))
+    assert task["status"] == "cancelled"
+    assert "result" not in task and "error" not in task
 
 
-async def test_a_run_that_waits_for_a_time_or_an_event_works(tmp_path: Path) -> None:
+async def test_a_run_that_waits_for_a_time_or_an_event_works(client: Wire) -> None:
     sleep = CallRow("", 1, "sleep", "portal.sleep", "waiting", due_at=time.time() + 3_600)
     event = CallRow("", 2, "event", "portal.event", "waiting", name="paid")
-    async with wire(tmp_path) as client:
-        task = await client.get(await keep(client.portal, "waiting", sleep, event))
-        assert task["status"] == "working"
-        message = task["statusMessage"]
-        assert "portal.sleep until 20" in message and "portal.event 'paid'" in message
+    task = await client.get(await keep(client.portal, "waiting", sleep, event))
+    assert task["status"] == "working"
+    message = task["statusMessage"]
+    assert "portal.sleep until 20" in message and "portal.event 'paid'" in message
 
 
-async def test_a_task_lives_as_long_as_its_run_is_kept(tmp_path: Path) -> None:
+async def test_a_task_lives_as_long_as_its_run_is_kept(client: Wire) -> None:
     day_ms = 86_400_000
-    async with wire(tmp_path) as client:
-        task = await client.get(await keep(client.portal, "running"))
-        assert task["ttlMs"] == 5 * day_ms
-        assert task["pollIntervalMs"] > 0
-        ended = await client.get(await keep(client.portal, "ok", answer=Answer("ok", "")))
-        assert 2 * day_ms <= ended["ttlMs"] < 3 * day_ms
+    task = await client.get(await keep(client.portal, "running"))
+    assert task["ttlMs"] == 5 * day_ms
+    assert task["pollIntervalMs"] > 0
+    ended = await client.get(await keep(client.portal, "ok", answer=Answer("ok", "")))
+    assert 2 * day_ms <= ended["ttlMs"] < 3 * day_ms
 
 
 # Questions to the person
 
 
-async def test_a_person_at_the_client_approves_a_call(tmp_path: Path) -> None:
-    peer = Peer(tool("send"))
-    async with wire(tmp_path, {"mail": peer}, own={"ask": ["send"]}) as client:
-        task = (await client.start("await mail.send(to='ann')"))["taskId"]
-        waiting = await client.until(task, "input_required", "completed")
-        (key,) = waiting["inputRequests"]
-        request = waiting["inputRequests"][key]
-        assert request["method"] == "elicitation/create"
-        assert request["params"]["mode"] == "form"
-        assert "mail.send" in request["params"]["message"] and '"ann"' in request["params"]["message"]
-        assert request["params"]["requestedSchema"]["required"] == ["decision"]
-        assert peer.calls == []
-        done = await client.result("tasks/update", taskId=task, inputResponses={key: APPROVE})
-        assert done["resultType"] == "complete"
-        assert (await client.until(task, "completed"))["result"]["isError"] is False
-        assert peer.calls == [("send", {"to": "ann"})]
-        stored = await client.portal.portal.runs.load(task, None)
-        assert [call.decided_by for call in stored.calls] == ["client"]
+async def test_a_person_at_the_client_approves_a_call(client: Wire) -> None:
+    client.mail.calls.clear()
+    task = (await client.start("await mail.send(to='ann')"))["taskId"]
+    waiting = await client.until(task, "input_required", "completed")
+    (key,) = waiting["inputRequests"]
+    request = waiting["inputRequests"][key]
+    assert request["method"] == "elicitation/create"
+    assert request["params"]["mode"] == "form"
+    assert "mail.send" in request["params"]["message"] and '"ann"' in request["params"]["message"]
+    assert request["params"]["requestedSchema"]["required"] == ["decision"]
+    assert client.mail.calls == []
+    done = await client.result("tasks/update", taskId=task, inputResponses={key: APPROVE})
+    assert done["resultType"] == "complete"
+    assert (await client.until(task, "completed"))["result"]["isError"] is False
+    assert client.mail.calls == [("send", {"to": "ann"})]
+    stored = await client.portal.portal.runs.load(task, None)
+    assert [call.decided_by for call in stored.calls] == ["client"]
 
 
 @pytest.mark.parametrize(
@@ -363,17 +330,16 @@ async def test_a_person_at_the_client_approves_a_call(tmp_path: Path) -> None:
         {"action": "accept", "content": {"decision": "deny", "reason": "not now"}},
     ],
 )
-async def test_a_person_at_the_client_denies_a_call(tmp_path: Path, answer: Json) -> None:
-    peer = Peer(tool("send"))
-    async with wire(tmp_path, {"mail": peer}, own={"ask": ["send"]}) as client:
-        task = (await client.start("await mail.send(to='ann')"))["taskId"]
-        (key,) = (await client.until(task, "input_required", "completed"))["inputRequests"]
-        await client.result("tasks/update", taskId=task, inputResponses={key: answer})
-        ended = await client.until(task, "completed")
-        error = ended["result"]["structuredContent"]["error"]
-        assert "denied" in error["message"]
-        assert ("not now" in error["message"]) is ("content" in answer)
-        assert peer.calls == []
+async def test_a_person_at_the_client_denies_a_call(client: Wire, answer: Json) -> None:
+    client.mail.calls.clear()
+    task = (await client.start("await mail.send(to='ann')"))["taskId"]
+    (key,) = (await client.until(task, "input_required", "completed"))["inputRequests"]
+    await client.result("tasks/update", taskId=task, inputResponses={key: answer})
+    ended = await client.until(task, "completed")
+    error = ended["result"]["structuredContent"]["error"]
+    assert "denied" in error["message"]
+    assert ("not now" in error["message"]) is ("content" in answer)
+    assert client.mail.calls == []
 
 
 @pytest.mark.parametrize(
@@ -385,11 +351,10 @@ async def test_a_person_at_the_client_denies_a_call(tmp_path: Path, answer: Json
         {},
     ],
 )
-async def test_what_decides_nothing_is_acknowledged(tmp_path: Path, answers: Json) -> None:
-    async with wire(tmp_path) as client:
-        run = await keep(client.portal, "waiting", asking(1))
-        await client.result("tasks/update", taskId=run, inputResponses=answers)
-        assert [*(await client.get(run))["inputRequests"]] == ["call-1"]
+async def test_what_decides_nothing_is_acknowledged(client: Wire, answers: Json) -> None:
+    run = await keep(client.portal, "waiting", asking(1))
+    await client.result("tasks/update", taskId=run, inputResponses=answers)
+    assert [*(await client.get(run))["inputRequests"]] == ["call-1"]
 
 
 @pytest.mark.parametrize(
@@ -403,79 +368,71 @@ async def test_what_decides_nothing_is_acknowledged(tmp_path: Path, answers: Jso
         {"role": "assistant", "content": {"type": "text", "text": "approve"}, "model": "m"},
     ],
 )
-async def test_an_answer_of_another_shape_decides_nothing(tmp_path: Path, answer: Json) -> None:
-    async with wire(tmp_path) as client:
-        run = await keep(client.portal, "waiting", asking(1), asking(2))
-        answers = {"call-1": APPROVE, "call-2": answer}
-        assert await client.code_of("tasks/update", taskId=run, inputResponses=answers) == INVALID_PARAMS
-        assert [*(await client.get(run))["inputRequests"]] == ["call-1", "call-2"]
+async def test_an_answer_of_another_shape_decides_nothing(client: Wire, answer: Json) -> None:
+    run = await keep(client.portal, "waiting", asking(1), asking(2))
+    answers = {"call-1": APPROVE, "call-2": answer}
+    assert await client.code_of("tasks/update", taskId=run, inputResponses=answers) == INVALID_PARAMS
+    assert [*(await client.get(run))["inputRequests"]] == ["call-1", "call-2"]
 
 
-async def test_each_question_is_answered_by_itself(tmp_path: Path) -> None:
+async def test_each_question_is_answered_by_itself(client: Wire) -> None:
     sleep = CallRow("", 3, "sleep", "portal.sleep", "waiting", due_at=time.time() + 3_600)
-    async with wire(tmp_path) as client:
-        run = await keep(client.portal, "running", asking(1), asking(2), sleep)
-        task = await client.get(run)
-        assert task["status"] == "input_required"
-        assert [*task["inputRequests"]] == ["call-1", "call-2"]
-        await client.result("tasks/update", taskId=run, inputResponses={"call-2": APPROVE})
-        assert [*(await client.get(run))["inputRequests"]] == ["call-1"]
-        deny = {"action": "decline"}
-        await client.result("tasks/update", taskId=run, inputResponses={"call-1": deny, "call-2": deny})
-        stored = await client.portal.portal.runs.load(run, None)
-        assert [call.state for call in stored.calls] == ["denied", "approved", "waiting"]
-        assert (await client.get(run))["status"] == "working"
+    run = await keep(client.portal, "running", asking(1), asking(2), sleep)
+    task = await client.get(run)
+    assert task["status"] == "input_required"
+    assert [*task["inputRequests"]] == ["call-1", "call-2"]
+    await client.result("tasks/update", taskId=run, inputResponses={"call-2": APPROVE})
+    assert [*(await client.get(run))["inputRequests"]] == ["call-1"]
+    deny = {"action": "decline"}
+    await client.result("tasks/update", taskId=run, inputResponses={"call-1": deny, "call-2": deny})
+    stored = await client.portal.portal.runs.load(run, None)
+    assert [call.state for call in stored.calls] == ["denied", "approved", "waiting"]
+    assert (await client.get(run))["status"] == "working"
 
 
 @pytest.mark.parametrize("elicitation", [{}, {"elicitation": {"url": {}}}])
-async def test_a_client_that_shows_no_forms_is_not_asked(tmp_path: Path, elicitation: Json) -> None:
-    capabilities = {"extensions": {TASKS: {}}, **elicitation}
-    async with wire(tmp_path, capabilities=capabilities) as client:
-        run = await keep(client.portal, "waiting", asking())
-        task = await client.get(run)
-        assert task["status"] == "working"
-        assert "call 1" in task["statusMessage"]
-        await client.result("tasks/update", taskId=run, inputResponses={"call-1": APPROVE})
-        stored = await client.portal.portal.runs.load(run, None)
-        assert stored.calls[0].state == "waiting"
+async def test_a_client_that_shows_no_forms_is_not_asked(client: Wire, elicitation: Json) -> None:
+    formless = replace(client, capabilities={"extensions": {TASKS: {}}, **elicitation})
+    run = await keep(client.portal, "waiting", asking())
+    task = await formless.get(run)
+    assert task["status"] == "working"
+    assert "call 1" in task["statusMessage"]
+    await formless.result("tasks/update", taskId=run, inputResponses={"call-1": APPROVE})
+    stored = await client.portal.portal.runs.load(run, None)
+    assert stored.calls[0].state == "waiting"
 
 
-async def test_a_question_has_no_hidden_characters(tmp_path: Path) -> None:
-    async with wire(tmp_path) as client:
-        run = await keep(client.portal, "waiting", asking(1, {"question": "Send \u202e\u200b it to Zoë?"}))
-        message = (await client.get(run))["inputRequests"]["call-1"]["params"]["message"]
-        assert message.endswith("Send    it to Zoë?")
+async def test_a_question_has_no_hidden_characters(client: Wire) -> None:
+    run = await keep(client.portal, "waiting", asking(1, {"question": "Send \u202e\u200b it to Zoë?"}))
+    message = (await client.get(run))["inputRequests"]["call-1"]["params"]["message"]
+    assert message.endswith("Send    it to Zoë?")
 
 
 # Cancellation
 
 
-async def test_a_task_is_cancelled(tmp_path: Path) -> None:
-    async with wire(tmp_path) as client:
-        run = await keep(client.portal, "waiting", asking())
-        done = await client.result("tasks/cancel", taskId=run)
-        assert done["resultType"] == "complete"
-        assert (await client.get(run))["status"] == "cancelled"
-        await client.result("tasks/update", taskId=run, inputResponses={"call-1": APPROVE})
-        assert (await client.get(run))["status"] == "cancelled"
+async def test_a_task_is_cancelled(client: Wire) -> None:
+    run = await keep(client.portal, "waiting", asking())
+    done = await client.result("tasks/cancel", taskId=run)
+    assert done["resultType"] == "complete"
+    assert (await client.get(run))["status"] == "cancelled"
+    await client.result("tasks/update", taskId=run, inputResponses={"call-1": APPROVE})
+    assert (await client.get(run))["status"] == "cancelled"
 
 
-async def test_cancelling_stops_a_script_that_runs(tmp_path: Path) -> None:
-    peer = Peer(tool("hang"), hang=lambda arguments: anyio.sleep_forever())
-    async with wire(tmp_path, {"store": peer}) as client:
-        task = (await client.start("await store.hang()"))["taskId"]
-        await peer.until(lambda: len(peer.calls) == 1)
-        await client.result("tasks/cancel", taskId=task)
-        assert (await client.get(task))["status"] == "cancelled"
-        await peer.until(lambda: peer.cancelled == ["hang"])
+async def test_cancelling_stops_a_script_that_runs(client: Wire) -> None:
+    task = (await client.start("await store.hang()"))["taskId"]
+    await client.store.until(lambda: len(client.store.calls) == 1)
+    await client.result("tasks/cancel", taskId=task)
+    assert (await client.get(task))["status"] == "cancelled"
+    await client.store.until(lambda: client.store.cancelled == ["hang"])
 
 
-async def test_a_task_that_has_ended_stays_as_it_is(tmp_path: Path) -> None:
-    async with wire(tmp_path) as client:
-        run = await keep(client.portal, "ok", answer=Answer("ok", "", result=42))
-        await client.result("tasks/cancel", taskId=run)
-        task = await client.get(run)
-        assert (task["status"], task["result"]["structuredContent"]["result"]) == ("completed", 42)
+async def test_a_task_that_has_ended_stays_as_it_is(client: Wire) -> None:
+    run = await keep(client.portal, "ok", answer=Answer("ok", "", result=42))
+    await client.result("tasks/cancel", taskId=run)
+    task = await client.get(run)
+    assert (task["status"], task["result"]["structuredContent"]["result"]) == ("completed", 42)
 
 
 # The SDK's client
@@ -528,8 +485,8 @@ async def test_a_client_of_the_sdk_gets_the_result_of_a_task(tmp_path: Path) -> 
             if await runs.store_or_error().read(partial(RunTables.listed, is_open=True)):
                 await event.wait()
 
-        async with Client(build_server(portal.portal), extensions=[TaskClient(changed)]) as client:
-            with anyio.fail_after(DEADLINE_SECONDS):
-                arguments = {"code": "40 + 2", "background": True}
-                result = await client.call_tool("execute_code", arguments)
+        server = build_server(portal.portal)
+        async with Client(server, extensions=[TaskClient(changed)]) as client:
+            knowing = Opened(portal.portal, client)
+            result = await knowing.call("execute_code", code="40 + 2", background=True)
         assert result.structured_content and result.structured_content["result"] == 42
