@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
+from httpx2 import AsyncClient
 
 from portal.runs import http
 from tests.portal.peers import DEADLINE_SECONDS, Peer, opened
@@ -25,6 +26,12 @@ async def kept(tmp_path: Path) -> AsyncIterator[KeptRuns]:
         yield kept
 
 
+@pytest.fixture
+async def client(kept: KeptRuns) -> AsyncIterator[AsyncClient]:
+    async with kept.client() as client:
+        yield client
+
+
 def error_of(response: httpx2.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 
@@ -37,57 +44,48 @@ def events_in(text: str) -> list[tuple[int, str]]:
     return [(int(block["id"]), block["event"]) for block in blocks if "event" in block]
 
 
-async def test_run_is_started_in_the_background_and_found_where_the_answer_says(kept: KeptRuns) -> None:
-    async with kept.client() as client:
-        started = await client.post("/runs", json={"code": "hang", "timeout_seconds": 5})
-        assert started.status_code == 202
-        assert started.json()["status"] == "running"
-        found = (await client.get(started.headers["location"])).json()
-        assert (found["run_id"], found["state"], found["code"]) == (
-            started.json()["run_id"],
-            "running",
-            "hang",
-        )
+async def test_run_is_started_in_the_background_and_found_where_the_answer_says(client: AsyncClient) -> None:
+    started = await client.post("/runs", json={"code": "hang", "timeout_seconds": 5})
+    assert started.status_code == 202
+    assert started.json()["status"] == "running"
+    found = (await client.get(started.headers["location"])).json()
+    told = {"run_id": started.json()["run_id"], "state": "running", "code": "hang"}
+    assert told.items() <= found.items()
 
 
-async def test_caller_that_waits_gets_the_answer_of_a_run_that_ends_in_time(kept: KeptRuns) -> None:
-    async with kept.client() as client:
-        ended = await client.post("/runs?wait=60", json={"code": "ok"})
-        assert (ended.status_code, ended.json()["status"]) == (200, "ok")
-        late = await client.post("/runs?wait=0.01", json={"code": "hang"})
-        assert (late.status_code, late.json()["status"]) == (202, "running")
+async def test_caller_that_waits_gets_the_answer_of_a_run_that_ends_in_time(client: AsyncClient) -> None:
+    ended = await client.post("/runs?wait=60", json={"code": "ok"})
+    assert (ended.status_code, ended.json()["status"]) == (200, "ok")
+    late = await client.post("/runs?wait=0.01", json={"code": "hang"})
+    assert (late.status_code, late.json()["status"]) == (202, "running")
 
 
-async def test_runs_are_listed_newest_first_and_those_that_go_on_alone(kept: KeptRuns) -> None:
-    async with kept.client() as client:
-        await client.post("/runs?wait=60", json={"code": "ok"})
-        await client.post("/runs", json={"code": "hang"})
-        assert [each["script"] for each in (await client.get("/runs")).json()["runs"]] == ["hang", "ok"]
-        assert [each["script"] for each in (await client.get("/runs?open=true")).json()["runs"]] == ["hang"]
-        assert len((await client.get("/runs?limit=1")).json()["runs"]) == 1
+async def test_runs_are_listed_newest_first_and_those_that_go_on_alone(client: AsyncClient) -> None:
+    await client.post("/runs?wait=60", json={"code": "ok"})
+    await client.post("/runs", json={"code": "hang"})
+    assert [each["script"] for each in (await client.get("/runs")).json()["runs"]] == ["hang", "ok"]
+    assert [each["script"] for each in (await client.get("/runs?open=true")).json()["runs"]] == ["hang"]
+    assert len((await client.get("/runs?limit=1")).json()["runs"]) == 1
 
 
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b"null", b'{"code": 1}', b'{"code": "ok", "more": 1}', b"\xff", b"[" * 1_000_000],
 )
-async def test_nonsense_starts_nothing(kept: KeptRuns, body: bytes) -> None:
-    async with kept.client() as client:
-        response = await client.post("/runs", content=body)
-        assert error_of(response)[0] == 400
-        assert (await client.get("/runs")).json() == {"runs": []}
+async def test_nonsense_starts_nothing(client: AsyncClient, body: bytes) -> None:
+    response = await client.post("/runs", content=body)
+    assert error_of(response)[0] == 400
+    assert (await client.get("/runs")).json() == {"runs": []}
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "open=maybe", "wait=61", "other=1"])
-async def test_query_that_means_nothing_is_refused(kept: KeptRuns, query: str) -> None:
-    async with kept.client() as client:
-        assert error_of(await client.get(f"/runs?{query}")) == (400, "invalid_arguments")
+async def test_query_that_means_nothing_is_refused(client: AsyncClient, query: str) -> None:
+    assert error_of(await client.get(f"/runs?{query}")) == (400, "invalid_arguments")
 
 
-async def test_body_that_is_too_long_is_refused(kept: KeptRuns) -> None:
-    async with kept.client() as client:
-        response = await client.post("/runs", json={"code": "x" * http.MAX_BODY_BYTES})
-        assert error_of(response) == (413, "body_too_large")
+async def test_body_that_is_too_long_is_refused(client: AsyncClient) -> None:
+    response = await client.post("/runs", json={"code": "x" * http.MAX_BODY_BYTES})
+    assert error_of(response) == (413, "body_too_large")
 
 
 ROUTES = [
@@ -124,32 +122,33 @@ async def test_every_route_needs_the_token(
         assert (await client.request(method, path.format(run="run_1"), json=body)).status_code == 401
 
 
-async def test_first_decision_counts_and_the_second_is_told_who_was_first(kept: KeptRuns) -> None:
+async def test_first_decision_counts_and_the_second_is_told_who_was_first(
+    kept: KeptRuns, client: AsyncClient
+) -> None:
     run = await kept.start("ask")
     await kept.until(run, "waiting")
-    async with kept.client() as client:
-        asked = (await client.get(f"/runs/{run}")).json()["waiting"]
-        assert [(each["seq"], each["asked"]["arguments"]) for each in asked] == [(1, {"pull": 7})]
-        path = f"/runs/{run}/answers/1"
-        answers: list[httpx2.Response] = []
+    asked = (await client.get(f"/runs/{run}")).json()["waiting"]
+    assert [(each["seq"], each["asked"]["arguments"]) for each in asked] == [(1, {"pull": 7})]
+    path = f"/runs/{run}/answers/1"
+    answers: list[httpx2.Response] = []
 
-        async def decide(decision: str) -> None:
-            answers.append(await client.post(path, json={"decision": decision, "arguments": {"pull": 8}}))
+    async def decide(decision: str) -> None:
+        answers.append(await client.post(path, json={"decision": decision, "arguments": {"pull": 8}}))
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(decide, "approve")
-            tasks.start_soon(decide, "deny")
-        late = await client.post(path, json={"decision": "deny"})
-        assert sorted(each.status_code for each in answers) == [200, 409]
-        assert late.status_code == 409
-        second = next(each for each in answers if each.status_code == 409)
-        assert error_of(second) == (409, "already_decided")
-        assert "by http" in second.json()["error"]["message"]
-        await kept.until(run, "ok")
-        ended = (await client.get(f"/runs/{run}")).json()
-        assert ended["answer"]["result"]["arguments"] == {"pull": 8}
-        assert [each["decision"]["by"] for each in ended["decisions"]] == ["http"]
-        assert error_of(await client.post(path, json={"decision": "deny"})) == (409, "run_ended")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(decide, "approve")
+        tasks.start_soon(decide, "deny")
+    late = await client.post(path, json={"decision": "deny"})
+    assert sorted(each.status_code for each in answers) == [200, 409]
+    assert late.status_code == 409
+    second = next(each for each in answers if each.status_code == 409)
+    assert error_of(second) == (409, "already_decided")
+    assert "by http" in second.json()["error"]["message"]
+    await kept.until(run, "ok")
+    ended = (await client.get(f"/runs/{run}")).json()
+    assert ended["answer"]["result"]["arguments"] == {"pull": 8}
+    assert [each["decision"]["by"] for each in ended["decisions"]] == ["http"]
+    assert error_of(await client.post(path, json={"decision": "deny"})) == (409, "run_ended")
 
 
 @pytest.mark.parametrize(
@@ -163,58 +162,55 @@ async def test_first_decision_counts_and_the_second_is_told_who_was_first(kept: 
     ],
 )
 async def test_decision_that_fits_no_call_changes_nothing(
-    kept: KeptRuns, path: str, body: dict[str, object], error: tuple[int, str]
+    kept: KeptRuns, client: AsyncClient, path: str, body: dict[str, object], error: tuple[int, str]
 ) -> None:
     run = await kept.start("ask")
     await kept.until(run, "waiting")
-    async with kept.client() as client:
-        assert error_of(await client.post(f"/runs/{run}/{path}", json=body)) == error
-        assert len((await client.get(f"/runs/{run}")).json()["waiting"]) == 1
+    assert error_of(await client.post(f"/runs/{run}/{path}", json=body)) == error
+    assert len((await client.get(f"/runs/{run}")).json()["waiting"]) == 1
 
 
-async def test_run_is_cancelled_once(kept: KeptRuns) -> None:
+async def test_run_is_cancelled_once(kept: KeptRuns, client: AsyncClient) -> None:
     run = await kept.start("ask")
     await kept.until(run, "waiting")
-    async with kept.client() as client:
-        assert (await client.post(f"/runs/{run}/cancel")).json()["state"] == "cancelled"
-        assert error_of(await client.post(f"/runs/{run}/cancel")) == (409, "run_ended")
+    assert (await client.post(f"/runs/{run}/cancel")).json()["state"] == "cancelled"
+    assert error_of(await client.post(f"/runs/{run}/cancel")) == (409, "run_ended")
 
 
-async def test_events_of_a_run_end_with_it_and_go_on_after_each_id(kept: KeptRuns) -> None:
+async def test_events_of_a_run_end_with_it_and_go_on_after_each_id(
+    kept: KeptRuns, client: AsyncClient
+) -> None:
     run = await kept.start("ask")
     await kept.until(run, "waiting")
-    async with kept.client() as client:
-        await client.post(f"/runs/{run}/answers/1", json={"decision": "approve"})
-        await kept.until(run, "ok")
-        stream = await client.get(f"/runs/{run}/events")
-        assert stream.headers["content-type"].startswith("text/event-stream")
-        events = events_in(stream.text)
-        kinds = [kind for _, kind in events]
-        assert kinds == ["began", "resumed", "waiting", "waiting", "approved", "resumed", "ok"]
-        for index, (number, _) in enumerate(events):
-            rest = await client.get(f"/runs/{run}/events", headers={"Last-Event-ID": str(number)})
-            assert events_in(rest.text) == events[index + 1 :]
-        first = json.loads(next(line for line in stream.text.split("\n") if line.startswith("data: "))[6:])
-        assert first["run_id"] == run
+    await client.post(f"/runs/{run}/answers/1", json={"decision": "approve"})
+    await kept.until(run, "ok")
+    stream = await client.get(f"/runs/{run}/events")
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    events = events_in(stream.text)
+    kinds = [kind for _, kind in events]
+    assert kinds == ["began", "resumed", "waiting", "waiting", "approved", "resumed", "ok"]
+    for index, (number, _) in enumerate(events):
+        rest = await client.get(f"/runs/{run}/events", headers={"Last-Event-ID": str(number)})
+        assert events_in(rest.text) == events[index + 1 :]
+    first = json.loads(next(line for line in stream.text.split("\n") if line.startswith("data: "))[6:])
+    assert first["run_id"] == run
 
 
 async def test_long_log_comes_in_pages_without_loss_or_repetition(
-    kept: KeptRuns, monkeypatch: pytest.MonkeyPatch
+    kept: KeptRuns, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "_PAGE", 2)
     run = await kept.start("ok")
     await kept.until(run, "ok")
-    async with kept.client() as client:
-        kinds = [kind for _, kind in events_in((await client.get(f"/runs/{run}/events")).text)]
-        assert kinds == ["began", "resumed", "ok"]
+    kinds = [kind for _, kind in events_in((await client.get(f"/runs/{run}/events")).text)]
+    assert kinds == ["began", "resumed", "ok"]
 
 
 @pytest.mark.parametrize("number", ["x", "-1", "1.5", "9" * 40, "١"])
-async def test_last_event_id_is_a_number(kept: KeptRuns, number: str) -> None:
+async def test_last_event_id_is_a_number(kept: KeptRuns, client: AsyncClient, number: str) -> None:
     run = await kept.start("ok")
-    async with kept.client() as client:
-        response = await client.get(f"/runs/{run}/events", headers={"Last-Event-ID": number.encode()})
-        assert error_of(response) == (400, "invalid_arguments")
+    response = await client.get(f"/runs/{run}/events", headers={"Last-Event-ID": number.encode()})
+    assert error_of(response) == (400, "invalid_arguments")
 
 
 @asynccontextmanager
@@ -222,7 +218,7 @@ async def watched(kept: KeptRuns, path: str, **headers: str) -> AsyncIterator[As
     """The lines of a stream over a real connection, as they come."""
     async with (
         http_peer(kept.app) as peer,
-        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{peer.port}", timeout=DEADLINE_SECONDS) as client,
+        AsyncClient(base_url=f"http://127.0.0.1:{peer.port}", timeout=DEADLINE_SECONDS) as client,
         client.stream("GET", path, headers=headers) as response,
     ):
         assert response.status_code == 200
@@ -271,13 +267,12 @@ async def test_event_is_delivered_once_to_whom_it_is_for(tmp_path: Path) -> None
         assert error_of(await client.post(path, json={"version": 4})) == (404, "unknown_hook")
 
 
-async def test_second_delivery_is_told_and_changes_nothing(kept: KeptRuns) -> None:
+async def test_second_delivery_is_told_and_changes_nothing(kept: KeptRuns, client: AsyncClient) -> None:
     run = await kept.start("hang")
     path = await kept.hook(run)
-    async with kept.client() as client:
-        assert (await client.post(path)).status_code == 202
-        again = await client.post(path, json=2)
-        assert (again.status_code, again.json()["is_first"]) == (200, False)
+    assert (await client.post(path)).status_code == 202
+    again = await client.post(path, json=2)
+    assert (again.status_code, again.json()["is_first"]) == (200, False)
 
 
 @pytest.mark.parametrize(
@@ -290,12 +285,11 @@ async def test_second_delivery_is_told_and_changes_nothing(kept: KeptRuns) -> No
     ],
 )
 async def test_payload_that_no_script_could_read_is_not_delivered(
-    kept: KeptRuns, body: bytes, error: tuple[int, str]
+    kept: KeptRuns, client: AsyncClient, body: bytes, error: tuple[int, str]
 ) -> None:
     path = await kept.hook(await kept.start("hang"))
-    async with kept.client() as client:
-        assert error_of(await client.post(path, content=body)) == error
-        assert (await client.post(path, json=1)).status_code == 202
+    assert error_of(await client.post(path, content=body)) == error
+    assert (await client.post(path, json=1)).status_code == 202
 
 
 @pytest.mark.parametrize(
@@ -314,20 +308,18 @@ async def test_event_comes_under_a_known_host_and_from_no_foreign_page(
         assert (await client.post(path, json=1)).status_code == status
 
 
-async def test_store_that_fails_is_told_without_its_path(kept: KeptRuns, tmp_path: Path) -> None:
-    async with kept.client() as client:
-        with sqlite3.connect(tmp_path / "runs.sqlite") as damaged:
-            damaged.execute("ALTER TABLE runs RENAME TO lost")
-        response = await client.get("/runs")
-        assert error_of(response) == (503, "store_failed")
-        assert str(tmp_path) not in response.text
+async def test_store_that_fails_is_told_without_its_path(client: AsyncClient, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "runs.sqlite") as damaged:
+        damaged.execute("ALTER TABLE runs RENAME TO lost")
+    response = await client.get("/runs")
+    assert error_of(response) == (503, "store_failed")
+    assert str(tmp_path) not in response.text
 
 
-async def test_without_a_store_nothing_starts(kept: KeptRuns) -> None:
+async def test_without_a_store_nothing_starts(kept: KeptRuns, client: AsyncClient) -> None:
     kept.runs.store = None
-    async with kept.client() as client:
-        for response in (await client.post("/runs", json={"code": "ok"}), await client.get("/runs")):
-            assert error_of(response) == (503, "runs_unavailable")
+    for response in (await client.post("/runs", json={"code": "ok"}), await client.get("/runs")):
+        assert error_of(response) == (503, "runs_unavailable")
 
 
 async def test_run_of_a_portal_is_started_and_forked_over_http(tmp_path: Path) -> None:
@@ -336,7 +328,7 @@ async def test_run_of_a_portal_is_started_and_forked_over_http(tmp_path: Path) -
     async with (
         opened(tmp_path, {"store": peer}, runs=store) as portal,
         served(portal) as origin,
-        httpx2.AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as client,
+        AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as client,
     ):
         code = "a = await store.echo(n=1)\nb = await store.echo(n=2)\n[a, b]"
         ended = (await client.post("/runs?wait=60", json={"code": code})).json()

@@ -5,8 +5,9 @@ import os
 import pty
 import re
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -27,7 +28,7 @@ from portal.store.sqlite import SqliteDatabase
 from sandbox_runtime.calls import Outcome, ToolCall
 from sandbox_runtime.recording import Record, Recording
 from sandbox_runtime.sandbox import open_sandbox
-from tests.portal.commands import COMMAND, COMMAND_SECONDS, PortalCommand
+from tests.portal.commands import COMMAND, COMMAND_SECONDS, Done, PortalCommand
 from tests.sandbox_runtime.running import where
 
 RUN = f"run_aaaa{'0' * 28}"
@@ -77,64 +78,77 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@dataclass(frozen=True)
+class Shell:
+    """The command `runs`, in a folder with a manifest and a store."""
+
+    portal: PortalCommand
+    folder: Path
+    store: RunTables
+
+    def __call__(self, *arguments: str, **more: str) -> Done:
+        return self.portal("runs", *arguments, cwd=self.folder, **more)
+
+    def json(self, *arguments: str) -> Json:
+        return json.loads(self(*arguments, "--json").stdout)
+
+    def begin(self, run: str = RUN, record: Record | None = None) -> None:
+        """Begin a run of SCRIPT, whose journal has all events of the record."""
+        started = None if record is None else replace(record, events=())
+        head = RunHead(ExecuteCode(SCRIPT), LOCAL, None, started)
+        entries = [EntryRow(n, "git.git_log", "done", "", 1.5, 0.0, None, (), "git") for n in (1, 2)]
+        with self.store.transaction():
+            self.store.create(new_row(run, "somebody", head, None, 30), HEAD.dump_json(head))
+            if record is not None:
+                self.store.advance(run, 1, chunk=dump_chunk(record.events, tuple(entries)))
+
+    def ask(self, *seqs: int, is_parked: bool = False) -> None:
+        """Begin a run whose calls of these numbers wait for somebody."""
+        self.begin()
+        shown = json.dumps(ASKED).encode()
+        calls = [CallRow(RUN, seq, "ask", "git.push", "waiting", shown=shown) for seq in seqs]
+        with self.store.transaction():
+            self.store.advance(RUN, 1, calls=calls)
+            if is_parked:
+                self.store.park(RUN, 1, seqs)
+
+    def end(self, answer: Answer) -> None:
+        with self.store.transaction():
+            self.store.finish(answer.run_id, answer.status, answer.dump())
+
+    def forked(self, run: str) -> Past:
+        """What a fork begins with."""
+        stored = self.store.load(run)
+        return Past.of(stored, HEAD.validate_json(stored.head))
+
+
 @pytest.fixture
-def store(folder: Path) -> Iterator[RunTables]:
+def shell(portal: PortalCommand, folder: Path) -> Iterator[Shell]:
     file = RunTables(SqliteDatabase(folder / "runs.sqlite"), None)
-    yield file
+    yield Shell(portal, folder, file)
     file.close()
-
-
-def begin(store: RunTables, run: str = RUN, record: Record | None = None, *calls: CallRow) -> None:
-    """A run of SCRIPT in the store, whose journal has all events of the record."""
-    started = None if record is None else replace(record, events=())
-    head = RunHead(ExecuteCode(SCRIPT), LOCAL, None, started)
-    entries = [EntryRow(n, "git.git_log", "done", "", 1.5, 0.0, None, (), "git") for n in (1, 2)]
-    with store.transaction():
-        store.create(new_row(run, "somebody", head, None, 30), HEAD.dump_json(head))
-        if record is not None:
-            store.advance(run, 1, chunk=dump_chunk(record.events, tuple(entries)))
-        store.advance(run, 1, calls=calls)
-
-
-def asking(run: str = RUN, seq: int = 3) -> CallRow:
-    return CallRow(run, seq, "ask", "git.push", "waiting", shown=json.dumps(ASKED).encode())
-
-
-def park(store: RunTables, run: str = RUN) -> None:
-    with store.transaction():
-        store.park(run, 1, [call.seq for call in store.calls(run)])
-
-
-def end(store: RunTables, answer: Answer) -> None:
-    with store.transaction():
-        store.finish(answer.run_id, answer.status, answer.dump())
 
 
 # Lists and details
 
 
-def test_open_runs_are_listed_with_what_they_wait_for(
-    portal: PortalCommand, folder: Path, store: RunTables
-) -> None:
-    begin(store, RUN, None, asking())
-    park(store)
-    begin(store, OTHER)
-    end(store, Answer("ok", OTHER))
-    done = portal("runs", cwd=folder)
+def test_open_runs_are_listed_with_what_they_wait_for(shell: Shell) -> None:
+    shell.ask(3, is_parked=True)
+    shell.begin(OTHER)
+    shell.end(Answer("ok", OTHER))
+    done = shell()
     assert (done.returncode, OTHER in done.stdout) == (0, False)
     assert re.search(rf"{RUN} +waiting +\d+ s +ask git.push +# release", done.stdout)
-    everything = json.loads(portal("runs", "list", "--all", "--json", cwd=folder).stdout)
+    everything = shell.json("list", "--all")
     assert [(each["run_id"], each["state"]) for each in everything] == [(RUN, "waiting"), (OTHER, "ok")]
-    newest = json.loads(portal("runs", "list", "--all", "--limit", "1", "--json", cwd=folder).stdout)
+    newest = shell.json("list", "--all", "--limit", "1")
     assert [each["run_id"] for each in newest] == [RUN]
 
 
-def test_list_keeps_ids_whole_on_a_narrow_terminal(
-    portal: PortalCommand, folder: Path, store: RunTables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin(store, RUN, None, asking())
+def test_list_keeps_ids_whole_on_a_narrow_terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.ask(3)
     monkeypatch.setattr("portal.cli.terminal._PIPE_COLUMNS", 80)
-    lines = portal("runs", cwd=folder).stdout.splitlines()
+    lines = shell().stdout.splitlines()
     assert len(lines) == 2 and RUN in lines[1]
     assert max(map(len, lines)) <= 80
 
@@ -150,38 +164,34 @@ def test_stores_of_all_portals_are_shown(portal: PortalCommand, folder: Path, ow
     manifest = load_manifest(folder / "portal.yaml", {})
     with held_place(manifest) as first, held_place(manifest) as second:
         for place, run in ((first, RUN), (second, OTHER)):
-            file = open_tables(place, manifest)
-            begin(file, run)
-            file.close()
-        listed = json.loads(portal("runs", "--json", cwd=folder).stdout)
+            with closing(open_tables(place, manifest)) as file:
+                Shell(portal, folder, file).begin(run)
+        shell = Shell(portal, folder, file)
+        listed = shell.json()
         assert {each["run_id"] for each in listed} == {RUN, OTHER}
-        assert isinstance(first, FilePlace)
-        (first.path.with_name("2.sqlite")).write_bytes(b"no store of runs" * 100)
-        done = portal("runs", "show", RUN, cwd=folder)
+        first.path.with_name("2.sqlite").write_bytes(b"no store of runs" * 100)
+        done = shell("show", RUN)
         assert done.returncode == 0
         assert "damaged" in done.stderr
 
 
-def test_a_unique_beginning_of_an_id_is_enough(portal: PortalCommand, folder: Path, store: RunTables) -> None:
-    begin(store, RUN)
-    begin(store, OTHER)
-    shown = json.loads(portal("runs", "show", "run_aaab", "--json", cwd=folder).stdout)
+def test_a_unique_beginning_of_an_id_is_enough(shell: Shell) -> None:
+    shell.begin(RUN)
+    shell.begin(OTHER)
+    shown = shell.json("show", "run_aaab")
     assert shown["run_id"] == OTHER
-    for unclear, said in (("run_aaa", "no run"), ("run_aaac", "no run"), ("", "no run")):
-        done = portal("runs", "show", unclear, cwd=folder)
-        assert (done.returncode, said in done.stderr) == (1, True)
-    begin(store, f"{OTHER[:-1]}1")
-    done = portal("runs", "show", "run_aaab", cwd=folder)
+    for unclear in ("run_aaa", "run_aaac", ""):
+        done = shell("show", unclear)
+        assert (done.returncode, "no run" in done.stderr) == (1, True)
+    shell.begin(f"{OTHER[:-1]}1")
+    done = shell("show", "run_aaab")
     assert done.returncode == 1
     assert OTHER in done.stderr
 
 
-def test_show_escapes_what_scripts_and_upstreams_wrote(
-    portal: PortalCommand, folder: Path, store: RunTables
-) -> None:
-    begin(store, RUN, None, asking())
-    park(store)
-    done = portal("runs", "show", RUN, cwd=folder)
+def test_show_escapes_what_scripts_and_upstreams_wrote(shell: Shell) -> None:
+    shell.ask(3, is_parked=True)
+    done = shell("show", RUN)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout and "\u202e" not in done.stdout
     for told in ("# release <U+001B>[2J notes", "main<U+202E>", "portal.yaml:3:9", "5" * 64, "git.push"):
@@ -191,43 +201,32 @@ def test_show_escapes_what_scripts_and_upstreams_wrote(
 # Waiting
 
 
-@pytest.fixture
-def ends_meanwhile(monkeypatch: pytest.MonkeyPatch, store: RunTables) -> Callable[[Answer], None]:
-    """The run ends when the command has seen that no portal holds the store."""
-
-    def arrange(answer: Answer) -> None:
-        monkeypatch.setattr(FilePlace, "is_used", lambda place, file: end(store, answer))
-
-    return arrange
+# In these two the run ends when the command has seen that no portal holds the store.
 
 
-def test_wait_prints_the_answer_as_run_does(
-    portal: PortalCommand, folder: Path, store: RunTables, ends_meanwhile: Callable[[Answer], None]
-) -> None:
-    begin(store)
-    ends_meanwhile(Answer("ok", RUN, result=[1, 2], stdout="hello"))
-    done = portal("runs", "wait", RUN, cwd=folder)
+def test_wait_prints_the_answer_as_run_does(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.begin()
+    answer = Answer("ok", RUN, result=[1, 2], stdout="hello")
+    monkeypatch.setattr(FilePlace, "is_used", lambda place, file: shell.end(answer))
+    done = shell("wait", RUN)
     assert done.returncode == 0
     assert done.stdout.startswith("hello\n[\n  1,")
     assert "no portal" in done.stderr
 
 
-def test_wait_tells_failure_from_timeout(portal: PortalCommand, folder: Path, store: RunTables) -> None:
-    begin(store)
-    assert portal("runs", "wait", RUN, "--timeout", "0.01", cwd=folder).returncode == 4
-    assert portal("runs", "cancel", RUN, cwd=folder).returncode == 0
-    done = portal("runs", "wait", RUN, "--json", cwd=folder)
+def test_wait_tells_failure_from_timeout(shell: Shell) -> None:
+    shell.begin()
+    assert shell("wait", RUN, "--timeout", "0.01").returncode == 4
+    assert shell("cancel", RUN).returncode == 0
+    done = shell("wait", RUN, "--json")
     assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (1, "cancelled")
-    assert portal("runs", "cancel", RUN, cwd=folder).returncode == 1
+    assert shell("cancel", RUN).returncode == 1
 
 
-def test_watch_prints_the_log_until_the_run_ends(
-    portal: PortalCommand, folder: Path, store: RunTables, ends_meanwhile: Callable[[Answer], None]
-) -> None:
-    begin(store, RUN, None, asking())
-    park(store)
-    ends_meanwhile(Answer("ok", RUN))
-    done = portal("runs", "watch", RUN, "--json", cwd=folder)
+def test_watch_prints_the_log_until_the_run_ends(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.ask(3, is_parked=True)
+    monkeypatch.setattr(FilePlace, "is_used", lambda place, file: shell.end(Answer("ok", RUN)))
+    done = shell("watch", RUN, "--json")
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["kind"] for each in told] == ["began", "waiting", "waiting", "ok"]
     assert (told[1]["seq"], told[1]["function"]) == (3, "git.push")
@@ -236,152 +235,125 @@ def test_watch_prints_the_log_until_the_run_ends(
 # Decisions
 
 
-def test_approval_shows_the_call_and_who_approved(
-    portal: PortalCommand, folder: Path, store: RunTables
-) -> None:
-    begin(store, RUN, None, asking())
-    park(store)
-    done = portal("runs", "approve", RUN, "--arguments", '{"branch": "next"}', cwd=folder)
+def test_approval_shows_the_call_and_who_approved(shell: Shell) -> None:
+    shell.ask(3, is_parked=True)
+    done = shell("approve", RUN, "--arguments", '{"branch": "next"}')
     assert done.returncode == 0
     assert '"force": true' in done.stdout and '"branch": "next"' in done.stdout
     assert done.stdout.index("git.push") < done.stdout.index("approved")
-    call = store.call(RUN, 3)
-    assert call is not None and call.decision is not None
+    call = shell.store.call(RUN, 3)
     assert (call.state, json.loads(call.decision)["arguments"]) == ("approved", {"branch": "next"})
     assert call.decided_by.startswith("cli")
-    assert store.due(0.0, [None], 10) == [RUN]
+    assert shell.store.due(0.0, [None], 10) == [RUN]
     assert "no portal" in done.stderr
 
 
-def test_nothing_is_said_about_portals_if_one_goes_on(
-    portal: PortalCommand, folder: Path, store: RunTables
-) -> None:
-    begin(store, RUN, None, asking())
-    with held_place(load_manifest(folder / "portal.yaml", {})):
-        done = portal("runs", "deny", RUN, "3", "--reason", "not on a Friday", "--json", cwd=folder)
+def test_nothing_is_said_about_portals_if_one_goes_on(shell: Shell) -> None:
+    shell.ask(3)
+    with held_place(load_manifest(shell.folder / "portal.yaml", {})):
+        done = shell("deny", RUN, "3", "--reason", "not on a Friday", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["state"] == "denied"
-    call = store.call(RUN, 3)
-    assert call is not None and b"not on a Friday" in (call.decision or b"")
+    assert b"not on a Friday" in shell.store.call(RUN, 3).decision
 
 
-def test_first_decision_wins(portal: PortalCommand, folder: Path, store: RunTables) -> None:
-    begin(store, RUN, None, asking())
-    with store.transaction():
-        decide_call(store, RUN, 3, is_approved=False, by="http")
-    done = portal("runs", "approve", RUN, "3", cwd=folder)
+def test_first_decision_wins(shell: Shell) -> None:
+    shell.ask(3)
+    with shell.store.transaction():
+        decide_call(shell.store, RUN, 3, is_approved=False, by="http")
+    done = shell("approve", RUN, "3")
     assert done.returncode == 1
     assert "already denied by http" in done.stderr
 
 
-def test_one_of_several_calls_has_to_be_named(portal: PortalCommand, folder: Path, store: RunTables) -> None:
-    begin(store, RUN, None, asking(), asking(seq=4))
-    done = portal("runs", "approve", RUN, cwd=folder)
+def test_one_of_several_calls_has_to_be_named(shell: Shell) -> None:
+    shell.ask(3, 4)
+    done = shell("approve", RUN)
     assert done.returncode == 1
     assert "3 (git.push), 4 (git.push)" in done.stderr
-    assert [call.state for call in store.calls(RUN)] == ["waiting", "waiting"]
+    assert [call.state for call in shell.store.calls(RUN)] == ["waiting", "waiting"]
 
 
 @pytest.mark.parametrize("arguments", ["[1]", "{", "null"])
-def test_arguments_have_to_be_an_object(
-    portal: PortalCommand, folder: Path, store: RunTables, arguments: str
-) -> None:
-    begin(store, RUN, None, asking())
-    assert portal("runs", "approve", RUN, "--arguments", arguments, cwd=folder).returncode == 2
-    assert [call.state for call in store.calls(RUN)] == ["waiting"]
+def test_arguments_have_to_be_an_object(shell: Shell, arguments: str) -> None:
+    shell.ask(3)
+    assert shell("approve", RUN, "--arguments", arguments).returncode == 2
+    assert [call.state for call in shell.store.calls(RUN)] == ["waiting"]
 
 
 # Replay and fork
 
 
-def test_replay_shows_each_step_and_that_it_is_identical(
-    portal: PortalCommand, folder: Path, store: RunTables, record: Record
-) -> None:
-    begin(store, RUN, record)
-    done = portal("runs", "replay", RUN, cwd=folder)
+def test_replay_shows_each_step_and_that_it_is_identical(shell: Shell, record: Record) -> None:
+    shell.begin(RUN, record)
+    done = shell("replay", RUN)
     assert done.returncode == 0, done.stderr
     assert re.search(r"1 +call +git.git_log \{.*2\}\n +1 +answer +git.git_log \{.*1\}\n", done.stdout)
     assert done.stdout.endswith("the replay is identical\n")
-    told = json.loads(portal("runs", "replay", RUN, "--json", cwd=folder).stdout)
+    told = shell.json("replay", RUN)
     assert (told["differs"], told["result"], told["error"]) == (None, {"seq": 2}, None)
 
 
-def test_replay_stops_at_a_call(
-    portal: PortalCommand, folder: Path, store: RunTables, record: Record
-) -> None:
-    begin(store, RUN, record)
-    done = portal("runs", "replay", RUN, "--at", "2", "--json", cwd=folder)
+def test_replay_stops_at_a_call(shell: Shell, record: Record) -> None:
+    shell.begin(RUN, record)
+    done = shell("replay", RUN, "--at", "2", "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["differs"], "result" in told) == (0, None, False)
     assert (told["steps"][-1]["kind"], told["steps"][-1]["seq"]) == ("call", 2)
-    assert portal("runs", "replay", RUN, "--at", "3", cwd=folder).returncode == 1
+    assert shell("replay", RUN, "--at", "3").returncode == 1
 
 
-def test_replay_of_a_changed_script_says_where_it_differs(
-    portal: PortalCommand, folder: Path, store: RunTables, record: Record
-) -> None:
-    begin(store, RUN, replace(record, script=SCRIPT.replace("seen", "saw")))
-    done = portal("runs", "replay", RUN, "--json", cwd=folder)
+def test_replay_of_a_changed_script_says_where_it_differs(shell: Shell, record: Record) -> None:
+    shell.begin(RUN, replace(record, script=SCRIPT.replace("seen", "saw")))
+    done = shell("replay", RUN, "--json")
     differs = json.loads(done.stdout)["differs"]
     assert (done.returncode, differs["got"].startswith("printed: saw")) == (1, True)
 
 
-def test_a_run_without_a_record_is_neither_replayed_nor_forked(
-    portal: PortalCommand, folder: Path, store: RunTables
-) -> None:
-    begin(store)
+def test_a_run_without_a_record_is_neither_replayed_nor_forked(shell: Shell) -> None:
+    shell.begin()
     for command in (("replay", RUN), ("fork", RUN, "--at", "1", "--yes")):
-        done = portal("runs", *command, cwd=folder)
+        done = shell(*command)
         assert (done.returncode, "no record" in done.stderr) == (1, True)
 
 
-def test_fork_begins_with_what_was_answered(
-    portal: PortalCommand, folder: Path, store: RunTables, record: Record
-) -> None:
-    begin(store, RUN, record)
-    (folder / "new.py").write_text(SCRIPT.replace("count=3", "count=4"))
-    done = portal("runs", "fork", RUN, "--at", "2", "--script", "new.py", "--yes", "--json", cwd=folder)
+def test_fork_begins_with_what_was_answered(shell: Shell, record: Record) -> None:
+    shell.begin(RUN, record)
+    (shell.folder / "new.py").write_text(SCRIPT.replace("count=3", "count=4"))
+    done = shell("fork", RUN, "--at", "2", "--script", "new.py", "--yes", "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["state"], told["parent"]) == (0, "running", RUN)
     assert "1  git.git_log: it was done; its answer is taken from the journal" in done.stderr
     assert "2  git.git_log: it was done; called live, again" in done.stderr
-    stored = store.load(told["run_id"])
-    head = HEAD.validate_json(stored.head)
-    forked = Past.of(stored, head).record
+    forked = shell.forked(told["run_id"]).record
     assert (forked.calls_made, "count=4" in forked.script) == (1, True)
 
 
-def test_gathered_calls_are_made_again_together(
-    portal: PortalCommand, folder: Path, store: RunTables
-) -> None:
+def test_gathered_calls_are_made_again_together(shell: Shell) -> None:
     gathered = "await asyncio.gather(git.git_log(count=1), git.git_log(count=2))"
-    begin(store, RUN, anyio.run(recorded, gathered))
-    done = portal("runs", "fork", RUN, "--at", "2", "--yes", "--json", cwd=folder)
+    shell.begin(RUN, anyio.run(recorded, gathered))
+    done = shell("fork", RUN, "--at", "2", "--yes", "--json")
     assert "1  git.git_log: it was done; called live, again" in done.stderr
-    stored = store.load(json.loads(done.stdout)["run_id"])
-    past = Past.of(stored, HEAD.validate_json(stored.head))
+    past = shell.forked(json.loads(done.stdout)["run_id"])
     assert (past.record.calls_made, [*past.entries]) == (0, [])
 
 
-def test_fork_without_anybody_who_confirms_is_refused(
-    portal: PortalCommand, folder: Path, store: RunTables, record: Record
-) -> None:
-    begin(store, RUN, record)
-    done = portal("runs", "fork", RUN, "--at", "2", cwd=folder, stdin="y\n")
+def test_fork_without_anybody_who_confirms_is_refused(shell: Shell, record: Record) -> None:
+    shell.begin(RUN, record)
+    done = shell("fork", RUN, "--at", "2", stdin="y\n")
     assert (done.returncode, "--yes" in done.stderr) == (2, True)
-    assert [row.id for row in store.listed()] == [RUN]
+    assert [row.id for row in shell.store.listed()] == [RUN]
 
 
-def test_fork_asks_on_a_terminal(folder: Path, store: RunTables, record: Record) -> None:
-    begin(store, RUN, record)
+def test_fork_asks_on_a_terminal(shell: Shell, record: Record) -> None:
+    shell.begin(RUN, record)
     for answer, forks in ((b"n\n", 0), (b"y\n", 1)):
         person, terminal = pty.openpty()
         command = [*COMMAND, "runs", "fork", RUN, "--at", "2"]
-        process = subprocess.Popen(
-            command, cwd=folder, stdin=terminal, stderr=terminal, stdout=subprocess.PIPE
-        )
+        streams = {"stdin": terminal, "stderr": terminal, "stdout": subprocess.PIPE}
+        process = subprocess.Popen(command, cwd=shell.folder, **streams)
         os.close(terminal)
         os.write(person, answer)
         process.communicate(timeout=COMMAND_SECONDS)
         os.close(person)
-        assert len(store.listed()) == 1 + forks
+        assert len(shell.store.listed()) == 1 + forks
