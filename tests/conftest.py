@@ -10,6 +10,7 @@ from pathlib import Path
 
 import keyring
 import pytest
+import structlog
 from hypothesis import settings
 
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
@@ -20,6 +21,10 @@ from tests.sandbox_runtime.running import Runner
 settings.register_profile("full", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=15)
 settings.load_profile("full")
+
+# By default structlog shows the variables of each frame, which takes ten seconds where a portal is among them.
+_PLAIN = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _PLAIN])
 
 
 @pytest.fixture(scope="session")
