@@ -1,6 +1,7 @@
 """Runs in a store, for tests."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ def asked(file: RunTables, run: RunRow, seq: int = 1, function: str = "git.merge
         file.advance(run.id, run.epoch, calls=[call])
         file.park(run.id, run.epoch, [seq])
     return call
+
+
+def kinds(file: RunTables, run: str) -> list[str]:
+    """What the log says of the run."""
+    return [row.kind for row in file.log_after(0, run, limit=100_000)]
 
 
 def opened(folder: Path, key: str | None = None) -> RunTables:
@@ -89,3 +95,12 @@ def intercepted(store: RunStore, look: Callable[[Write], Exception | None]) -> I
         yield
     finally:
         store.submit = submit  # type: ignore[method-assign]
+
+
+def together(*works: Callable[[], None]) -> None:
+    """Do these at the same time, each in a thread."""
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -11,14 +11,10 @@ from mcp import Client
 from mcp_types import ElicitResult
 
 from manifests.json_value import Json
-from manifests.portal_manifest import ServerSettings
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
 from portal.store.run_tables import RunTables
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
-from tests.portal.runs.test_waiting import answer_of
-from tests.upstreams.peers import http_peer
+from tests.portal.runs.test_waiting import approved
+from tests.portal.test_http_app import served
 
 pytestmark = pytest.mark.anyio
 
@@ -62,8 +58,7 @@ class Desk:
     person: Person
 
     async def execute(self, code: str) -> dict[str, Json]:
-        result = await self.portal.call("execute_code", code=code)
-        return result.structured_content
+        return (await self.portal.call("execute_code", code=code)).structured_content
 
     async def until_parked(self, times: int = 1) -> str:
         """The run, once it waits in the store for this many times."""
@@ -73,10 +68,8 @@ class Desk:
                 news = runs.news
                 for row in await store.read(partial(RunTables.listed, is_open=True)):
                     log = await store.read(partial(RunTables.log_after, n=0, run=row.id))
-                    if (
-                        row.state == "waiting"
-                        and [each.kind for each in log if not each.seq].count("waiting") == times
-                    ):
+                    kinds = [each.kind for each in log if not each.seq]
+                    if row.state == "waiting" and kinds.count("waiting") == times:
                         return row.id
                 await news.wait()
 
@@ -85,11 +78,11 @@ class Desk:
 async def opened_portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Opened, Peer, str]]:
     peer, folder = Peer(tool("merge"), tool("push")), tmp_path_factory.mktemp("asking")
     runs: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
-    async with opened(folder, {"git": peer}, capabilities=RULES, runs=runs) as portal:
-        server = build_server(portal.portal)
-        app = build_http_app(portal.portal, server, HttpAccess("127.0.0.1", ServerSettings()))
-        async with http_peer(app) as served:
-            yield portal, peer, f"http://127.0.0.1:{served.port}/mcp"
+    async with (
+        opened(folder, {"git": peer}, capabilities=RULES, runs=runs) as portal,
+        served(portal) as origin,
+    ):
+        yield portal, peer, f"{origin}/mcp"
 
 
 @pytest.fixture(params=["legacy", "auto"])
@@ -129,8 +122,7 @@ async def test_person_who_closes_the_form_has_not_decided(desk: Desk) -> None:
     desk.person.answers(ElicitResult(action="cancel"))
     answer = await desk.execute(MERGE)
     assert (answer["status"], desk.peer.calls) == ("waiting", [])
-    await desk.portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
-    assert (await answer_of(desk.portal, answer["run_id"]))["result"] == {"id": 7}
+    assert (await approved(desk.portal, answer["run_id"]))["result"] == {"id": 7}
 
 
 async def test_answer_comes_in_the_same_request_however_long_the_person_takes(desk: Desk) -> None:

@@ -10,7 +10,7 @@ from portal.runs.components import Components
 from sandbox_runtime.aot import component_sha256, guest_component
 from sandbox_runtime.errors import RecordError
 from tests.portal.peers import opened
-from tests.portal.runs.test_waiting import ASKS, answer_of, git, waiting
+from tests.portal.runs.test_waiting import ASKS, approved, git, waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -24,12 +24,11 @@ async def test_component_is_kept_for_open_runs_and_deleted_after_them(tmp_path: 
         (tmp_path / "new.wasm").write_bytes(b"newer wasm")
         components = Components(store, stack, print)
         await components.keep(tmp_path / "new.wasm", "new")
-        kept = store
-        assert (kept / "old.wasm").read_bytes() == b"wasm"
+        assert (store / "old.wasm").read_bytes() == b"wasm"
         await components.delete_others({"old"})
-        assert {path.name for path in kept.iterdir()} == {"old.wasm", "new.wasm"}
+        assert {path.name for path in store.iterdir()} == {"old.wasm", "new.wasm"}
         await components.delete_others(set())
-        assert {path.name for path in kept.iterdir()} == {"new.wasm"}
+        assert {path.name for path in store.iterdir()} == {"new.wasm"}
 
 
 async def test_run_whose_component_is_gone_cannot_go_on(tmp_path: Path) -> None:
@@ -58,8 +57,8 @@ async def test_run_goes_on_in_the_component_in_which_it_began(
     earlier.unlink()
     assert kept.exists()
     async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=settings) as portal:
-        await portal.portal.runs.decide(run, None, is_approved=True, by="ann")
+        done = await approved(portal, run)
         (pushed,) = (arguments for name, arguments in peer.calls if name == "push")
-        assert (await answer_of(portal, run))["result"] == pushed
+        assert done["result"] == pushed
         assert [name for name, _ in peer.calls] == ["push", "merge"]
         assert await portal.result_of("1") == 1

@@ -10,8 +10,8 @@ from mcp_types import CallToolResult
 from manifests.json_value import Json
 from portal.store.records import Seal, StoreError
 from portal.store.run_tables import RunTables
-from tests.portal.peers import Opened, Peer, opened, states, structured, text, tool
-from tests.portal.runs.test_waiting import answer_of, waiting
+from tests.portal.peers import Opened, Peer, opened, states, structured, text
+from tests.portal.runs.test_waiting import answer_of, approved, git, waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -24,11 +24,6 @@ async def push(n):
         return error.code
 """
 SECRET, GRANTED = "s3cret-of-the-upstream", "granted-to-scripts-alone"
-
-
-def git(**acts: object) -> Peer:
-    readonly = tool("status", annotations={"readOnlyHint": True})
-    return Peer(tool("merge"), tool("push"), readonly, **acts)  # type: ignore[arg-type]
 
 
 def pushed(peer: Peer) -> list[Json]:
@@ -155,8 +150,7 @@ await git.merge(size=len(os.environ["GRANTED"]), leaked=first["leaked"])
     ) as portal:
         run = (await waiting(portal, code))["run_id"]
         parked = written(tmp_path / "runs.sqlite")
-        await portal.portal.runs.decide(run, 3, is_approved=True, by="ann")
-        done = await answer_of(portal, run)
+        done = await approved(portal, run)
         assert done["kept"].keys() == {"result"}
         ended = written(tmp_path / "runs.sqlite")
     name, arguments = peer.calls[-1]

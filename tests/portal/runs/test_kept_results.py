@@ -5,20 +5,15 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from manifests.json_value import Json
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
 from tests.portal.peers import DEADLINE_SECONDS, Opened, opened
 from tests.portal.runs.kept_runs import ALICE, BOB, BOUND
-from tests.upstreams.peers import http_peer
+from tests.portal.test_http_app import client
+from tests.portal.test_profiles import served
 
 pytestmark = pytest.mark.anyio
 
@@ -64,31 +59,25 @@ async def test_what_fits_is_not_kept(tmp_path: Path) -> None:
 
 
 async def test_runs_and_kept_results_of_one_token_are_unknown_to_another(tmp_path: Path) -> None:
-    async with opened(tmp_path, runs=RUNS, server={"tokens": BOUND}) as portal:
-        settings = portal.portal.manifest.portal.server
-        app = build_http_app(portal.portal, build_server(portal.portal), HttpAccess("127.0.0.1", settings))
-        async with http_peer(app) as served:
-            answers: dict[str, list[Json]] = {}
-            kept, run = "", ""
-            for name, headers in (("alice", ALICE), ("bob", BOB)):
-                async with (
-                    httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http,
-                    Client(
-                        streamable_http_client(f"http://127.0.0.1:{served.port}/mcp", http_client=http)
-                    ) as client,
-                ):
-                    own = Opened(portal.portal, client)
-                    if not run:
-                        kept = (await own.run(LONG))["kept"]["result"]
-                        result = await own.call("execute_code", code="1 + 1", background=True)
-                        run = (result.structured_content or {})["run_id"]
-                    answers[name] = [
-                        await own.result_of(find(handle)) for handle in (kept, f"kept_{'0' * 32}")
-                    ] + [await earlier(own, name) for name in (run, f"run_{'0' * 32}")]
-    (size, _), unknown, own_run, none = answers["alice"]
+    async with (
+        opened(tmp_path, runs=RUNS, server={"tokens": BOUND}) as portal,
+        served(portal) as url,
+        client(url.removesuffix("/mcp"), headers=ALICE) as alices,
+        client(url.removesuffix("/mcp"), headers=BOB) as bobs,
+    ):
+        alice, bob = Opened(portal.portal, alices), Opened(portal.portal, bobs)
+        kept = (await alice.run(LONG))["kept"]["result"]
+        result = await alice.call("execute_code", code="1 + 1", background=True)
+        run = (result.structured_content or {})["run_id"]
+        answers = [
+            [await own.result_of(find(handle)) for handle in (kept, f"kept_{'0' * 32}")]
+            + [await earlier(own, name) for name in (run, f"run_{'0' * 32}")]
+            for own in (alice, bob)
+        ]
+    (size, _), unknown, own_run, none = answers[0]
     assert size > 100_000 and unknown == ["unknown_handle"] * 2
     assert (own_run, none) == ("", "unknown_run")
-    assert answers["bob"] == [unknown, unknown, "unknown_run", "unknown_run"]
+    assert answers[1] == [unknown, unknown, "unknown_run", "unknown_run"]
 
 
 async def earlier(portal: Opened, run: str) -> str:

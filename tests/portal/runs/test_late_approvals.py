@@ -9,6 +9,7 @@ import pytest
 from manifests.json_value import Json
 from portal.runs.decisions import RunsError, decide_call
 from portal.store.records import CallRow
+from portal.store.run_tables import RunTables
 from tests.portal.peers import Peer, opened, tool
 from tests.portal.runs import rows
 from tests.portal.runs.test_waiting import ASKS, answer_of, git, waiting
@@ -78,8 +79,8 @@ async def test_run_that_expired_is_not_approved_any_more(tmp_path: Path) -> None
         assert (error.value.code, peer.calls) == ("run_ended", [])
 
 
-def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tmp_path: Path) -> None:
-    file = rows.opened(tmp_path)
+def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tables: rows.Tables) -> None:
+    file = tables()
     runs = [rows.begun(file).id for _ in range(PAIRS)]
     with file.transaction():
         for run in runs:
@@ -88,8 +89,7 @@ def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tmp_path
     both = threading.Barrier(2)
     told: dict[str, list[str]] = {"ann": [], "bob": []}
 
-    def decide(by: str) -> None:
-        own = rows.opened(tmp_path)
+    def decide(own: RunTables, by: str) -> None:
         for run in runs:
             both.wait()
             try:
@@ -98,13 +98,8 @@ def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tmp_path
                 told[by].append("")
             except RunsError as error:
                 told[by].append(error.code)
-        own.close()
 
-    people = [threading.Thread(target=partial(decide, by)) for by in told]
-    for person in people:
-        person.start()
-    for person in people:
-        person.join()
+    rows.together(*(partial(decide, tables(), by) for by in told))
     for run, *codes in zip(runs, told["ann"], told["bob"], strict=True):
         call = file.call(run, 1)
         assert (call.state, call.decided_by, codes) in (

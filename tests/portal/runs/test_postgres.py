@@ -13,7 +13,7 @@ import anyio.to_thread
 import psycopg
 import pytest
 
-from portal.runs.decisions import RunsError, decide_call
+from portal.runs.decisions import decide_call
 from portal.runs.journal import unwritten
 from portal.store import postgres as database
 from portal.store.postgres import PassingError, PostgresDatabase
@@ -21,7 +21,7 @@ from portal.store.records import CallRow, DatabaseError, FencedError, StoreError
 from portal.store.run_tables import RunTables
 from portal.store.tables import LEASE_SECONDS
 from portal.store.writer import RunStore
-from tests.portal.runs.rows import Tables, asked, begun
+from tests.portal.runs.rows import Tables, asked, begun, kinds, together
 from tests.postgres import Postgres, postgres_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.servers]
@@ -125,14 +125,6 @@ def test_no_decision_is_lost_while_its_run_is_being_parked(shared: Tables) -> No
         assert (row.state, row.wake_at) == ("waiting", 0.0)
 
 
-def together(*works: object) -> None:
-    threads = [threading.Thread(target=work) for work in works]  # type: ignore[arg-type]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 async def test_two_portals_that_lock_each_others_runs_both_get_what_they_want(shared: Tables) -> None:
     stores = [RunStore(shared(holder=name), shared(holder=name)) for name in ("first", "second")]
     runs = [begun(shared()) for _ in range(2)]
@@ -148,8 +140,7 @@ async def test_two_portals_that_lock_each_others_runs_both_get_what_they_want(sh
         tasks.start_soon(stores[0].write, partial(note_both, names=names))
         tasks.start_soon(stores[1].write, partial(note_both, names=names[::-1]))
     for name in names:
-        kinds = [row.kind for row in await stores[0].read(partial(RunTables.log_after, n=0, run=name))]
-        assert kinds == ["began", "noted", "noted"]
+        assert await stores[0].read(partial(kinds, run=name)) == ["began", "noted", "noted"]
     for store in stores:
         await store.close()
 
@@ -165,7 +156,7 @@ def test_a_portal_that_stops_within_a_transaction_does_not_hold_the_others_up(
         with other.transaction():
             other.finish(run.id, "cancelled", None)
         stopped.note(run.id, "late")
-    assert [row.kind for row in stopped.log_after(0, run.id)] == ["began", "cancelled"]
+    assert kinds(stopped, run.id) == ["began", "cancelled"]
 
 
 async def test_what_is_written_while_the_database_restarts_is_written_once(own_server: Postgres) -> None:
@@ -191,10 +182,7 @@ async def test_what_is_written_while_the_database_restarts_is_written_once(own_s
             await anyio.to_thread.run_sync(own_server.restart, mode)
         await more_than(written, len(written) + 50)
         is_over.set()
-    kinds = [
-        row.kind for row in await store.read(partial(RunTables.log_after, n=0, run=run.id, limit=100_000))
-    ]
-    assert sorted(kinds) == sorted(["began", *written])
+    assert sorted(await store.read(partial(kinds, run=run.id))) == sorted(["began", *written])
     await store.close()
     tables.close()
 
@@ -227,7 +215,7 @@ async def test_a_commit_whose_confirmation_was_lost_is_not_done_again(
     monkeypatch.setattr(PostgresDatabase, "_connection", losing)
     assert file.database.commit(lambda: (file.note(run.id, "noted"), "done")[1], is_lasting=True) == "done"
     assert lost
-    assert [row.kind for row in watcher.log_after(0, run.id)] == ["began", "noted"]
+    assert kinds(watcher, run.id) == ["began", "noted"]
 
 
 async def test_a_commit_of_which_nobody_can_tell_is_told_as_such(
@@ -278,10 +266,15 @@ async def test_a_database_that_is_gone_for_long_is_an_error_that_says_so(
 async def test_a_row_that_cannot_be_written_spoils_nothing_of_others(shared: Tables) -> None:
     store = RunStore(shared(), shared())
     run = begun(shared())
-    gate = threading.Event()
+    has_begun, gate = threading.Event(), threading.Event()
+
+    def hold(file: RunTables) -> None:
+        has_begun.set()
+        gate.wait(5)
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(store.write, lambda file: gate.wait(5))  # what comes now shares a transaction
-        await anyio.sleep(0.05)
+        tasks.start_soon(store.write, hold)
+        await anyio.to_thread.run_sync(has_begun.wait, 5)  # what comes now shares a transaction
         failures: list[Exception] = []
 
         async def fail() -> None:
@@ -292,13 +285,10 @@ async def test_a_row_that_cannot_be_written_spoils_nothing_of_others(shared: Tab
 
         tasks.start_soon(fail)
         tasks.start_soon(store.write, partial(RunTables.note, run=run.id, kind="whole"))
-        await anyio.sleep(0.05)
+        await anyio.wait_all_tasks_blocked()
         gate.set()
     assert len(failures) == 1
-    assert [row.kind for row in await store.read(partial(RunTables.log_after, n=0, run=run.id))] == [
-        "began",
-        "whole",
-    ]
+    assert await store.read(partial(kinds, run=run.id)) == ["began", "whole"]
     await store.close()
 
 
@@ -306,26 +296,6 @@ def test_times_are_those_of_the_database(shared: Tables, monkeypatch: pytest.Mon
     right = time.time()
     monkeypatch.setattr(time, "time", lambda: right + 60)
     assert abs(shared().now() - right) < 30
-
-
-def test_the_first_of_two_decisions_in_two_portals_wins(shared: Tables) -> None:
-    files = shared(), shared()
-    run = begun(files[0])
-    asked(files[0], run)
-    start, outcomes = threading.Barrier(2), []
-
-    def decide(file: RunTables, *, is_approved: bool) -> None:
-        start.wait()
-        try:
-            with file.transaction():
-                decide_call(file, run.id, 1, is_approved=is_approved, by="somebody")
-        except RunsError as error:
-            outcomes.append(error.code)
-        else:
-            outcomes.append("won")
-
-    together(partial(decide, files[0], is_approved=True), partial(decide, files[1], is_approved=False))
-    assert sorted(outcomes) == ["already_decided", "won"]
 
 
 async def more_than(written: list[str], count: int) -> None:
@@ -357,10 +327,7 @@ async def test_a_portal_finds_the_database_that_may_be_written_again(shared: Tab
         lambda file: file._rows("SELECT set_config('default_transaction_read_only', 'on', false)")
     )
     await store.write(partial(RunTables.note, run=run.id, kind="noted"))
-    assert [row.kind for row in await store.read(partial(RunTables.log_after, n=0, run=run.id))] == [
-        "began",
-        "noted",
-    ]
+    assert await store.read(partial(kinds, run=run.id)) == ["began", "noted"]
     await store.close()
 
 
@@ -378,7 +345,7 @@ def test_a_write_that_stopped_for_too_long_is_done_again(
         file._lock(run.id)
 
     file.database.commit(write, is_lasting=True)
-    assert [row.kind for row in watcher.log_after(0, run.id)] == ["began", "noted"]
+    assert kinds(watcher, run.id) == ["began", "noted"]
 
 
 class Swallowing:
@@ -433,7 +400,7 @@ def test_a_database_behind_a_silent_proxy_is_an_error_and_no_wait_for_ever(
         file.log_after(0)
     monkeypatch.setattr(database, "PATIENCE_SECONDS", 10)
     file.database.commit(partial(file.note, run.id, "found"), is_lasting=True)
-    assert [row.kind for row in file.log_after(0, run.id)] == ["began", "found"]
+    assert kinds(file, run.id) == ["began", "found"]
     tables.close()
     proxy.close()
 
@@ -472,7 +439,7 @@ def test_a_commit_is_not_taken_for_another_one_of_the_same_number_after_a_failov
     lost: list[str] = []
     with suppress(DatabaseError):
         file.database.commit(write, is_lasting=True)
-        assert [row.kind for row in tables().log_after(0, run.id)] == ["began", "noted"]
+        assert kinds(tables(), run.id) == ["began", "noted"]
     tables.close()
 
 

@@ -36,16 +36,11 @@ from tests.portal.peers import (
     tool,
     write_manifest,
 )
-from tests.portal.runs.rows import Write, asked, begun, intercepted
+from tests.portal.runs.rows import Write, asked, begun, intercepted, kinds
 from tests.portal.runs.rows import opened as store_of
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
 
 pytestmark = pytest.mark.anyio
-
-
-async def log_rows(portal: Opened, run: str) -> list[str]:
-    store = portal.portal.runs.store_or_error()
-    return [row.kind for row in await store.read(partial(RunTables.log_after, n=0, run=run, limit=10_000))]
 
 
 async def test_a_wait_that_the_script_gave_up_does_not_wake_the_run_for_ever(tmp_path: Path) -> None:
@@ -248,8 +243,8 @@ await portal.sleep(hours=1)
     async with opened(tmp_path, runs=settings) as portal:
         answer = await waiting(portal, code)
         await anyio.sleep(3)
-        kinds = await log_rows(portal, answer["run_id"])
-        assert kinds.count("resumed") <= 2, kinds.count("resumed")
+        told = await portal.portal.runs.store.read(partial(kinds, run=answer["run_id"]))
+        assert told.count("resumed") <= 2
 
 
 async def test_every_intent_survives_a_loss_of_power(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The store of runs: fenced writes, the first decision, what is kept for whom, and files that cannot be used."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from portal.store.records import CallRow, FencedError, StoreError
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
 from portal.store.writer import RunStore
-from tests.portal.runs.rows import Tables, asked, begun, opened
+from tests.portal.runs.rows import Tables, asked, begun, kinds, opened
 
 
 def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(tables: Tables) -> None:
@@ -58,13 +59,9 @@ def test_a_command_that_closes_the_file_leaves_the_portal_its_log(tmp_path: Path
     )
     for runs in range(3):
         # Another process, because SQLite's locks are those of a process.
-        done = subprocess.run(
-            [sys.executable, "-c", count, str(tmp_path / "runs.sqlite")],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        assert int(done.stdout) == len(reader.listed(limit=10)) == runs
+        command = [sys.executable, "-c", count, str(tmp_path / "runs.sqlite")]
+        told = subprocess.check_output(command, text=True)
+        assert int(told) == len(reader.listed(limit=10)) == runs
         begun(writer)
     assert (tmp_path / "runs.sqlite-wal").exists()
 
@@ -237,8 +234,6 @@ async def test_each_portal_has_its_own_default_file_and_the_next_takes_what_ende
 async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_only_itself(
     tables: Tables,
 ) -> None:
-    import asyncio
-
     file = tables()
     run = begun(file)
     store = RunStore(file, tables())
@@ -250,8 +245,8 @@ async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_
     writers = [store.write(lambda file, n=n: file.note(run.id, f"note {n}")) for n in range(5)]
     results = await asyncio.gather(*writers, store.write(fail), return_exceptions=True)
     assert [type(result) for result in results] == [type(None)] * 5 + [ValueError]
-    kinds = [row.kind for row in await store.read(lambda file: file.log_after(0, run.id))]
-    assert kinds == ["began", *(f"note {n}" for n in range(5))]
+    told = await store.read(partial(kinds, run=run.id))
+    assert told == ["began", *(f"note {n}" for n in range(5))]
     await store.close()
 
 
