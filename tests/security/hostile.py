@@ -6,8 +6,36 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from manifests.json_value import Json
+
 RAW_HOST = "from wit_world.imports import host\n"
 """Past all that the guest checks: the host function itself."""
+
+RAW_FILES = (
+    RAW_HOST
+    + """
+import json
+def raw(operation, arguments):
+    line = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    raw.number += 1
+    return json.loads(host.exchange(f"{raw.number} portal.files.{operation} {line}", -1))[0]
+raw.number = 1000
+"""
+)
+"""An operation on a granted folder past the guest's own checks."""
+
+ON_ONE_PATH: dict[str, dict[str, Json]] = {
+    "read": {},
+    "stat": {},
+    "list": {},
+    "create": {},
+    "write": {"base64": "eA=="},
+    "append": {"base64": "eA=="},
+    "mkdir": {},
+    "remove": {},
+    "rmdir": {},
+}
+"""The operations on one path, with what else they take."""
 
 MOST_SECONDS = 2.0
 """The attacks below held the event loop for 3 to 40 s of computing; the tests' machine may be slow."""

@@ -15,6 +15,7 @@ from portal.server import build_server
 from tests.portal.accounts.peers import Company, company, link_in, run
 from tests.portal.peers import DEADLINE_SECONDS
 from tests.portal.test_reload import changed
+from tests.security.sign_ins import callback_of, rows, signed_out
 from tests.upstreams.oauth_peer import saying
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
@@ -91,14 +92,10 @@ def slower(upstreams: Any) -> None:
 
 async def test_sign_in_that_began_at_another_url_gives_the_new_one_no_token(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
-        ann, browser = await own.client("ann"), own.browser("ann")
-        browser.follow_redirects = False
-        url = link_in(await run(ann))
-        while not url.startswith(f"{own.url}/oauth/sign-in/callback"):
-            url = (await browser.get(url)).headers["location"]
+        url = await callback_of(own, "ann", link_in(await run(await own.client("ann"))))
         elsewhere = own.upstream.url.replace("127.0.0.1", "localhost")
         await reload(own, lambda all: all["tickets"].update(url=elsewhere))
-        assert (await browser.get(url)).status_code == 400
+        assert (await own.browser("ann").get(url)).status_code == 400
         assert own.authorization.grants == ["authorization_code"], "only the operator got a token"
 
 
@@ -157,17 +154,13 @@ async def test_sign_out_during_a_renewal_leaves_no_token(
         ann = await signed_in(own, "ann")
         own.authorization.expire()
         monkeypatch.setattr(PersonLogins, "replace", late)
-        headers = {"Authorization": f"Bearer {own.provider.token_of('ann')}"}
-        async with (
-            httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http,
-            anyio.create_task_group() as tasks,
-        ):
+        async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, ann)
             with anyio.fail_after(DEADLINE_SECONDS):
                 await is_renewed.wait()
             monkeypatch.setattr(PersonLogins, "locked", coming(locked))
             monkeypatch.setattr(PersonLogins, "delete", coming(delete))
-            assert (await http.delete(f"{own.url}/oauth/logins/tickets")).status_code == 204
+            assert (await signed_out(own, "ann")).status_code == 204
         # The old refresh token would have been no use: what it was changed for would live on.
         assert own.authorization.grants[-3:] == ["refresh_token", "revoked", "revoked"]
         link_in(await run(ann))
@@ -177,9 +170,7 @@ async def test_sign_out_says_that_a_login_was_not_revoked(tmp_path: Path) -> Non
     async with company(tmp_path) as own:
         ann = await signed_in(own, "ann")
         own.authorization.answers["/revoke"] = saying({}, 500)
-        headers = {"Authorization": f"Bearer {own.provider.token_of('ann')}"}
-        async with httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http:
-            page = await http.delete(f"{own.url}/oauth/logins/tickets")
+        page = await signed_out(own, "ann")
         assert (page.status_code, "deleted, but was not revoked" in page.text) == (502, True)
         link_in(await run(ann))
 
@@ -198,18 +189,10 @@ async def test_person_signs_out_of_an_upstream_that_is_no_more(tmp_path: Path, c
     async with company(tmp_path) as own:
         await signed_in(own, "ann")
         elsewhere = own.upstream.url.replace("127.0.0.1", "localhost")
-        await reload(
-            own,
-            lambda all: all.pop("tickets") if change == "removed" else all["tickets"].update(url=elsewhere),
-        )
+        removed = change == "removed"
+        await reload(own, lambda all: all.pop("tickets") if removed else all["tickets"].update(url=elsewhere))
         for who, status in (("bob", 404), ("ann", 204), ("ann", 404)):
-            headers = {"Authorization": f"Bearer {own.provider.token_of(who)}"}
-            async with httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http:
-                answers = [await http.delete(f"{own.url}/oauth/logins/{name}") for name in ("tickets", "x")]
+            answers = [await signed_out(own, who, name) for name in ("tickets", "x")]
             assert [each.status_code for each in answers] == [status, 404]
         assert own.authorization.grants[-2:] == ["revoked", "revoked"]
-        store = own.portal.runs.store_or_error()
-        rows = await store.read(
-            lambda file: file._rows("SELECT kind FROM key_values WHERE kind LIKE 'login%'")
-        )
-        assert rows == []
+        assert await rows(own, "kind LIKE 'login%'") == []

@@ -7,23 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
-from manifests.portal_manifest import ServerSettings
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import (
-    DEADLINE_SECONDS,
     Opened,
     Peer,
     opened,
@@ -33,6 +25,7 @@ from tests.portal.peers import (
     tool,
     write_manifest,
 )
+from tests.portal.test_http_app import client, served
 from tests.upstreams.oauth_peer import logged_in, protected
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
@@ -140,14 +133,9 @@ async def test_token_of_a_client_reaches_no_upstream_and_tokens_of_upstreams_rea
 
 async def over_http(portal: Opened, token: str, code: str) -> str:
     """Everything that execute_code answers to a client with a bearer token."""
-    access = HttpAccess("127.0.0.1", ServerSettings(token=token))
-    app = build_http_app(portal.portal, build_server(portal.portal), access)
-    async with (
-        http_peer(app) as peer,
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=DEADLINE_SECONDS) as http,
-        Client(streamable_http_client(f"http://127.0.0.1:{peer.port}/mcp", http_client=http)) as client,
-    ):
-        return (await client.call_tool("execute_code", {"code": code})).model_dump_json()
+    headers = {"Authorization": f"Bearer {token}"}
+    async with served(portal, token) as origin, client(origin, headers=headers) as own:
+        return (await own.call_tool("execute_code", {"code": code})).model_dump_json()
 
 
 @asynccontextmanager
@@ -162,6 +150,18 @@ async def recorded(app: ASGIApp) -> AsyncIterator[tuple[int, list[dict[str, str]
 
     async with http_peer(handle) as peer:
         yield peer.port, requests
+
+
+@asynccontextmanager
+async def gate(
+    folder: Path, server: RawHttpServer, query: str = "", **more: dict[str, str]
+) -> AsyncIterator[Opened]:
+    """A portal over this server, with the header that it wants."""
+    headers: Json = {"Authorization": server.authorization} if server.authorization else {}
+    async with http_peer(server.app) as peer:
+        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{peer.port}/mcp{query}", "headers": headers}
+        async with opened(folder, {"gate": entry}, **more) as portal:
+            yield portal
 
 
 @pytest.mark.parametrize("as_events", [False, True])
@@ -185,12 +185,9 @@ async def test_upstream_that_shows_its_requests_shows_scripts_and_stubs_no_token
         f'{{"content":[{{"type":"text","text":{shown}}}],"structuredContent":{{"seen":[{shown}, 7]}}}}'
     )
     server.tools_text = f'[{{"name":"echo","description":{shown},"inputSchema":{{"type":"object"}}}}]'
-    async with http_peer(server.app) as peer:
-        headers: Json = {"Authorization": server.authorization}
-        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "headers": headers}
-        async with opened(tmp_path, {"gate": entry}) as portal:
-            assert await portal.result_of("await gate.echo()") == {"seen": ["you sent Bearer [hidden]", 7]}
-            assert "you sent Bearer [hidden]" in await portal.search_text("gate.echo")
+    async with gate(tmp_path, server) as portal:
+        assert await portal.result_of("await gate.echo()") == {"seen": ["you sent Bearer [hidden]", 7]}
+        assert "you sent Bearer [hidden]" in await portal.search_text("gate.echo")
 
 
 @pytest.mark.parametrize(
@@ -246,12 +243,8 @@ async def test_key_in_the_url_is_shown_to_no_script(tmp_path: Path, query: str, 
     canary = "canary-of-0123456789"
     server = RawHttpServer()
     server.result_text = f'{{"content":[],"structuredContent":{{"seen":"{canary}"}}}}'
-    async with http_peer(server.app) as peer:
-        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{peer.port}/mcp?{query}"}
-        async with opened(tmp_path, {"gate": entry}, environ={"CANARY": canary}) as portal:
-            assert await portal.result_of("await gate.echo()") == {
-                "seen": "[hidden]" if is_hidden else canary
-            }
+    async with gate(tmp_path, server, f"?{query}", environ={"CANARY": canary}) as portal:
+        assert await portal.result_of("await gate.echo()") == {"seen": "[hidden]" if is_hidden else canary}
 
 
 @pytest.mark.parametrize("canary", ["-----BEGIN KEY-----\ncanary/0123\n", '{"key": "canary-\u00fc"}'])
@@ -272,11 +265,8 @@ async def test_short_secret_and_a_number_stay(tmp_path: Path, token: str) -> Non
     server.authorization = f"Bearer {token}"
     value = token if token.isdigit() else json.dumps(token)
     server.result_text = f'{{"content":[],"structuredContent":{{"seen":{value}}}}}'
-    async with http_peer(server.app) as peer:
-        headers: Json = {"Authorization": server.authorization}
-        entry: dict[str, Json] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "headers": headers}
-        async with opened(tmp_path, {"gate": entry}) as portal:
-            assert await portal.result_of("await gate.echo()") == {"seen": json.loads(value)}
+    async with gate(tmp_path, server) as portal:
+        assert await portal.result_of("await gate.echo()") == {"seen": json.loads(value)}
 
 
 @pytest.mark.usefixtures("own_state")

@@ -12,22 +12,11 @@ from manifests.json_value import Json
 from sandbox_runtime.grants.files import Workspaces, open_workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
 from tests.sandbox_runtime.running import Runner, where
-from tests.security.hostile import RAW_HOST
+from tests.security.hostile import ON_ONE_PATH, RAW_FILES
 
 pytestmark = pytest.mark.anyio
 
 FLAG = "flag-of-anna"
-RAW = (
-    RAW_HOST
-    + """
-import json
-number = 1000
-def raw(operation, **arguments):
-    global number
-    number += 1
-    return json.loads(host.exchange(f"{number} portal.files.{operation} {json.dumps(arguments)}", -1))[0]
-"""
-)
 PATHS = [
     "../anna/flag.txt",
     "../anna",
@@ -50,17 +39,6 @@ PATHS = [
     "//anna/flag.txt",
     "~anna/flag.txt",
 ]
-OPERATIONS: dict[str, dict[str, Json]] = {
-    "stat": {},
-    "read": {},
-    "list": {},
-    "create": {},
-    "write": {"base64": "cHduZWQ="},
-    "append": {"base64": "cHduZWQ="},
-    "mkdir": {},
-    "remove": {},
-    "rmdir": {},
-}
 
 
 @dataclass(frozen=True)
@@ -92,30 +70,31 @@ async def tenants(run: Runner, tmp_path: Path) -> AsyncIterator[Tenants]:
         yield tenants
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", ON_ONE_PATH)
 async def test_no_path_that_is_asked_for_leads_to_another_tenant(tenants: Tenants, operation: str) -> None:
     """Of what is asked for some is a name in the asker's own folder; the twin is a file that is there."""
-    arguments = OPERATIONS[operation]
-    asking = f"[raw({operation!r}, path=path, **{arguments!r}) for path in {PATHS!r}]"
-    told = await tenants.value("bert", f"{RAW}{asking}")
+    more = ON_ONE_PATH[operation]
+    asking = f"[raw({operation!r}, {{'path': path, **{more!r}}}) for path in {PATHS!r}]"
+    told = await tenants.value("bert", f"{RAW_FILES}{asking}")
     assert FLAG not in json.dumps(told)
     assert "flag.txt" not in json.dumps(told)
     assert tenants.contents("anna") == tenants.contents(NO_TENANT) == {"flag.txt": FLAG}
     assert sorted(path.name for path in tenants.folder.iterdir()) == [NO_TENANT, "anna", "bert"]
-    assert await tenants.value("bert", f"{RAW}raw('stat', path='own.txt')[1]") == 1
+    assert await tenants.value("bert", f"{RAW_FILES}raw('stat', {{'path': 'own.txt'}})[1]") == 1
     assert await tenants.value("anna", 'open("flag.txt").read()') == FLAG
 
 
 async def test_nothing_is_renamed_from_one_tenant_to_another(tenants: Tenants) -> None:
     renaming = (
-        f"[raw('rename', path=a, target=b)[1] for path in {PATHS!r} for a, b in (('own.txt', path), (path, 'got.txt'))"
-        " if path != 'anna/flag.txt']"
+        f"[raw('rename', {{'path': a, 'target': b}})[1] for path in {PATHS!r}"
+        " for a, b in (('own.txt', path), (path, 'got.txt')) if path != 'anna/flag.txt']"
     )
-    told = await tenants.value("bert", f"{RAW}{renaming}")
+    told = await tenants.value("bert", f"{RAW_FILES}{renaming}")
     assert isinstance(told, list)
     assert FLAG not in "".join(tenants.contents("bert").values())
     assert tenants.contents("anna") == {"flag.txt": FLAG}
-    assert await tenants.value("bert", f"{RAW}raw('rename', path='folder', target='other')[1]") == 1
+    renamed = "raw('rename', {'path': 'folder', 'target': 'other'})[1]"
+    assert await tenants.value("bert", f"{RAW_FILES}{renamed}") == 1
 
 
 async def test_quota_of_one_tenant_is_not_used_up_by_another(run: Runner, tmp_path: Path) -> None:

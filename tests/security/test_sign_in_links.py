@@ -10,6 +10,7 @@ from portal.accounts import pages
 from portal.accounts.pages import COOKIE
 from tests.portal.accounts.peers import Company, company, link_in, run
 from tests.portal.test_reload import changed
+from tests.security.sign_ins import callback_of, rows, steps_to
 from tests.upstreams.oauth_peer import saying
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
@@ -43,21 +44,14 @@ async def test_link_is_of_no_use_to_anybody_else(tmp_path: Path) -> None:
 
 async def test_url_of_a_later_step_is_of_no_use_in_another_browser(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
-        mallory = own.browser("mallory")
-        mallory.follow_redirects = False
-        urls = [await link_of(own, "mallory")]
-        while "location" in (answer := await mallory.get(urls[-1])).headers:
-            urls.append(answer.headers["location"])
-            if urls[-1].startswith(own.authorization.issuer):
-                break
+        urls = await steps_to(own, "mallory", await link_of(own, "mallory"), own.authorization.issuer)
         # Each could end in mallory's account with ann's token.
         for url in urls[1:]:
             page = await own.browser("ann").get(url)
             assert page.status_code in (400, 403), url
         assert not await is_signed_in(own, "mallory")
         # The harmless twin: the browser that began.
-        mallory.follow_redirects = True
-        assert (await mallory.get(urls[-1])).status_code == 200
+        assert (await own.browser("mallory").get(urls[-1])).status_code == 200
         assert await is_signed_in(own, "mallory")
 
 
@@ -86,18 +80,13 @@ async def test_no_step_can_be_repeated_or_taken_for_another(tmp_path: Path) -> N
 async def test_code_of_somebody_else_is_refused(tmp_path: Path) -> None:
     """PKCE binds a code to the sign-in that asked for it."""
     async with company(tmp_path) as own:
-        begun: dict[str, list[str]] = {}
-        for who in ("ann", "mallory"):
-            browser = own.browser(who)
-            browser.follow_redirects = False
-            urls = begun[who] = [await link_of(own, who)]
-            while not urls[-1].startswith(f"{own.url}/oauth/sign-in/callback"):
-                urls.append((await browser.get(urls[-1])).headers["location"])
-        foreign = httpx2.URL(begun["ann"][-1]).params["code"]
-        url = httpx2.URL(begun["mallory"][-1]).copy_set_param("code", foreign)
-        assert (await own.browser("mallory").get(url)).status_code == 502
+        anns, mallorys = [
+            httpx2.URL(await callback_of(own, who, await link_of(own, who))) for who in ("ann", "mallory")
+        ]
+        url = mallorys.copy_set_param("code", anns.params["code"])
+        assert (await own.browser("mallory").get(url, follow_redirects=False)).status_code == 502
         assert not await is_signed_in(own, "mallory")
-        assert (await own.browser("ann").get(begun["ann"][-1])).status_code == 200
+        assert (await own.browser("ann").get(anns, follow_redirects=False)).status_code == 200
         assert await is_signed_in(own, "ann")
 
 
@@ -134,9 +123,7 @@ async def test_equal_subjects_of_two_tenants_are_two_people(tmp_path: Path) -> N
 
 async def test_cookie_cannot_be_read_by_scripts_and_pages_cannot_be_framed(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
-        browser = own.browser("ann")
-        browser.follow_redirects = False
-        answer = await browser.get(await link_of(own, "ann"))
+        answer = await own.browser("ann").get(await link_of(own, "ann"), follow_redirects=False)
         cookie = answer.headers["set-cookie"].lower()
         assert cookie.startswith(COOKIE) and "httponly" in cookie and "samesite=lax" in cookie
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
@@ -146,18 +133,10 @@ async def test_cookie_cannot_be_read_by_scripts_and_pages_cannot_be_framed(tmp_p
 async def test_many_sign_ins_of_one_person_leave_one_row(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
         links = [await link_of(own, "ann") for _ in range(5)]
+        urls = [await callback_of(own, "ann", link) for link in links]
         ann = own.browser("ann")
-        ann.follow_redirects = False
-        urls: list[str] = []
-        for link in links:
-            url = link
-            while not url.startswith(f"{own.url}/oauth/sign-in/callback"):
-                url = (await ann.get(url)).headers["location"]
-            urls.append(url)
         assert [(await ann.get(url)).status_code for url in urls] == [400] * 4 + [200]
-        store = own.portal.runs.store_or_error()
-        rows = await store.read(lambda file: file._rows("SELECT kind FROM key_values WHERE owner != ''"))
-        assert rows == [("login",)]
+        assert await rows(own, "owner != ''") == [("login",)]
 
 
 async def test_calls_of_two_people_at_once_never_meet(tmp_path: Path) -> None:
@@ -188,14 +167,10 @@ async def test_upstream_that_names_the_portals_provider_gets_no_token_for_the_po
         await own.portal.reload.apply(
             changed(tmp_path, lambda data: data["upstreams"]["tickets"]["oauth"].update(client_id="portal"))
         )
-        browser = own.browser("ann")
-        browser.follow_redirects = False
-        url = link
-        while not url.startswith(f"{own.url}/oauth/sign-in/callback"):
-            url = (await browser.get(url)).headers["location"]
+        url = await callback_of(own, "ann", link)
         if audience == "upstream":  # a provider that knows resources
             own.provider.claims["ann"] = {"aud": own.upstream.url}
-        page = await browser.get(url)
+        page = await own.browser("ann").get(url)
         assert page.status_code == (502 if audience == "portal" else 200), page.text
         own.provider.claims.clear()
         if audience == "portal":

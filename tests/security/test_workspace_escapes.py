@@ -14,7 +14,7 @@ import pytest
 
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.running import Runner
-from tests.security.hostile import RAW_HOST
+from tests.security.hostile import ON_ONE_PATH, RAW_FILES
 
 pytestmark = pytest.mark.anyio
 
@@ -30,18 +30,7 @@ def trying(do):
     print("reached")
     return told
 """
-RAW = (
-    RAW_HOST
-    + TRYING
-    + """
-import json
-def raw(operation, arguments):
-    line = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    raw.number += 1
-    return json.loads(host.exchange(f"{raw.number} portal.files.{operation} {line}", -1))[0]
-raw.number = 1000
-"""
-)
+RAW = RAW_FILES + TRYING
 
 
 @pytest.fixture
@@ -165,18 +154,7 @@ PATHS = [
 ]
 
 
-OPERATIONS = (
-    ("read", {}),
-    ("stat", {}),
-    ("list", {}),
-    ("create", {}),
-    ("write", {"base64": "eA=="}),
-    ("append", {"base64": "eA=="}),
-    ("mkdir", {}),
-    ("remove", {}),
-    ("rmdir", {}),
-    ("rename", {"target": "t"}),
-)
+OPERATIONS = (*ON_ONE_PATH.items(), ("rename", {"target": "t"}))
 EVERY_OPERATION = f"""{RAW}
 def every_operation(path):
     told = [trying(lambda: raw(name, {{"path": path, **more}})) for name, more in {OPERATIONS!r}]
