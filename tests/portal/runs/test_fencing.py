@@ -1,6 +1,5 @@
 """A portal that was stopped while another process took its run over does nothing more for it."""
 
-import os
 import signal
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +15,7 @@ from mcp_types import CallToolResult
 from manifests.json_value import Json
 from portal.store.records import StoredRun
 from portal.store.run_tables import RunTables
-from tests.acceptance.portal_process import HttpPortal, http_portal
+from tests.acceptance.portal_process import http_portal
 from tests.portal.peers import DEADLINE_SECONDS, Peer, structured, tool, write_manifest
 from tests.portal.runs.kept_runs import kept_runs
 from tests.portal.runs.rows import opened
@@ -62,9 +61,7 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
         upstream: dict[str, Json] = {"url": f"http://127.0.0.1:{served.port}/mcp"}
         settings: Json = {"check": "off", "workers": 1}
         manifest = write_manifest(tmp_path, {"git": upstream}, runs={"store": "runs.sqlite"}, server=settings)
-        starting = http_portal(manifest)
-        portal: HttpPortal = await anyio.to_thread.run_sync(starting.__enter__)
-        try:
+        with http_portal(manifest) as portal:
             async with Client(portal.url) as client:
 
                 async def run() -> None:
@@ -75,14 +72,13 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(run)
                         await hold.arrived.wait()
-                        os.kill(portal.process.pid, signal.SIGSTOP)
-                        file = opened(tmp_path)
-                        taken = taken_over(file) if is_taken else None
-                        hold.may_answer.set()
-                        os.kill(portal.process.pid, signal.SIGCONT)
-        finally:
-            portal.process.send_signal(signal.SIGCONT)
-            await anyio.to_thread.run_sync(partial(starting.__exit__, None, None, None))
+                        portal.process.send_signal(signal.SIGSTOP)
+                        try:
+                            file = opened(tmp_path)
+                            taken = taken_over(file) if is_taken else None
+                            hold.may_answer.set()
+                        finally:
+                            portal.process.send_signal(signal.SIGCONT)
     (answer,) = answers
     pushed = [arguments["n"] for name, arguments in peer.calls if name == "push"]
     now = file.load(answer["run_id"])

@@ -1,7 +1,6 @@
 """A portal that shares its store, and whose sign of life was late."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,6 +17,7 @@ from portal.store.tables import LEASE_SECONDS
 from tests.acceptance.portal_process import http_portal
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, structured, tool, write_manifest
 from tests.portal.runs.rows import Tables
+from tests.portal.runs.test_waiting import waiting
 from tests.postgres import Postgres, postgres_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.servers]
@@ -66,13 +66,9 @@ async def test_a_replica_that_listens_can_be_reached_by_the_others_at_once(
 ) -> None:
     url = postgres.new_database()
     manifest = write_manifest(tmp_path, {}, runs={"store": url})
-    starting = http_portal(manifest)
-    portal = await anyio.to_thread.run_sync(starting.__enter__)
-    try:
+    with http_portal(manifest) as portal:
         found = Tables(url)().database.rows("SELECT url FROM replicas")
         assert found == [(portal.origin,)]
-    finally:
-        await anyio.to_thread.run_sync(partial(starting.__exit__, None, None, None))
 
 
 async def test_a_script_that_waits_for_a_person_survives_a_database_that_is_away_for_long(
@@ -94,8 +90,7 @@ async def test_a_script_that_waits_for_a_person_survives_a_database_that_is_away
             answers: list[dict[str, Json]] = []
 
             async def run() -> None:
-                result = await portal.client.call_tool("execute_code", {"code": "await portal.approve('?')"})
-                answers.append(result.structured_content)
+                answers.append(await waiting(portal, "await portal.approve('?')"))
 
             monkeypatch.setattr(Journal, "_park", parked)
             tasks.start_soon(run)
@@ -106,4 +101,3 @@ async def test_a_script_that_waits_for_a_person_survives_a_database_that_is_away
                 await anyio.to_thread.run_sync(server.start)
                 while not answers:  # noqa: ASYNC110
                     await anyio.sleep(0.05)
-            assert answers[0]["status"] == "waiting", answers

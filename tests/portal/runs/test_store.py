@@ -13,16 +13,25 @@ import pytest
 from manifests.loader import load_manifest
 from portal.runs.decisions import RunsError, cancel_run, decide_call
 from portal.store.places import FilePlace, held_place, open_store, open_tables, places
-from portal.store.records import CallRow, FencedError, StoreError
+from portal.store.records import CallRow, FencedError, RunRow, StoreError
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
 from portal.store.writer import RunStore
 from tests.portal.runs.rows import Tables, asked, begun, kinds, opened
 
 
-def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(tables: Tables) -> None:
-    file = tables()
-    run = begun(file)
+@pytest.fixture
+def file(tables: Tables) -> RunTables:
+    return tables()
+
+
+@pytest.fixture
+def run(file: RunTables) -> RunRow:
+    """A run that has begun."""
+    return begun(file)
+
+
+def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(file: RunTables, run: RunRow) -> None:
     with file.transaction():
         taken = file.claim(run.id)
     assert taken.row.epoch == run.epoch + 1
@@ -67,9 +76,7 @@ def test_a_command_that_closes_the_file_leaves_the_portal_its_log(tmp_path: Path
 
 
 @pytest.mark.parametrize("named", [1, None])
-def test_the_first_decision_wins_and_wakes_the_run(tables: Tables, named: int | None) -> None:
-    file = tables()
-    run = begun(file)
+def test_the_first_decision_wins_and_wakes_the_run(file: RunTables, run: RunRow, named: int | None) -> None:
     asked(file, run)
     assert file.due(time.time(), [None], 10) == []
     with file.transaction():
@@ -80,9 +87,9 @@ def test_the_first_decision_wins_and_wakes_the_run(tables: Tables, named: int | 
     assert file.due(time.time(), [None], 10) == [run.id]
 
 
-def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(tables: Tables) -> None:
-    file = tables()
-    run = begun(file)
+def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(
+    file: RunTables, run: RunRow
+) -> None:
     call = CallRow(run.id, 1, "ask", "git.merge", "waiting")
     with file.transaction():
         file.advance(run.id, run.epoch, calls=[call])
@@ -92,9 +99,7 @@ def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(tables:
 
 
 @pytest.mark.parametrize("ended", ["ok", "cancelled", "expired"])
-def test_nothing_of_an_ended_run_can_be_decided(tables: Tables, ended: str) -> None:
-    file = tables()
-    run = begun(file)
+def test_nothing_of_an_ended_run_can_be_decided(file: RunTables, run: RunRow, ended: str) -> None:
     asked(file, run)
     with file.transaction():
         file.finish(run.id, ended, None)  # type: ignore[arg-type]
@@ -106,8 +111,7 @@ def test_nothing_of_an_ended_run_can_be_decided(tables: Tables, ended: str) -> N
     assert error.value.code == "run_ended"
 
 
-def test_the_run_of_somebody_else_is_as_unknown_as_none(tables: Tables) -> None:
-    file = tables()
+def test_the_run_of_somebody_else_is_as_unknown_as_none(file: RunTables) -> None:
     run = begun(file, owner="ann")
     asked(file, run)
     errors = []
@@ -120,9 +124,7 @@ def test_the_run_of_somebody_else_is_as_unknown_as_none(tables: Tables) -> None:
     assert [each.id for each in file.listed("ann")] == [run.id]
 
 
-def test_which_of_two_waiting_calls_is_meant_has_to_be_said(tables: Tables) -> None:
-    file = tables()
-    run = begun(file)
+def test_which_of_two_waiting_calls_is_meant_has_to_be_said(file: RunTables, run: RunRow) -> None:
     calls = [CallRow(run.id, seq, "ask", "git.merge", "waiting") for seq in (1, 2)]
     with file.transaction():
         file.advance(run.id, run.epoch, calls=calls)
@@ -132,8 +134,7 @@ def test_which_of_two_waiting_calls_is_meant_has_to_be_said(tables: Tables) -> N
         assert decide_call(file, run.id, 2, is_approved=True, by="ann").seq == 2
 
 
-def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(tables: Tables) -> None:
-    file = tables()
+def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(file: RunTables) -> None:
     early, late = begun(file), begun(file)
     with file.transaction():
         tokens = [file.hook(run.id, "deployed") for run in (early, late)]
@@ -153,8 +154,7 @@ def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(ta
     assert (file.payload(early.id, "deployed"), file.payload(late.id, "deployed")) == (b"1", b"4")
 
 
-def test_forgotten_runs_expire_and_ended_ones_are_deleted_after_their_days(tables: Tables) -> None:
-    file = tables()
+def test_forgotten_runs_expire_and_ended_ones_are_deleted_after_their_days(file: RunTables) -> None:
     run = begun(file, max_age_days=1)
     asked(file, run)
     now = time.time()
@@ -233,9 +233,9 @@ async def test_each_portal_has_its_own_default_file_and_the_next_takes_what_ende
 @pytest.mark.anyio
 async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_only_itself(
     tables: Tables,
+    file: RunTables,
+    run: RunRow,
 ) -> None:
-    file = tables()
-    run = begun(file)
     store = RunStore(file, tables())
 
     def fail(file: RunTables) -> None:
