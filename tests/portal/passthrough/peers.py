@@ -74,8 +74,8 @@ class Person:
 
 
 @asynccontextmanager
-async def chatty_upstreams() -> AsyncIterator[dict[str, dict[str, Json]]]:
-    """A manifest's entries for all of them; their environment holds a secret."""
+async def chatty_upstreams(**settings: Json) -> AsyncIterator[dict[str, dict[str, Json]]]:
+    """A manifest's entries for all of them, with these settings; their environment holds a secret."""
     entries: dict[str, dict[str, Json]] = {}
     async with AsyncExitStack() as stack:
         for name in UPSTREAMS:
@@ -88,7 +88,7 @@ async def chatty_upstreams() -> AsyncIterator[dict[str, dict[str, Json]]]:
                 peer = await stack.enter_async_context(http_peer(app))
                 headers = {"Authorization": f"Bearer {SECRET}"}
                 entries[name] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "headers": headers}
-        yield entries
+        yield {name: {**entry, **settings} for name, entry in entries.items()}
 
 
 @asynccontextmanager
@@ -128,11 +128,6 @@ async def served(manifest: Path) -> AsyncIterator[str]:
         access = HttpAccess("127.0.0.1", ServerSettings(tokens=tokens))
         async with http_peer(build_http_app(portal, build_server(portal), access)) as peer:
             yield f"http://127.0.0.1:{peer.port}/mcp"
-
-
-def url_of(client: Client) -> str:
-    """Where a client over HTTP has its portal."""
-    return client.server
 
 
 @asynccontextmanager

@@ -6,12 +6,10 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp_types import ClientCapabilities, ElicitRequest, ElicitResult
+from mcp_types import ElicitResult
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
-from portal.passthrough.clean_json import Scrub
-from portal.passthrough.questions import elicitation
 from tests.portal.passthrough.chatty_server import SECRET
 from tests.portal.passthrough.peers import CLIENTS, UPSTREAMS, Ear, Person, chatty_upstreams, client_of
 from tests.portal.peers import DEADLINE_SECONDS, states
@@ -83,14 +81,6 @@ async def test_nobody_is_asked_for_what_is_named_like_a_secret(
     assert states(answer) == [(f"{upstream}.ask", state)]
 
 
-def put(
-    message: str, properties: dict[str, Json], scrub: Scrub = lambda text, limit: text[:limit]
-) -> ElicitRequest:
-    form = {"type": "object", "properties": properties}
-    client = ClientCapabilities.model_validate({"elicitation": {"form": {}}})
-    return elicitation("up", {"message": message, "requestedSchema": form}, scrub, client)
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -145,18 +135,18 @@ async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None
         await anyio.sleep_forever()
         return ElicitResult(action="cancel")
 
-    async with chatty_upstreams() as upstreams:
-        for entry in upstreams.values():
-            entry["call_seconds"] = 1.0
-        async with client_of(tmp_path, upstreams, "http", "legacy", {"elicitation_callback": never}) as ear:
+    async with (
+        chatty_upstreams(call_seconds=1.0) as upstreams,
+        client_of(tmp_path, upstreams, "http", "legacy", {"elicitation_callback": never}) as ear,
+        anyio.create_task_group() as tasks,
+    ):
 
-            async def ask(upstream: str) -> None:
-                answer = await ear.run(f"await {upstream}.ask()")
-                assert answer["error"]["code"] == "question_unanswered"
+        async def ask(upstream: str) -> None:
+            answer = await ear.run(f"await {upstream}.ask()")
+            assert answer["error"]["code"] == "question_unanswered"
 
-            async with anyio.create_task_group() as tasks:
-                for upstream in UPSTREAMS:
-                    tasks.start_soon(ask, upstream)
+        for upstream in UPSTREAMS:
+            tasks.start_soon(ask, upstream)
 
 
 @pytest.mark.parametrize(

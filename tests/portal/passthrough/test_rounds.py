@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,12 @@ from tests.portal.peers import DEADLINE_SECONDS
 pytestmark = pytest.mark.anyio
 
 
+@dataclass(frozen=True)
 class RoundsClient:
-    """A client of the newer revision that makes each round itself."""
+    """A client of the newer revision that makes each round itself, and the portal's upstream."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    client: Client
+    up: Chatty
 
     async def call(self, code: str, **more: Json) -> Any:
         with anyio.fail_after(DEADLINE_SECONDS):
@@ -43,22 +45,19 @@ class RoundsClient:
 
 
 @pytest.fixture
-async def rounds(tmp_path: Path) -> AsyncIterator[tuple[RoundsClient, Chatty]]:
+async def client(tmp_path: Path) -> AsyncIterator[RoundsClient]:
     options = {"elicitation_callback": Person()}
     async with (
         one_chatty() as (up, upstreams),
         client_of(tmp_path, upstreams, "http", "auto", options) as ear,
     ):
-        yield RoundsClient(ear.client), up
+        yield RoundsClient(ear.client, up)
 
 
 ACCEPT = {"question-1": ElicitResult(action="accept", content={"who": "Ada"})}
 
 
-async def test_the_script_goes_on_where_it_was_and_nothing_is_done_twice(
-    rounds: tuple[RoundsClient, Chatty],
-) -> None:
-    client, up = rounds
+async def test_the_script_goes_on_where_it_was_and_nothing_is_done_twice(client: RoundsClient) -> None:
     code = "print('once')\nawait up.ask()"
     first = await client.call(code)
     assert isinstance(first, InputRequiredResult) and first.request_state
@@ -66,11 +65,10 @@ async def test_the_script_goes_on_where_it_was_and_nothing_is_done_twice(
     last = await client.call(code, input_responses=ACCEPT, request_state=first.request_state)
     answer = last.structured_content
     assert (answer["stdout"], answer["result"]) == ("once\n", "accept {'who': 'Ada'}")
-    assert (up.acted, len(answer["calls"])) == (1, 1)
+    assert (client.up.acted, len(answer["calls"])) == (1, 1)
 
 
-async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[RoundsClient, Chatty]) -> None:
-    client, up = rounds
+async def test_a_state_is_good_for_one_answer_of_one_request(client: RoundsClient) -> None:
     code = "await up.ask()"
     first = await client.call(code)
     state = first.request_state
@@ -85,25 +83,24 @@ async def test_a_state_is_good_for_one_answer_of_one_request(rounds: tuple[Round
     for script, wrong in forged:
         with pytest.raises(MCPError):
             await client.call(script, input_responses=ACCEPT, request_state=wrong)
-    assert up.acted == 0
+    assert client.up.acted == 0
     last = await client.call(code, input_responses=ACCEPT, request_state=state)
     assert last.structured_content["status"] == "ok"
     with pytest.raises(MCPError):
         await client.call(code, input_responses=ACCEPT, request_state=state)
-    assert up.acted == 1
+    assert client.up.acted == 1
 
 
 async def test_a_request_that_is_cancelled_ends_its_calls_though_it_may_be_asked(
-    rounds: tuple[RoundsClient, Chatty],
+    client: RoundsClient,
 ) -> None:
-    client, up = rounds
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(client.call, "await up.hang()")
         with anyio.fail_after(DEADLINE_SECONDS):
-            await up.hanging.wait()
+            await client.up.hanging.wait()
         tasks.cancel_scope.cancel()
     with anyio.fail_after(DEADLINE_SECONDS):
-        await up.cancelled.wait()
+        await client.up.cancelled.wait()
 
 
 class Waiting:

@@ -38,11 +38,11 @@ async def met(
     transport, mode = request.param
     model, folder = Model(), tmp_path_factory.mktemp("sampling")
     options = {"sampling_callback": model}
-    async with chatty_upstreams() as upstreams:
-        for entry in upstreams.values():
-            entry |= {"sampling": {"max_tokens": 150}, "roots": ["file:///srv/data"]}
-        async with client_of(folder, upstreams, transport, mode, options) as ear:
-            yield ear, model
+    async with (
+        chatty_upstreams(sampling={"max_tokens": 150}, roots=["file:///srv/data"]) as upstreams,
+        client_of(folder, upstreams, transport, mode, options) as ear,
+    ):
+        yield ear, model
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
@@ -74,14 +74,12 @@ async def test_samples_within_samples_are_refused(met: tuple[Ear, Model], upstre
     model.asked.clear()
 
     async def run_a_script() -> None:
+        model.before = None
         result = await ear.client.call_tool("execute_code", {"code": f"await {upstream}.sample()"})
         inner.append(result.structured_content)
 
     model.before = run_a_script
-    try:
-        answer = await ear.run(f"await {upstream}.sample()")
-    finally:
-        model.before = None
+    answer = await ear.run(f"await {upstream}.sample()")
     assert answer["result"] == "hello"
     # On a connection that is shared by callers whom nobody knows, it is not even clear whose model to ask.
     assert [each["error"]["code"] in ("sampling_refused", "question_refused") for each in inner] == [True]
@@ -107,11 +105,10 @@ async def test_both_are_off_unless_the_manifest_says_so(tmp_path: Path, mode: st
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_without_a_model_is_told_so(tmp_path: Path, mode: str) -> None:
-    async with chatty_upstreams() as upstreams:
-        for entry in upstreams.values():
-            entry["sampling"] = {}
-        async with client_of(tmp_path, upstreams, "http", mode) as ear:
-            for upstream in UPSTREAMS:
-                assert (await ear.run(f"await {upstream}.sample()"))["error"][
-                    "code"
-                ] == "sampling_unsupported"
+    async with (
+        chatty_upstreams(sampling={}) as upstreams,
+        client_of(tmp_path, upstreams, "http", mode) as ear,
+    ):
+        for upstream in UPSTREAMS:
+            answer = await ear.run(f"await {upstream}.sample()")
+            assert answer["error"]["code"] == "sampling_unsupported"
