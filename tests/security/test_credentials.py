@@ -15,16 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
 from tests.portal.commands import PortalCommand
-from tests.portal.peers import (
-    Opened,
-    Peer,
-    opened,
-    raw,
-    raw_tools,
-    text,
-    tool,
-    write_manifest,
-)
+from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, text, tool, write_manifest
 from tests.portal.test_http_app import client, served
 from tests.upstreams.oauth_peer import logged_in, protected
 from tests.upstreams.peers import http_peer

@@ -48,18 +48,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 STATE = "what only the upstream understands"
 SECRET = "s3cret-of-the-upstream"
-TOOLS = (
-    "count",
-    "hang",
-    "hangs",
-    "cancelled",
-    "ask",
-    "asks",
-    "open_page",
-    "sample",
-    "roots",
-    "grow",
-)
+TOOLS = ("count", "hang", "hangs", "cancelled", "ask", "open_page", "sample", "roots", "grow")
 
 
 class AskError(Exception):
@@ -76,8 +65,6 @@ class Chatty:
     def __init__(self, era: str) -> None:
         self.cancelled = anyio.Event()
         self.hanging = anyio.Event()
-        self.asked = anyio.Event()
-        self.refused = anyio.Event()
         self.reads: list[str] = []
         self.acted = 0
         self.more: list[Resource] = []
@@ -151,12 +138,7 @@ class Chatty:
         """Ask the client, as the era wants it."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             about = ServerMessageMetadata(related_request_id=context.request_id)
-            self.asked.set()
-            try:
-                return await context.session.send_request(request, kind, metadata=about)
-            except MCPError:
-                self.refused.set()
-                raise
+            return await context.session.send_request(request, kind, metadata=about)
         params = self._params.get()
         if params.input_responses is None:
             raise AskError(request)
@@ -164,18 +146,12 @@ class Chatty:
         return params.input_responses["it"]
 
     async def _ask(
-        self,
-        context: Any,
-        words: str = "Whom to greet?",
-        field: str = "who",
-        choices: Any = None,
-        beside: bool = False,
+        self, context: Any, words: str = "Whom to greet?", field: str = "who", beside: bool = False
     ) -> str:
         """`beside`: only while another call hangs."""
         if beside:
             await self.hanging.wait()
-        own = {"type": "string", "enum": choices} if choices else {"type": "string"}
-        schema = {"type": "object", "properties": {field: own}}
+        schema = {"type": "object", "properties": {field: {"type": "string"}}}
         asked = ElicitRequestFormParams(message=words, requested_schema=schema)
         answer = await self._put(context, ElicitRequest(params=asked), ElicitResult)
         self.acted += 1
@@ -213,10 +189,6 @@ class Chatty:
     async def _cancelled(self, context: Any) -> str:
         await self.cancelled.wait()
         return "cancelled"
-
-    async def _asks(self, context: Any) -> str:
-        await self.asked.wait()
-        return "asks"
 
     async def _hangs(self, context: Any) -> str:
         return "yes" if self.hanging.is_set() else ""

@@ -68,8 +68,7 @@ class Person:
     async def __call__(self, context: Any, params: Any) -> ElicitResult:
         self.asked.append(params)
         is_form = params.mode == "form" and self.action == "accept"
-        form = params.requested_schema["properties"] if is_form else {}
-        content = {name: field.get("enum", ["Ada"])[-1] for name, field in form.items()} if is_form else None
+        content = dict.fromkeys(params.requested_schema["properties"], "Ada") if is_form else None
         return ElicitResult(action=self.action, content=content)
 
 

@@ -26,16 +26,7 @@ from portal.store.places import held_place, open_tables, places
 from portal.store.records import CallRow, StoreError
 from portal.store.run_tables import RunTables
 from sandbox_runtime.result import RunError
-from tests.portal.peers import (
-    DEADLINE_SECONDS,
-    Opened,
-    Peer,
-    never,
-    opened,
-    structured,
-    tool,
-    write_manifest,
-)
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
 from tests.portal.runs.rows import Write, asked, begun, intercepted, kinds
 from tests.portal.runs.rows import opened as store_of
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting

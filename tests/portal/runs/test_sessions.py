@@ -1,6 +1,7 @@
 """A run in a session may wait for a person. It does not survive the portal, and is never run anew."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -8,8 +9,8 @@ import pytest
 
 from manifests.json_value import Json
 from portal.store.run_tables import RunTables
-from tests.portal.peers import DEADLINE_SECONDS, Opened, opened, states
-from tests.portal.runs.test_waiting import ASKS, answer_of, git
+from tests.portal.peers import Opened, opened, states
+from tests.portal.runs.test_waiting import ASKS, answer_of, found, git
 
 pytestmark = pytest.mark.anyio
 
@@ -19,15 +20,10 @@ CODE = "await git.push(n=1)\n[x, await git.merge(id=x)]"
 
 async def asked(portal: Opened) -> str:
     """The run that waits for a person."""
-    runs = portal.portal.runs
-    with anyio.fail_after(DEADLINE_SECONDS):
-        while True:
-            news = runs.news
-            for row in await runs.store_or_error().read(RunTables.listed):
-                if (await runs.load(row.id, None)).calls:
-                    return row.id
-            with anyio.move_on_after(0.05):  # a call that waits in its worker is no news
-                await news.wait()
+    (run,) = await found(portal, RunTables.listed, bool)
+    calls = partial(RunTables.calls, run=run.id)
+    await found(portal, calls, lambda rows: any(row.state == "waiting" for row in rows))
+    return run.id
 
 
 def copy_store(folder: Path, to: Path) -> None:
