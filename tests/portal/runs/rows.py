@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,10 +98,13 @@ def intercepted(store: RunStore, look: Callable[[Write], Exception | None]) -> I
         store.submit = submit  # type: ignore[method-assign]
 
 
-def together(*works: Callable[[], None]) -> None:
-    """Do these at the same time, each in a thread."""
-    threads = [threading.Thread(target=work) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def together(*works: Callable[[], Any]) -> list[Any]:
+    """What these return, which begin at the same time, each in a thread."""
+    start = threading.Barrier(len(works))
+
+    def do(work: Callable[[], Any]) -> Any:
+        start.wait()
+        return work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return [*pool.map(do, works)]

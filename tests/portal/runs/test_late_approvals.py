@@ -87,20 +87,21 @@ def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tables: 
             file.advance(run, 1, calls=[CallRow(run, 1, "ask", "git.merge", "waiting")])
             file.park(run, 1, [1])
     both = threading.Barrier(2)
-    told: dict[str, list[str]] = {"ann": [], "bob": []}
 
-    def decide(own: RunTables, by: str) -> None:
+    def decide(own: RunTables, by: str) -> list[str]:
+        told = []
         for run in runs:
             both.wait()
             try:
                 with own.transaction():
                     decide_call(own, run, 1, is_approved=by == "ann", by=by)
-                told[by].append("")
+                told.append("")
             except RunsError as error:
-                told[by].append(error.code)
+                told.append(error.code)
+        return told
 
-    rows.together(*(partial(decide, tables(), by) for by in told))
-    for run, *codes in zip(runs, told["ann"], told["bob"], strict=True):
+    anns, bobs = rows.together(*(partial(decide, tables(), by) for by in ("ann", "bob")))
+    for run, *codes in zip(runs, anns, bobs, strict=True):
         call = file.call(run, 1)
         assert (call.state, call.decided_by, codes) in (
             ("approved", "ann", ["", "already_decided"]),

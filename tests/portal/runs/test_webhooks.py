@@ -191,23 +191,25 @@ async def test_request_without_an_answer_ends_and_is_repeated(
         assert len(set(receiver.ids())) == 1
 
 
+async def unsent(folder: Path, receiver: Receiver) -> None:
+    """A portal that ends before it sends the message of a run."""
+    manifest = load_manifest(write_manifest(folder, {}, runs={"webhooks": to(receiver)}), {})
+    async with kept_runs(folder) as kept:
+        await kept.store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
+        await kept.until(await kept.start("ok"), "ok")
+        assert await pending(kept, receiver.url) == 1
+
+
 async def test_next_portal_sends_what_the_last_one_did_not(tmp_path: Path) -> None:
     async with receiving() as receiver:
-        manifest = load_manifest(write_manifest(tmp_path, {}, runs={"webhooks": to(receiver)}), {})
-        async with kept_runs(tmp_path) as kept:
-            await kept.store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
-            await kept.until(await kept.start("ok"), "ok")
-            assert await pending(kept, receiver.url) == 1
+        await unsent(tmp_path, receiver)
         async with kept_runs(tmp_path, webhooks=to(receiver)):
             assert await receiver.until(1) == ["run.ok"]
 
 
 async def test_message_of_one_url_goes_to_no_other(tmp_path: Path) -> None:
     async with receiving() as old, receiving() as new:
-        manifest = load_manifest(write_manifest(tmp_path, {}, runs={"webhooks": to(old)}), {})
-        async with kept_runs(tmp_path) as kept:
-            await kept.store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
-            await kept.until(await kept.start("ok"), "ok")
+        await unsent(tmp_path, old)
         async with kept_runs(tmp_path, webhooks=to(new)) as kept:
             second = await kept.start("ok")
             await new.until(1)
