@@ -6,7 +6,6 @@ import json
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.calls import Outcome, ToolCall
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 from tests.security.hostile import INTERPRETER, MOST_SECONDS, RAW_HOST, watched
 
@@ -27,31 +26,13 @@ WAYS_TO_SEND = {
 }
 
 
-class SlowPort:
-    """Counts the calls that are there at once; ends none before the run does."""
-
-    def __init__(self) -> None:
-        self.here = 0
-        self.most = 0
-        self.ended = 0
-
-    async def __call__(self, call: ToolCall) -> Outcome:
-        self.here += 1
-        self.most = max(self.most, self.here)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.here -= 1
-            self.ended += 1
-        return Outcome()
-
-
 async def test_calls_of_one_number_neither_pass_parallel_calls_nor_outlive_the_run(run: Runner) -> None:
-    port = SlowPort()
+    port = EchoPort()
     forged = RAW_HOST + "host.exchange('\\n'.join(['1 git.hangs {}'] * 30), 200)"
     result = await run(forged, port=port, limits=Limits(parallel_calls=3))
     await asyncio.sleep(0)
-    assert (port.most <= 3, port.here) == (True, 0)
+    # None of them ends before the run does.
+    assert len(port.calls) == len(port.cancelled) <= 3
     assert result.error is not None
 
 

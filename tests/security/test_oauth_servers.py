@@ -1,6 +1,7 @@
 """Upstreams and authorization servers that lie: what a login and the requests of a portal make of it."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,7 +17,6 @@ from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
 from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import (
-    Handler,
     ProtectedServer,
     browse,
     echo,
@@ -44,29 +44,24 @@ async def server() -> AsyncIterator[ProtectedServer]:
         yield server
 
 
-class Recorder:
-    """A server that nobody should come to."""
+@asynccontextmanager
+async def unvisited() -> AsyncIterator[str]:
+    """The origin of a server that nobody must come to."""
+    visits: list[str] = []
 
-    def __init__(self) -> None:
-        self.requests: list[dict[str, str]] = []
-        methods = ["GET", "POST", "DELETE"]
-        self.app = Starlette(routes=[Route("/{path:path}", self._note, methods=methods)])
-
-    async def _note(self, request: Request) -> Response:
-        self.requests.append(dict(request.headers))
+    async def note(request: Request) -> Response:
+        visits.append(request.url.path)
         return JSONResponse({})
+
+    methods = ["GET", "POST", "DELETE"]
+    async with http_peer(Starlette(routes=[Route("/{path:path}", note, methods=methods)])) as peer:
+        yield f"http://127.0.0.1:{peer.port}"
+    assert visits == []
 
 
 async def metadata(url: str) -> dict[str, Json]:
     async with httpx2.AsyncClient() as client:
         return (await client.get(url)).json()
-
-
-def redirecting(url: str) -> Handler:
-    async def answer(request: Request) -> Response:
-        return RedirectResponse(url, status_code=307)
-
-    return answer
 
 
 async def refused(spec: HttpUpstream) -> OAuthError:
@@ -149,10 +144,9 @@ async def test_metadata_as_it_is_makes_a_login(server: ProtectedServer) -> None:
 
 
 async def test_upstream_cannot_choose_another_server_than_the_manifest(server: ProtectedServer) -> None:
-    recorder = Recorder()
-    async with http_peer(recorder.app) as other:
+    async with unvisited() as other:
         said = await metadata(server.origin + PRM)
-        server.answers[PRM] = saying({**said, "authorization_servers": [f"http://127.0.0.1:{other.port}/"]})
+        server.answers[PRM] = saying({**said, "authorization_servers": [f"{other}/"]})
         settings = {
             "client_id": "portal",
             "client_secret": "canary-s3cret",
@@ -162,19 +156,19 @@ async def test_upstream_cannot_choose_another_server_than_the_manifest(server: P
         spec = server.spec(grant="client_credentials", **settings)
         async with fleet_of(tickets=spec) as fleet:
             assert fleet["tickets"].state.status == "down"
-    assert recorder.requests == []
 
 
 @pytest.mark.parametrize("path", [PRM, ASM, "/token", "/register"])
 async def test_redirect_of_what_oauth_asks_is_not_followed(server: ProtectedServer, path: str) -> None:
-    recorder = Recorder()
-    async with http_peer(recorder.app) as other:
+    async def away(request: Request) -> Response:
+        return RedirectResponse(other + path, status_code=307)
+
+    async with unvisited() as other:
         host = server if path == PRM else server.authorization
-        host.answers[path] = redirecting(f"http://127.0.0.1:{other.port}{path}")
+        host.answers[path] = away
         if path == PRM:  # there is another place to look at
             host.answers["/.well-known/oauth-protected-resource"] = host.answers[path]
         await refused(server.spec())
-    assert recorder.requests == []
 
 
 async def test_issuer_in_the_redirect_that_is_not_the_one_asked_ends_the_login(
@@ -241,32 +235,28 @@ async def test_what_an_authorization_server_says_is_shown_only_in_words_of_oauth
 async def test_redirect_carries_no_credentials_to_another_origin(
     server: ProtectedServer, status: int, has_oauth: bool
 ) -> None:
-    recorder = Recorder()
     spec = server.spec()
     login = await logged_in(spec)
     if not has_oauth:
         headers = {"Authorization": f"Bearer {login.access_token}", "X-Api-Key": "canary-key"}
         spec = HttpUpstream(url=server.url, headers=headers)
-    async with http_peer(recorder.app) as other, fleet_of(tickets=spec) as fleet:
+    async with unvisited() as other, fleet_of(tickets=spec) as fleet:
         await echo(fleet)
 
         async def away(request: Request) -> Response:
-            return RedirectResponse(f"http://127.0.0.1:{other.port}/mcp", status_code=status)
+            return RedirectResponse(f"{other}/mcp", status_code=status)
 
         server.answers["/mcp"] = away
         with pytest.raises(UpstreamError):
             await echo(fleet)
-    assert recorder.requests == []
 
 
 async def test_tokens_of_one_upstream_are_not_for_the_same_name_elsewhere(server: ProtectedServer) -> None:
     await logged_in(server.spec())
-    recorder = Recorder()
-    async with http_peer(recorder.app) as other:
-        elsewhere = HttpUpstream.model_validate({"url": f"http://127.0.0.1:{other.port}/mcp", "oauth": {}})
+    async with unvisited() as other:
+        elsewhere = HttpUpstream.model_validate({"url": f"{other}/mcp", "oauth": {}})
         async with fleet_of(tickets=elsewhere) as fleet:
             assert fleet["tickets"].state.status == "needs_login"
-    assert recorder.requests == []
 
 
 async def test_upstream_cannot_have_a_renewal_for_every_call(server: ProtectedServer) -> None:

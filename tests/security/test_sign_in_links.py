@@ -20,12 +20,6 @@ async def link_of(own: Company, who: str) -> str:
     return link_in(await run(await own.client(who)))
 
 
-async def steps_of(own: Company, who: str, url: str) -> list[httpx2.URL]:
-    """Each URL that a person's browser visits from a link on."""
-    answer = await own.browser(who).get(url)
-    return [each.request.url for each in (*answer.history, answer)]
-
-
 async def is_signed_in(own: Company, who: str) -> bool:
     answer = await run(await own.client(who))
     return answer["status"] == "ok" and answer["result"]["who"] == who
@@ -58,7 +52,8 @@ async def test_url_of_a_later_step_is_of_no_use_in_another_browser(tmp_path: Pat
 async def test_no_step_can_be_repeated_or_taken_for_another(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
         link = await link_of(own, "ann")
-        steps = await steps_of(own, "ann", link)
+        last = await own.browser("ann").get(link)
+        steps = [each.request.url for each in (*last.history, last)]
         callback = next(each for each in steps if each.path.endswith("/callback"))
         identity = next(each for each in steps if each.path.endswith("/identity"))
         ann, base = own.browser("ann"), f"{own.url}/oauth/sign-in"
