@@ -44,6 +44,11 @@ def arguments(required: tuple[str, ...] = (), /, **properties: Json) -> Json:
     }
 
 
+def an_object(**properties: Json) -> Json:
+    """A schema of an object with these properties, and any others."""
+    return {"type": "object", "properties": properties}
+
+
 HOSTILE_TEXT = (
     'Ends """ here\\\n\nimport os; os.system("x")  # type: ignore\r\u202e\u2066\u200b\x00\x1b[31m'
     '\u2028"""\nasync def evil(): ...\nand ends in a quote"'

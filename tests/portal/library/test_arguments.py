@@ -3,7 +3,7 @@ import pytest
 from manifests.json_value import Json
 from portal.library.arguments import ArgumentError, bind
 from portal.library.function import Function
-from tests.portal.library.sample_tools import arguments, function
+from tests.portal.library.sample_tools import an_object, arguments, function
 
 TEXT = {"type": "string"}
 ISSUE = arguments(
@@ -65,9 +65,7 @@ def test_none_for_a_required_argument_is_refused() -> None:
 
 
 def test_others_are_passed_on_by_a_tool_that_takes_them() -> None:
-    compiled = function(
-        {"type": "object", "properties": {"a": TEXT}, "additionalProperties": {"type": "integer"}}
-    )
+    compiled = function({**an_object(a=TEXT), "additionalProperties": {"type": "integer"}})
     assert bind(compiled, {"a": "x", "more": 3}) == {"a": "x", "more": 3}
     assert "more is 'x', not an int" in refusal(compiled, {"more": "x"})
 
@@ -84,16 +82,11 @@ def test_pattern_of_a_stranger_is_never_run() -> None:
 
 
 def test_recursive_schema_checks_deep_values() -> None:
-    tree = {
-        "type": "object",
-        "properties": {"child": {"$ref": "#/$defs/Tree"}},
-        "additionalProperties": False,
-    }
+    tree = arguments(child={"$ref": "#/$defs/Tree"})
     compiled = function({**arguments(tree={"$ref": "#/$defs/Tree"}), "$defs": {"Tree": tree}})
     bind(compiled, {"tree": {"child": {"child": {}}}})
-    assert "tree['child']['child'] has no property 'x'" in refusal(
-        compiled, {"tree": {"child": {"child": {"x": 1}}}}
-    )
+    told = refusal(compiled, {"tree": {"child": {"child": {"x": 1}}}})
+    assert "tree['child']['child'] has no property 'x'" in told
 
 
 X: Json = {"properties": {"x": TEXT}, "required": ["x"]}

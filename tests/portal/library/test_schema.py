@@ -13,7 +13,7 @@ from portal.library.arguments import ArgumentError, bind
 from portal.library.schema import sound_schema
 from tests.depth import depth
 from tests.portal.library.random_schemas import json_values, schemas
-from tests.portal.library.sample_tools import HOSTILE_TEXT, arguments, function, library, tool
+from tests.portal.library.sample_tools import HOSTILE_TEXT, an_object, arguments, function, library, tool
 
 TEXT = {"type": "string"}
 LONGEST_MODULE = 200_000
@@ -21,10 +21,6 @@ LONGEST_MODULE = 200_000
 
 def is_refused(schema: Json, value: Json, max_steps: int = 20_000) -> bool:
     return bool(SchemaValidator(sound_schema(schema)).validate(value, max_steps).errors)
-
-
-def an_object(**properties: Json) -> Json:
-    return {"type": "object", "properties": properties}
 
 
 @given(schemas(with_negations=True), json_values())

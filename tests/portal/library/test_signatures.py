@@ -1,15 +1,14 @@
 import ast
 
-from tests.portal.library.sample_tools import arguments, function, library, stub, tool
+from tests.portal.library.sample_tools import an_object, arguments, function, library, stub, tool
 
 TEXT = {"type": "string"}
 
 
 def test_signature_is_one_line_with_the_required_parameters_first() -> None:
     compiled = function(arguments(("title",), labels={"type": "array", "items": TEXT}, title=TEXT))
-    assert (
-        compiled.signature == "async def tickets.create_issue(*, title: str, labels: list[str] = ...) -> Any"
-    )
+    told = "async def tickets.create_issue(*, title: str, labels: list[str] = ...) -> Any"
+    assert compiled.signature == told
 
 
 def test_simple_defaults_are_shown() -> None:
@@ -41,9 +40,8 @@ def test_long_signature_leaves_out_optional_parameters_only() -> None:
 
 def test_names_that_are_no_identifiers_are_renamed() -> None:
     compiled = function(arguments(**{"from": TEXT, "$meta": TEXT, "cik-A": TEXT}), name="create-issue")
-    assert (
-        "tickets.create_issue(*, from_: str = ..., _meta: str = ..., cik_A: str = ...)" in compiled.signature
-    )
+    told = "tickets.create_issue(*, from_: str = ..., _meta: str = ..., cik_A: str = ...)"
+    assert told in compiled.signature
 
 
 def test_tool_that_names_no_arguments_takes_any() -> None:
@@ -73,9 +71,7 @@ def test_hints_follow_the_description_of_a_parameter() -> None:
 
 def test_a_shown_stub_leaves_out_what_is_plain_to_see() -> None:
     schema = arguments(("title",), title=TEXT, limit={"type": "integer", "default": 7})
-    compiled = function(
-        schema, {"type": "object", "properties": {"id": {"type": "integer"}}}, description="Open."
-    )
+    compiled = function(schema, an_object(id={"type": "integer"}), description="Open.")
     assert compiled.definition == (
         'async def create_issue(*, title: str, limit=7) -> CreateIssueResult:\n    """Open."""'
     )
@@ -87,11 +83,8 @@ def test_module_says_that_none_omits_an_optional_argument() -> None:
 
 
 def test_stub_has_only_the_types_its_function_needs() -> None:
-    box = {"type": "object", "properties": {"a": TEXT}}
+    box = an_object(a=TEXT)
     compiled = library(tool("one", arguments(first=box)), tool("two", arguments(second=box)))
-    names = [
-        node.name
-        for node in ast.parse(stub(compiled.functions["tickets.one"])).body
-        if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef)
-    ]
-    assert names == ["OneFirst", "one"]
+    body = ast.parse(stub(compiled.functions["tickets.one"])).body
+    kinds = ast.ClassDef | ast.AsyncFunctionDef
+    assert [node.name for node in body if isinstance(node, kinds)] == ["OneFirst", "one"]
