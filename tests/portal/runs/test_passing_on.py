@@ -1,7 +1,6 @@
 """What happens to requests while they are passed on to another replica."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +35,11 @@ class Pair:
     """Those of them whose client went away."""
     instead: ReplicaMiddleware | None = None
     """What listens where the other one did."""
+
+    @property
+    def app(self) -> ReplicaMiddleware:
+        runs: Any = SimpleNamespace(store=self.store)
+        return ReplicaMiddleware(self.here, runs)
 
     async def here(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.own.append((await receive()).get("body", b""))
@@ -104,8 +108,8 @@ class Asked:
         await app(scope, receive, send)
 
 
-@asynccontextmanager
-async def pair(postgres: Postgres) -> AsyncIterator[tuple[Pair, ReplicaMiddleware]]:
+@pytest.fixture
+async def both(postgres: Postgres) -> AsyncIterator[Pair]:
     tables = Tables(postgres.new_database())
     both = Pair(RunStore(tables(holder=OWN), tables(holder=OWN)))
 
@@ -116,8 +120,7 @@ async def pair(postgres: Postgres) -> AsyncIterator[tuple[Pair, ReplicaMiddlewar
         other = tables(holder=OTHER)
         with other.transaction():
             other.beat(f"http://127.0.0.1:{served.port}")
-        runs: Any = SimpleNamespace(store=both.store)
-        yield both, ReplicaMiddleware(both.here, runs)
+        yield both
     await both.store.close()
     tables.close()
 
@@ -128,76 +131,70 @@ async def until(is_true: Callable[[], bool]) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_requests_that_last_do_not_hold_up_others(postgres: Postgres) -> None:
-    lasting = 120
-    async with pair(postgres) as (both, app), anyio.create_task_group() as tasks:
+async def answered(app: ReplicaMiddleware, *chunks: bytes, **named: Any) -> Asked:
+    """A request that has been answered."""
+    asked = Asked()
+    with anyio.fail_after(DEADLINE_SECONDS):
+        await asked.ask(app, *chunks, **named)
+    return asked
+
+
+async def test_requests_that_last_do_not_hold_up_others(both: Pair) -> None:
+    lasting, app = 120, both.app
+    async with anyio.create_task_group() as tasks:
         for _ in range(lasting):
             tasks.start_soon(lambda: Asked().ask(app, method="GET", query=b"hold=1"))
         await until(lambda: len(both.others) == lasting)
-        asked = Asked()
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await asked.ask(app, b"x")
-        assert asked.body == b"there x"
+        assert (await answered(app, b"x")).body == b"there x"
         tasks.cancel_scope.cancel()
 
 
-async def test_a_request_whose_client_left_is_cancelled_there_and_not_done_here_too(
-    postgres: Postgres,
-) -> None:
-    async with pair(postgres) as (both, app), anyio.create_task_group() as tasks:
+async def test_a_request_whose_client_left_is_cancelled_there_and_not_done_here_too(both: Pair) -> None:
+    async with anyio.create_task_group() as tasks:
         asked = Asked()
-        tasks.start_soon(lambda: asked.ask(app, b"x", query=b"hold=1"))
+        tasks.start_soon(lambda: asked.ask(both.app, b"x", query=b"hold=1"))
         await until(lambda: len(both.others) == 1)
         asked.has_left.set()
         await until(lambda: len(both.gone) == 1)
     assert both.own == []
 
 
-async def test_a_body_that_is_too_long_is_refused_here(postgres: Postgres) -> None:
-    async with pair(postgres) as (both, app):
-        asked = Asked()
-        headers = ((b"mcp-session-id", SESSION), (b"content-length", b"6000000"))
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await asked.ask(app, *[b"x" * 1_000_000] * 6, headers=headers)
+async def test_a_body_that_is_too_long_is_refused_here(both: Pair) -> None:
+    headers = ((b"mcp-session-id", SESSION), (b"content-length", b"6000000"))
+    asked = await answered(both.app, *[b"x" * 1_000_000] * 6, headers=headers)
     assert (len(both.own), both.others, asked.body) == (1, [], b"here")
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_a_request_without_a_body_to_read_is_passed_on_whatever_length_it_says(
-    postgres: Postgres, method: str
+    both: Pair, method: str
 ) -> None:
-    async with pair(postgres) as (_, app):
-        asked = Asked()
-        headers = ((b"mcp-session-id", SESSION), (b"content-length", b"5"))
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await asked.ask(app, b"hello", method=method, headers=headers)
+    headers = ((b"mcp-session-id", SESSION), (b"content-length", b"5"))
+    asked = await answered(both.app, b"hello", method=method, headers=headers)
     assert (asked.status, asked.body) == (200, b"there ")
 
 
 async def test_a_request_that_reaches_another_replica_than_it_names_is_not_done_there(
-    postgres: Postgres,
+    postgres: Postgres, both: Pair
 ) -> None:
-    async with pair(postgres) as (both, app):
-        tables = Tables(postgres.new_database())
-        third: Any = SimpleNamespace(store=RunStore(tables(holder="c" * 16), tables(holder="c" * 16)))
-        both.instead = ReplicaMiddleware(both.there, third)
-        asked = Asked()
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await asked.ask(app, b"x")
-        await third.store.close()
-        tables.close()
+    tables = Tables(postgres.new_database())
+    third: Any = SimpleNamespace(store=RunStore(tables(holder="c" * 16), tables(holder="c" * 16)))
+    both.instead = ReplicaMiddleware(both.there, third)
+    asked = await answered(both.app, b"x")
+    await third.store.close()
+    tables.close()
     assert (both.own, both.others, asked.body) == ([b"x"], [], b"here")
 
 
 @pytest.mark.parametrize(("query", "status"), [(b"hold=1", 502), (b"stall=1", 200)])
 async def test_client_of_a_replica_that_stops_is_told(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, query: bytes, status: int
+    both: Pair, monkeypatch: pytest.MonkeyPatch, query: bytes, status: int
 ) -> None:
     monkeypatch.setattr("portal.replicas._LOOK_SECONDS", 0.1)
-    async with pair(postgres) as (both, app), anyio.create_task_group() as tasks:
+    async with anyio.create_task_group() as tasks:
         asked = Asked()
         with anyio.fail_after(DEADLINE_SECONDS):
-            tasks.start_soon(lambda: asked.ask(app, b"x", query=query))
+            tasks.start_soon(lambda: asked.ask(both.app, b"x", query=query))
             await until(lambda: len(both.others) == 1)
             await anyio.sleep(0.5)
             assert not asked.is_over, "while it is alive, however long it takes"
