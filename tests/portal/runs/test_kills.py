@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.durable import EDGES, RANDOM
+from tests.portal.commands import ROOT
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -16,18 +17,9 @@ KILLS = 50
 
 def test_fifty_kills_double_nothing_and_lose_nothing(tmp_path: Path) -> None:
     # In a process of its own, because it forks portals.
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.durable",
-        "--kills",
-        str(KILLS),
-        "--to",
-        str(tmp_path / "found"),
-    ]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3]
-    )
+    options = ("--kills", str(KILLS), "--to", str(tmp_path / "found"))
+    command = [sys.executable, "-m", "benchmarks.durable", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = json.loads((tmp_path / "found").read_text())
     assert (found["doubled"], found["lost"], found["wrong"]) == (0, 0, [])
