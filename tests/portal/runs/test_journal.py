@@ -137,7 +137,7 @@ print("in the output")
 first, before = await git.push(n=1), os.environ["GRANTED"]
 print(await git.push(n=2))
 await portal.approve("Send " + first["leaked"] + "?")
-await git.merge(size=len(os.environ["GRANTED"]), leaked=first["leaked"])
+await git.merge(size=len(os.environ["GRANTED"]), leaked=first)
 [before == os.environ["GRANTED"], first, "too long " * 20_000 + first["leaked"]]
 """
     async with opened(

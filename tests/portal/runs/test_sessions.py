@@ -46,6 +46,7 @@ async def test_run_in_a_session_that_asks_waits_in_its_worker_and_is_not_run_aft
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             identifier = await asked(portal)
+            await anyio.sleep(2 * RUNS["park_after_seconds"])  # a run without a session would be parked
             copy_store(tmp_path, tmp_path / "later")  # as a crash leaves it
             await portal.portal.runs.decide(identifier, None, is_approved=True, by="ann")
         assert answers[0]["result"] == [7, {"id": 7}]
