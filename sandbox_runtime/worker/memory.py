@@ -114,10 +114,11 @@ class GuestMemory:
 
         Empty if the kernel does not tell.
         """
-        if self._pagemap < 0:
-            return b""
         size, start = self._size // _PAGE_BYTES * _ENTRY_BYTES, self._start // _PAGE_BYTES * _ENTRY_BYTES
-        entries = os.pread(self._pagemap, size, start)
+        try:
+            entries = os.pread(self._pagemap, size, start)
+        except OSError:
+            return b""
         return entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES].translate(IS_OWN) if len(entries) == size else b""
 
     def _place(self) -> tuple[int, int]:
