@@ -30,8 +30,9 @@ _MAX_WASM_STACK = 1 << 20
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
 # Until a script comes with its own limit. The image alone may be large, with packages of the operator.
 _START_MEMORY_BYTES = 1 << 30
-# Handles of WASI that scripts have left open live as long as the instance.
 _MAX_USES = 100
+# Handles of WASI that scripts leave open live as long as the instance, on the heap of the process: some 160 bytes each.
+_MAX_LEFT_BYTES = 256 << 10
 _EXPORTS = ("wake", "prepare", "execute")
 
 NEEDED_FEATURES = ("wasm_bulk_memory", "wasm_component_model", "wasm_reference_types")
@@ -97,7 +98,7 @@ class GuestEngine:
 
     def renewed(self, instance: "GuestInstance") -> "GuestInstance":
         """An instance that is ready for the next script: this one, with the memory of a new one, or a new one."""
-        if not instance.is_dead and instance.uses < _MAX_USES and self.memory.restore():
+        if instance.may_be_used_again() and self.memory.restore():
             instance.uses += 1
             return instance
         instance.close()
@@ -131,6 +132,7 @@ class GuestInstance:
             )
             if not found:
                 raise WasmtimeError(f"the component does not export {name}")
+        self._heap_bytes = _heap_bytes()
 
     def limit(self, memory_bytes: int) -> None:
         """Limit the memory, and end running code at the next tick of the engine's epoch."""
@@ -157,8 +159,38 @@ class GuestInstance:
             for value in (*values, result):
                 ffi.wasmtime_component_val_delete(byref(value))
 
+    def may_be_used_again(self) -> bool:
+        if self.is_dead or self.uses >= _MAX_USES or self._heap_bytes is None:
+            return False
+        return (_heap_bytes() or 0) - self._heap_bytes < _MAX_LEFT_BYTES
+
     def close(self) -> None:
         self._store.close()
+
+
+class _HeapStatistics(ctypes.Structure):
+    """glibc's struct mallinfo2: the bytes of large blocks, and those of others."""
+
+    _fields_ = (
+        ("_first", ctypes.c_size_t * 4),
+        ("hblkhd", ctypes.c_size_t),
+        ("_others", ctypes.c_size_t * 2),
+        ("uordblks", ctypes.c_size_t),
+        ("_last", ctypes.c_size_t * 2),
+    )
+
+
+_heap_statistics = getattr(ctypes.CDLL(None), "mallinfo2", None)  # since glibc 2.33
+if _heap_statistics is not None:
+    _heap_statistics.restype = _HeapStatistics
+
+
+def _heap_bytes() -> int | None:
+    """The bytes that are allocated on the process's heap; None where the C library does not tell."""
+    if _heap_statistics is None:
+        return None
+    found = _heap_statistics()
+    return int(found.uordblks) + int(found.hblkhd)
 
 
 class Text:

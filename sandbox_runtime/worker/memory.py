@@ -23,6 +23,7 @@ _PRESENT, _SWAPPED, _OF_FILE = 1 << 7, 1 << 6, 1 << 5
 IS_OWN = bytes(flags & _SWAPPED != 0 or flags & (_PRESENT | _OF_FILE) == _PRESENT for flags in range(256))
 """Whether a page was written, 1 or 0 by its flags. One that was swapped out was."""
 
+_WASM_PAGE_BYTES = 1 << 16
 _DONT_NEED = 4
 _POPULATE_READ, _POPULATE_WRITE = 22, 23  # since Linux 5.14; an older one refuses, and pages fault as ever
 
@@ -87,7 +88,9 @@ class GuestMemory:
         """Give the memory the content that it has in a new instance. Returns whether that was done."""
         flags = self._own_pages()
         own = int.from_bytes(flags, "little")
-        if self._content is None or own & self._hot_pages != self._hot_pages or self._has_grown():
+        if self._content is None or own & self._hot_pages != self._hot_pages:
+            return False
+        if self._size % _WASM_PAGE_BYTES or self._has_grown():
             return False
         source = ctypes.addressof(self._content)
         for offset, size in self._hot:
@@ -123,11 +126,15 @@ class GuestMemory:
 
     def _place(self) -> tuple[int, int]:
         """Start and end of the memory: the image, which is the largest writable mapping of the compiled component, and
-        the writable mappings that follow it. The reserved range behind them is not writable.
+        the writable mappings before and after it, for pages that are empty there. Reserved ranges around them are not
+        writable.
         """
         mappings = self._writable()
         images = ((start, end) for start, end, inode in mappings if inode == self._inode)
         first, last = max(images, key=lambda place: place[1] - place[0], default=(0, 0))
+        for start, end, _ in reversed(mappings):
+            if end == first:
+                first = start
         for start, end, _ in mappings:
             if start == last:
                 last = end

@@ -125,6 +125,7 @@ class Worker:
 
     def _report_trap(self, error: WasmtimeError) -> None:
         self._clock.pause()
+        self._instance.is_dead = True
         message = str(error)
         cause = TRAP_HEADER.pack(self._cause(error, message))
         self._host.send(ToPortal.TRAPPED, self._end(), cause, message[-500:].encode())

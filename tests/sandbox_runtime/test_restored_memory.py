@@ -38,6 +38,13 @@ SCRIPTS = {
     "two megabytes": "x = [bytes(10_000) for _ in range(200)]\nlen(x)",
     "an environment": "import os, time\nos.environ['A'] = 'b'\ntime.tzset()",
     "interned words": "import sys\n[sys.intern(f'word{n}') for n in range(2000)][-1]",
+    "a deep stack": """\
+class Nested:
+    def __init__(self, inner): self.inner = inner
+    def __repr__(self): return '\\xe9 secret'.encode().decode() + repr(self.inner)
+nested = None
+for _ in range(300): nested = Nested(nested)
+len(repr(nested))""",
     "types": "for n in range(200): type(f'T{n}', (dict,), {'x': property(len)})",
 }
 
@@ -83,6 +90,26 @@ def test_memory_is_that_of_a_new_instance(guest: Guest, instance: GuestInstance,
     assert guest.memory.restore()
     assert guest.content() == new
     assert guest.run(instance, SCRIPTS[name]) == answer
+
+
+def test_the_memory_is_known_from_its_first_page_to_its_last(guest: Guest, instance: GuestInstance) -> None:
+    start, end = guest.memory._start, guest.memory._start + guest.memory._size
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    access = {
+        part: line[1] for line in lines for part in zip(("from", "to"), line[0].split("-"), strict=True)
+    }
+    assert (access["to", f"{start:x}"], access["from", f"{end:x}"]) == ("---p", "---p")
+    assert (end - start) % (1 << 16) == 0
+
+
+def test_instance_whose_handles_may_be_many_is_not_used_again(guest: Guest) -> None:
+    instance = guest.engine.instantiate()
+    assert instance.may_be_used_again()
+    held = [ctypes.create_string_buffer(600) for _ in range(1000)]
+    assert not instance.may_be_used_again()
+    held.clear()
+    assert instance.may_be_used_again()
+    instance.close()
 
 
 @pytest.mark.parametrize("script", ["x = bytes(8 << 20)", "import os\nos.abort()"])

@@ -26,10 +26,13 @@ PATTERN = "'leaked' + ' pattern'"
 
 
 def counted(end: str) -> str:
-    """A script that counts the pattern in all memory below an address, and returns both."""
+    """A script that counts the pattern in all memory below an address, and returns both.
+
+    Not from 0: CPython takes a copy from there for one from nowhere.
+    """
     return f"""{ALL_MEMORY}
 wanted, piece, end = ({PATTERN}).encode(), 1 << 20, {end}
-[sum(all_memory()[at : min(at + piece, end)].count(wanted) for at in range(0, end, piece)), end]
+[sum(all_memory()[at : min(at + piece, end)].count(wanted) for at in range(16, end, piece)), end]
 """
 
 
