@@ -419,11 +419,12 @@ class Observations:
 
     async def save(self) -> None:
         """Save what is not saved yet. If that fails, the next portal has to learn it again."""
-        unsaved, self._unsaved = self._unsaved, set()
-        for upstream in unsaved:
+        while self._unsaved:
             assert self._store is not None, "nothing is learnt without a store"
+            upstream = self._unsaved.pop()
             try:
-                await anyio.to_thread.run_sync(self._store.save, upstream, self.of(upstream))
+                with anyio.CancelScope(shield=True):  # nobody else would save it
+                    await anyio.to_thread.run_sync(self._store.save, upstream, self.of(upstream))
             except OSError as error:
                 log.warning("observed_results_not_kept", reason=error.strerror or str(error))
 
