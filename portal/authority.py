@@ -237,10 +237,6 @@ class Authorization:
         name, upstream = function.qualified, function.upstream
         return CallRequest(name, upstream, tool, arguments, seq, hints.readonly, is_approved)
 
-    def about(self, upstream: str, method: str, hints: Hints) -> Decision:
-        """Decide about a method of an upstream as such, whatever the arguments."""
-        return self.authority.about(upstream, method, method, hints)
-
     def of_fetch(
         self,
         function: str,
@@ -343,10 +339,6 @@ class Authorization:
             permit.sent()
 
         return sent
-
-    def note_refusal(self, request: CallRequest, error: CallError) -> None:
-        """Audit a refusal that is not an error for the caller."""
-        self.audit.refused(request.seq, request.function, error)
 
     def _within_budgets(self, tool: Decision) -> tuple[Decision, str]:
         for budget in tool.budgets:

@@ -148,7 +148,7 @@ class Resources:
                 continue
             permit = self._authorized(request)
             if isinstance(permit, CallError):
-                self.authorization.note_refusal(request, permit)
+                self.authorization.audit.refused(request.seq, request.function, permit)
                 notices.append(permit.message)
             else:
                 permitted[upstream.name] = self.authorization.recheck_on_send(again, permit, entry)
@@ -207,7 +207,7 @@ class Resources:
         return permit.error if isinstance(permit, ApprovalNeeded) else permit
 
     def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
-        tool = self.authorization.about(key, method, HINTS)
+        tool = self.authorization.authority.about(key, method, method, HINTS)
         name = f"{namespace_of(key)}.{method}"
         return CallRequest(name, key, tool, lambda: arguments, entry.seq, is_readonly=True)
 
