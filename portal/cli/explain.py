@@ -3,7 +3,7 @@
 import json
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
 from manifests.decision import Decision, decide_arguments, decide_fetch
 from manifests.grants import NETWORK, Hints
@@ -21,32 +21,6 @@ from upstreams.upstream import Upstream
 
 NOTHING_KNOWN = 2
 """The exit status if no known tool has the name. 0: all are granted; 1: at least one is refused."""
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The decision about one tool, or about one call of it.
-
-    `conditions` are groups of rules, each with its place and demand. One rule of each group must be met.
-    `repairs` lists the changes to the arguments before they are sent. `asks` is the rule by which a person has to
-    approve each call; "" if none does.
-    """
-
-    tool: str
-    function: str
-    verdict: str
-    rule: str
-    where: str
-    grant: str
-    is_shown: bool
-    conditions: list[list[dict[str, str]]]
-    budgets: list[dict[str, Json]]
-    flows: list[dict[str, Json]]
-    repairs: list[str]
-    asks: str
-    asks_where: str
-    fallbacks: list[str]
-    """The functions that are tried if its upstream is down."""
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -75,11 +49,11 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
                 terminal.error(_not_found(portal, options.name, upstreams))
                 return NOTHING_KNOWN
     if options.json:
-        terminal.json([asdict(each) for each in explanations])
+        terminal.json(explanations)
     else:
         for each in explanations:
             _show(each, terminal)
-    return 1 if any(each.verdict == "deny" for each in explanations) else 0
+    return 1 if any(each["verdict"] == "deny" for each in explanations) else 0
 
 
 def _arguments(text: str | None) -> dict[str, Json] | None:
@@ -103,7 +77,7 @@ def _behind(name: str, manifest: Manifest, upstream: str) -> str:
 
 def _explanations(
     portal: Portal, upstream: Upstream, name: str, arguments: dict[str, Json] | None
-) -> Iterator[Explanation]:
+) -> Iterator[dict[str, Json]]:
     """Explain each tool of the upstream that the name may mean, and a method for resources or prompts."""
     manifest, authority = portal.manifest, portal.authority
     names = function_names([tool.name for tool in upstream.tools])
@@ -151,26 +125,31 @@ def _explanation(
     decision: Decision,
     of_tool: Decision | None = None,
     repairs: list[str] | None = None,
-) -> Explanation:
-    """`of_tool` is the decision about the tool if `decision` is about a call of it."""
+) -> dict[str, Json]:
+    """The decision about one tool; or about one call of it, and then `of_tool` is that about the tool.
+
+    `conditions` are groups of rules, each with its place and demand. One rule of each group must be met. `repairs`
+    lists the changes to the arguments before they are sent. `asks` is the rule by which a person has to approve each
+    call; "" if none does. `fallbacks` are the functions that are tried if its upstream is down.
+    """
     of_tool = of_tool or decision
     forbidding = next((each for each in of_tool.budgets if 0 in (each.calls, each.per_minute)), None)
     if decision.granted and forbidding is not None:
         rule, where = f"a budget allows no calls of {forbidding.pattern}", manifest.where(*forbidding.keys)
         decision = replace(decision, verdict="deny", rule=rule, where=where, grant="Raise its number.")
-    return Explanation(
-        tool,
-        function,
-        decision.verdict,
-        decision.reason,
-        decision.where,
-        decision.grant,
-        of_tool.granted or of_tool.is_shown,
-        conditions=[
+    return {
+        "tool": tool,
+        "function": function,
+        "verdict": decision.verdict,
+        "rule": decision.reason,
+        "where": decision.where,
+        "grant": decision.grant,
+        "is_shown": of_tool.granted or of_tool.is_shown,
+        "conditions": [
             [{"where": manifest.where(*rule.keys), "demand": str(rule.condition)} for rule in rules]
             for rules in of_tool.conditions
         ],
-        budgets=[
+        "budgets": [
             {
                 "tool": budget.pattern,
                 "calls": budget.calls,
@@ -179,12 +158,12 @@ def _explanation(
             }
             for budget in of_tool.budgets
         ],
-        flows=[*_flows(manifest, upstream)],
-        repairs=repairs or [],
-        asks=of_tool.asks,
-        asks_where=of_tool.asks_where,
-        fallbacks=[*manifest.portal.fallback.get(function, ())],
-    )
+        "flows": [*_flows(manifest, upstream)],
+        "repairs": repairs or [],
+        "asks": of_tool.asks,
+        "asks_where": of_tool.asks_where,
+        "fallbacks": [*manifest.portal.fallback.get(function, ())],
+    }
 
 
 def _flows(manifest: Manifest, upstream: str) -> Iterator[dict[str, Json]]:
@@ -204,28 +183,28 @@ def _not_found(portal: Portal, name: str, upstreams: list[Upstream]) -> str:
     return "; ".join([f"no tool is called {name!r}", *silent]) + f". {hint}"
 
 
-def _show(each: Explanation, terminal: Terminal) -> None:
-    function = "" if each.function == each.tool else f" (function {each.function})"
-    terminal.line(f"{each.tool}{function}: {'granted' if each.verdict == 'allow' else 'refused'}")
-    rows = [("rule", each.rule), ("at", each.where)]
-    if each.asks:
-        rows.append(("asks", f"a person before each call, by {each.asks} ({each.asks_where})"))
-    if each.grant:
-        rows.append(("fix", each.grant))
-    if not each.is_shown:
+def _show(each: dict[str, Json], terminal: Terminal) -> None:
+    function = "" if each["function"] == each["tool"] else f" (function {each['function']})"
+    terminal.line(f"{each['tool']}{function}: {'granted' if each['verdict'] == 'allow' else 'refused'}")
+    rows = [("rule", each["rule"]), ("at", each["where"])]
+    if each["asks"]:
+        rows.append(("asks", f"a person before each call, by {each['asks']} ({each['asks_where']})"))
+    if each["grant"]:
+        rows.append(("fix", each["grant"]))
+    if not each["is_shown"]:
         rows.append(("shown", "neither in docs_search nor in stubs"))
-    rows += [("sent", repair) for repair in each.repairs]
-    for group in each.conditions:
+    rows += [("sent", repair) for repair in each["repairs"]]
+    for group in each["conditions"]:
         demands = [f"{condition['demand']} ({condition['where']})" for condition in group]
         rows += [("or" if number else "where", text) for number, text in enumerate(demands)]
-    for budget in each.budgets:
+    for budget in each["budgets"]:
         words = {"calls": "calls per run", "per_minute": "calls per minute"}
         limits = [f"{budget[key]} {word}" for key, word in words.items() if budget[key] is not None]
         rows.append(("budget", f"{', '.join(limits)} of {budget['tool']} ({budget['where']})"))
-    for flow in each.flows:
+    for flow in each["flows"]:
         ends = f"{', '.join(flow['from'])} may not go to {', '.join(flow['not_to'])}"
         rows.append(("flow", f"data from {ends} ({flow['where']})"))
-    if each.fallbacks:
-        rows.append(("else", f"{', '.join(each.fallbacks)}, if its upstream is down and it only reads"))
+    if each["fallbacks"]:
+        rows.append(("else", f"{', '.join(each['fallbacks'])}, if its upstream is down and it only reads"))
     for word, text in rows:
         terminal.line(f"    {word:<6} {text}")
