@@ -1,6 +1,7 @@
 """The command `mcp-code-portal`, also as `python -m portal`."""
 
 import os
+import signal
 import sys
 from contextlib import suppress
 
@@ -9,6 +10,8 @@ def main() -> None:
     """Exit 0, or non-zero after one readable error on stderr."""
     _stand_in_for_closed_streams()
     try:
+        # The first process of a container ignores SIGTERM until it has a handler.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         # Imported here, because Ctrl-C may come during the import.
         from portal.cli.command_line import run_command_line
         from portal.logs import report_crash
@@ -17,7 +20,7 @@ def main() -> None:
         status = run_command_line(sys.argv[1:])
     except KeyboardInterrupt:
         status = 130
-    except SystemExit as ended:  # argparse raises it for --help and invalid arguments
+    except SystemExit as ended:  # also argparse raises it, for --help and invalid arguments
         status = int(ended.code or 0)
     status = _flushed(status)
     with suppress(OSError, ValueError):

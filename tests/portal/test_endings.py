@@ -120,6 +120,13 @@ def test_a_script_with_calls_in_flight_tells_what_they_may_have_done(tmp_path: P
 
 
 @SIGNALS
+def test_a_server_that_is_still_starting(folder: Path, sent: signal.Signals) -> None:
+    (folder / "portal.yaml").write_text("upstreams: {}\nserver: {token: '${command:cat fifo}'}")
+    with running("serve", cwd=folder) as process, (folder / "fifo").open("wb"):  # opened once it is read
+        assert ended_by(process, sent) == STATUSES[sent]
+
+
+@SIGNALS
 def test_a_server_on_stdio_whose_client_stays(folder: Path, sent: signal.Signals) -> None:
     with running("serve", cwd=folder) as process:
         assert process.stdin and process.stdout
