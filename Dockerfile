@@ -21,7 +21,7 @@ RUN /opt/mcp-code-portal/bin/python -m sandbox_runtime.aot \
 
 FROM python:3.13-slim
 # The state folder is created here, because a new volume gets the owner of the folder that it covers.
-RUN useradd --system --create-home --uid 10001 portal \
+RUN useradd --create-home --uid 10001 portal \
  && install -d -o portal /home/portal/.local /home/portal/.local/state
 COPY --from=build /opt/mcp-code-portal /opt/mcp-code-portal
 COPY examples/container.yaml /etc/mcp-code-portal/portal.yaml
