@@ -128,6 +128,14 @@ async def test_a_run_goes_on_when_its_replica_is_killed_behind_the_load_balancer
                 assert [each["function"] for each in answer["calls"]] == ["portal.sleep"]
 
 
+def test_the_database_is_healthy_if_the_network_reaches_it() -> None:
+    """While the image creates the database, its server has only a Unix socket. This one has none."""
+    _, command = COMPOSE["services"]["postgres"]["healthcheck"]["test"]
+    with postgres_server() as server:
+        done = subprocess.run(command, shell=True, env={**os.environ, "PGPORT": str(server.port)})
+    assert done.returncode == 0
+
+
 def test_the_compose_file_names_what_there_is() -> None:
     services = COMPOSE["services"]
     mounts = itertools.chain.from_iterable(each.get("volumes", ()) for each in services.values())
