@@ -144,6 +144,7 @@ def test_the_compose_file_names_what_there_is() -> None:
         assert source in COMPOSE["volumes"] or (EXAMPLE / source).is_file(), mount
     for each in services.values():
         assert {*each.get("depends_on", ())} <= services.keys()
+    assert services["replica-2"]["pull_policy"] == "never"
     written = {*re.findall(r"\$\{(\w+)\}", (EXAMPLE / "portal.yaml").read_text())}
     assert written == services["replica-1"]["environment"].keys()
 
