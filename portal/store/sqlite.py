@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from portal.store.records import DatabaseError
 
@@ -16,58 +16,22 @@ BUSY_SECONDS: Final = 5.0
 """How long a write waits for another process, such as the command line."""
 
 
-class Database(Protocol):
-    """Tables of runs, and one connection to them. Not for several threads at once. Raises DatabaseError.
+class SqliteDatabase:
+    """A file. It is created if it is missing. Raises DatabaseError: it cannot be opened, or is damaged.
 
-    Statements are written for SQLite: `?` marks a value. Each change has to be within `transaction()`.
+    One connection, not for several threads at once. Each change has to be within `transaction()`. `PostgresDatabase`
+    has the same methods, and takes the same statements: `?` marks a value.
     """
 
-    is_shared: bool
-    """Whether several portals write it."""
-
-    address: str
-    """The address of this machine from which it is used."""
-
-    name: str
-    """For messages: the path, or the host and the name of the database."""
-
-    def prepare(self, schema: str) -> None:
-        """Create what is missing of the tables and indexes. Within a transaction."""
-
-    def transaction(self, *, is_lasting: bool = False) -> Any:
-        """A context manager: write everything or nothing; with `is_lasting` it survives a loss of power."""
-
-    def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
-        """Do `work` in a transaction, from its start again if the database ended it for a reason that passes."""
-
-    def part(self) -> Any:
-        """A context manager: a part of a transaction, which is undone alone if it raises."""
-
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Returns the number of changed rows."""
-
-    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None: ...
-
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]: ...
-
-    def now(self) -> float:
-        """Seconds since 1970, by the clock that all who use the database share."""
-
-    def version(self) -> object:
-        """Something that changes when anybody writes; None if the tables have to be asked."""
-
-    def close(self) -> None: ...
-
-
-class SqliteDatabase:
-    """A file. It is created if it is missing. Raises DatabaseError: it cannot be opened, or is damaged."""
-
     is_shared = False
+    """Whether several portals write it."""
     address = "127.0.0.1"
+    """The address of this machine from which it is used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = str(path)
+        """For messages: the path, or the host and the name of the database."""
         self._is_lasting: bool | None = None
         try:
             # Created here, because SQLite would do it with the umask. An existing file must not be opened: closing it
@@ -83,11 +47,13 @@ class SqliteDatabase:
             raise self._explained(error) from None
 
     def prepare(self, schema: str) -> None:
+        """Create what is missing of the tables and indexes. Within a transaction."""
         for statement in filter(str.strip, schema.split(";")):
             self.execute(statement)
 
     @contextmanager
     def transaction(self, *, is_lasting: bool = False) -> Iterator[None]:
+        """Write everything or nothing; with `is_lasting` it survives a loss of power."""
         if is_lasting is not self._is_lasting:
             self.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}")
             self._is_lasting = is_lasting
@@ -101,11 +67,13 @@ class SqliteDatabase:
             raise
 
     def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
+        """Do `work` in a transaction, from its start again if the database ended it for a reason that passes."""
         with self.transaction(is_lasting=is_lasting):
             return work()
 
     @contextmanager
     def part(self) -> Iterator[None]:
+        """A part of a transaction, which is undone alone if it raises."""
         self.execute("SAVEPOINT part")
         try:
             yield
@@ -116,6 +84,7 @@ class SqliteDatabase:
             self.execute("RELEASE part")
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Returns the number of changed rows."""
         try:
             return self._sql.execute(statement, values).rowcount
         except sqlite3.Error as error:
@@ -134,9 +103,11 @@ class SqliteDatabase:
             raise self._explained(error) from None
 
     def now(self) -> float:
+        """Seconds since 1970, by the clock that all who use the database share."""
         return time.time()
 
     def version(self) -> object:
+        """Something that changes when anybody writes; None if the tables have to be asked."""
         with suppress(OSError):
             status = os.stat(f"{self.path}-wal")
             return status.st_mtime_ns, status.st_size

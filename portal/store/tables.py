@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from portal.store.postgres import PostgresDatabase
 from portal.store.records import Seal, StoreError
-from portal.store.sqlite import Database, SqliteDatabase
+from portal.store.sqlite import SqliteDatabase
 
 FORMAT: Final = 3
 
@@ -61,7 +62,9 @@ class Tables:
     Not for several threads at once.
     """
 
-    def __init__(self, database: Database, key: str | None, holder: str = "") -> None:
+    def __init__(
+        self, database: SqliteDatabase | PostgresDatabase, key: str | None, holder: str = ""
+    ) -> None:
         """Create the tables if they are missing. `holder` is the portal that runs what it creates and claims.
 
         Raises StoreError: they are damaged, of another version, or need another key.
