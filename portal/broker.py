@@ -169,13 +169,7 @@ class Broker:
     async def _journaled(self, call: ToolCall, entry: Entry) -> Outcome:
         if self.journal is None:
             return await self._steps(call, entry)
-        self.journal.call_began(entry)
-        try:
-            outcome = await self._steps(call, entry)
-            self.journal.call_answered(entry, outcome)
-            return outcome
-        finally:
-            self.journal.call_ended(entry)
+        return await self.journal.call(entry, partial(self._steps, call, entry))
 
     async def _steps(self, call: ToolCall, entry: Entry) -> Outcome:
         if call.function in WAITED and self.waits is not None:

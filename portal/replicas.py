@@ -6,7 +6,7 @@ Rule 2: a request is passed on whole, with its token. The other replica decides 
 """
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -198,15 +198,10 @@ async def _until_gone(receive: Receive, cancel: Callable[[], None]) -> None:
 async def _send_response(response: httpx2.Response, send: Send) -> None:
     headers = [pair for pair in response.headers.raw if pair[0].decode("latin-1").lower() not in _OF_ONE_HOP]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    async for chunk in _chunks(response):
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
     with suppress(httpx2.HTTPError):  # the replica has ended; so does the answer
         async for chunk in response.aiter_raw():
-            yield chunk
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _send_named(home: str, send: Send, message: Message) -> None:

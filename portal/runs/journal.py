@@ -153,20 +153,19 @@ class Journal:
         if notices:
             self.head = replace(self.head, notices=tuple(notices))
 
-    def call_began(self, entry: Entry) -> None:
-        """A call is decided, waits or is made, until `call_ended`."""
+    async def call(self, entry: Entry, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """Decide about a call, wait for it or make it. Its outcome is written soon, if it may not be repeated."""
         self._in_flight.add(entry.seq)
         self._changed_at = time.monotonic()
-
-    def call_answered(self, entry: Entry, outcome: Outcome) -> None:
-        """The call has an outcome. It is written soon, if the call may not be repeated."""
-        if entry.seq in self._with_row:
-            self._note_outcome(entry, outcome)
-
-    def call_ended(self, entry: Entry) -> None:
-        self._touched.add(entry.seq)
-        self._in_flight.discard(entry.seq)
-        self._changed_at = time.monotonic()
+        try:
+            outcome = await work()
+            if entry.seq in self._with_row:
+                self._note_outcome(entry, outcome)
+            return outcome
+        finally:
+            self._touched.add(entry.seq)
+            self._in_flight.discard(entry.seq)
+            self._changed_at = time.monotonic()
 
     async def intend(self, seq: int, function: str) -> CallError | None:
         """Write that a call which may not be repeated is about to be sent. Returns an error if it must not be.
