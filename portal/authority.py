@@ -16,6 +16,7 @@ from manifests.json_value import Json
 from manifests.manifest import Budget, Manifest, Rule
 from manifests.portal_manifest import Capabilities
 from portal.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
+from portal.audit.stored import Batch
 from portal.errors import approval_required, refused
 from portal.ledger import Entry
 from portal.library.function import Function
@@ -202,6 +203,8 @@ class Permit:
     conditions: tuple[Sequence[Rule], ...]
     is_recorded: bool
     is_approved: bool
+    unwritten: Batch | None = None
+    """What tells when the call is in the audit log; None if it is."""
 
     def sent(self) -> None:
         """Record that the upstream may see the call, so that its data may reach the script."""
@@ -279,6 +282,7 @@ class Authorization:
             request.tool.conditions,
             is_recorded,
             request.is_approved,
+            self.audit.audit.batch,
         )
 
     def confirm(self, request: CallRequest, permit: Permit, *, is_repeat: bool) -> CallError | None:

@@ -253,11 +253,11 @@ class Broker:
         self, call: ToolCall, function: Function | None, permit: Permit
     ) -> Permit | CallError:
         """Wait until the call is in the audit log, unless its tool declares that it only reads."""
-        if (unwritten := self.audit.unwritten(call.seq)) is None:
+        if permit.unwritten is None:
             return permit
         if function is not None and self._is_readonly(function):
-            return replace(permit, is_recorded=unwritten.is_written)
-        return permit if await unwritten.written() else unrecorded(call.function)
+            return replace(permit, is_recorded=permit.unwritten.is_written)
+        return permit if await permit.unwritten.written() else unrecorded(call.function)
 
     @property
     def _own(self) -> CallerUpstreams:

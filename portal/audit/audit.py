@@ -9,7 +9,7 @@ recorded by its code and by the rule as the manifest states it.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
@@ -127,7 +127,6 @@ class RunAudit:
     caller: Caller
     profile: str | None
     _refused: int = 0
-    _batches: dict[int, Batch] = field(default_factory=dict)
 
     def began(self, code: str, *, is_resumed: bool = False) -> None:
         """Record a submitted script, or that its run goes on. The line that ends the run says whether it ran."""
@@ -158,14 +157,7 @@ class RunAudit:
         text = json.dumps([self.run_id, arguments], sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()
         rule = {"decision": "allow", "rule": _cut(decision.rule), "where": _cut(decision.where)}
-        is_recorded = self._call("call_decided", seq, function, arguments=digest, **rule)
-        if (batch := self.audit.batch) is not None:
-            self._batches[seq] = batch
-        return is_recorded
-
-    def unwritten(self, seq: int) -> Batch | None:
-        """What tells when the line that allowed a call is written; None if it is."""
-        return self._batches.pop(seq, None)
+        return self._call("call_decided", seq, function, arguments=digest, **rule)
 
     def refused(self, seq: int, function: str | None, error: CallError) -> None:
         """Record a call that is not sent. `function` is None if it does not exist: the script made up its name."""
