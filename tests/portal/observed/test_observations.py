@@ -1,9 +1,13 @@
 """What is learnt of tools whose definitions change while scripts run."""
 
 import asyncio
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from manifests.json_value import Json
@@ -44,6 +48,30 @@ async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Pa
         asyncio.get_running_loop().call_soon(happened.append, "answered")
         await learnt.wait()
     assert happened == ["answered", "learnt"]
+
+
+@pytest.mark.anyio
+async def test_what_a_cancelled_save_did_not_reach_is_saved_by_the_next(tmp_path: Path) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    class SlowStore(ShapeStore):
+        def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
+            begun.set()
+            assert may_end.wait(10)
+            super().save(upstream, tools)
+
+    store = SlowStore(tmp_path / "kept", "here")
+    observations = Observations(store)
+    for upstream in ("one", "two"):
+        observations.note(replace(CURRENT, upstream=upstream), None, {"id": 1})
+    await observations.learn()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(observations.save)
+        await anyio.to_thread.run_sync(begun.wait, 10)
+        tasks.cancel_scope.cancel()
+        may_end.set()
+    await observations.save()
+    assert store.load("one") and store.load("two")
 
 
 def mismatch_of(properties: Json, value: Json, **words: Json) -> str:
