@@ -79,10 +79,3 @@ async def test_searches_count_as_calls_and_stand_in_the_ledger(portal: Opened) -
 async def test_a_script_that_calls_docs_search_is_told_the_name_it_has_there(portal: Opened) -> None:
     error = await portal.error_of('await docs_search(query="issue")')
     assert "portal.search" in error["hint"]
-
-
-SEARCHES = {
-    "an attribute": "found, _ = await asyncio.gather(portal.search('late echo'), quick.reached())",
-    "described": """row, _ = await asyncio.gather(portal.describe('late.echo'), quick.reached())
-found = {"functions": [row], "notices": []}""",
-}

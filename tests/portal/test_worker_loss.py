@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, states, tool
+from tests.portal.peers import DEADLINE_SECONDS, Peer, never, opened, states, tool
 from tests.processes import workers
 
 pytestmark = pytest.mark.anyio
@@ -46,14 +46,6 @@ async def test_an_idle_session_gives_its_worker_back_though_nobody_asks(tmp_path
             while len(workers()) > without:
                 await anyio.lowlevel.checkpoint()
         assert await portal.result_of("2") == 2
-
-
-async def assert_is_gone(portal: Opened, session: str) -> None:
-    """The next run with it is refused, whether the portal has heard of the worker's death or not yet."""
-    answer = await portal.run("x", session=session)
-    assert answer["status"] == "refused"
-    assert answer["error"]["code"] in ("unknown_session", "worker_lost")
-    assert "session" not in answer
 
 
 def kill_workers() -> None:
