@@ -2,8 +2,8 @@
 
 Rule 1: a line is written in one transaction with the lines before it, or with what else waits at that time. So a call
 that is about to be sent anyway waits for no further commit.
-Rule 2: the number and hash of the last line are kept apart from the lines, encrypted with `runs.key`. So lines that are
-removed from the end are missed.
+Rule 2: the number and hash of the last line are kept apart from the lines, encrypted with `runs.key`. So `exported`
+notices when lines are removed from the end.
 """
 
 import threading
