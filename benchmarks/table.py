@@ -201,7 +201,7 @@ def sandbox_rows() -> Iterator[str]:
     systems = {
         names[name]: values for name, values in measured["compared"].items() if isinstance(values, dict)
     }
-    yield "| the sandbox alone, a new instance for each script | " + " | ".join(systems) + " |"
+    yield "| the sandbox alone; each script starts afresh | " + " | ".join(systems) + " |"
     yield "|---" * (len(systems) + 1) + "|"
     for label, *keys in _SANDBOX_ROWS:
         cells = (
