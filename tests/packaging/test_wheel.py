@@ -1,6 +1,7 @@
 """The package as it is built, and as it works in an empty environment far from its source."""
 
 import json
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Sequence
@@ -43,8 +44,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from the sdist, as `python -m build` does; only the component is brought along."""
     folder = tmp_path_factory.mktemp("wheel")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+    shutil.unpack_archive(sdist, folder)
     (source,) = folder.iterdir()
     bring_component(source)
     run(["python", "-m", "build", "--installer", "uv", "--wheel", "--outdir", str(folder), "."], source)
