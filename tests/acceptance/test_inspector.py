@@ -60,7 +60,7 @@ def call(target: Sequence[str], tool: str, *arguments: str, era: str) -> dict[st
 
 def inspector(target: Sequence[str], *options: str) -> dict[str, Json]:
     done = subprocess.run(
-        [*real_servers.inspector_command(), "--cli", *target, *options],
+        [*real_servers.inspector_command(), "--cli", *target, *options, "--connect-timeout", "60000"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
