@@ -56,7 +56,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
         if options.profile is not None and options.profile not in manifest.portal.profiles:
             terminal.error(unknown_name("profile", options.profile, manifest.portal.profiles))
             return USAGE_ERROR
-        status = anyio.run(_until_signal, partial(command, manifest, options, terminal))
+        status = anyio.run(_until_signal, partial(command, manifest, options, terminal), terminal)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BaseExceptionGroup as group:
@@ -70,7 +70,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     return 0 if options.runs == "serve:command" and status == TERMINATED else status
 
 
-async def _until_signal(command: Callable[[], Awaitable[int]]) -> int:
+async def _until_signal(command: Callable[[], Awaitable[int]], terminal: Terminal) -> int:
     """Run a command and return its exit status. Ctrl-C and SIGTERM cancel it; a second signal ends it at once.
 
     Raises BaseExceptionGroup: contains the exceptions of the command.
@@ -79,19 +79,21 @@ async def _until_signal(command: Callable[[], Awaitable[int]]) -> int:
     status = 0
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope() as scope:
-            tasks.start_soon(_cancel, scope, received)
+            tasks.start_soon(_cancel, scope, received, terminal)
             status = await command()
         tasks.cancel_scope.cancel()
     return 128 + received[0] if received else status
 
 
-async def _cancel(scope: anyio.CancelScope, received: list[int]) -> None:
+async def _cancel(scope: anyio.CancelScope, received: list[int], terminal: Terminal) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         number = await anext(signals)
         received.append(number)
         scope.cancel()
-        with anyio.move_on_after(END_SECONDS):
+        with anyio.move_on_after(END_SECONDS) as end:
             await anext(signals)
+        if end.cancelled_caught:
+            terminal.error(f"cut off, because it did not end within {END_SECONDS} s")
         os._exit(128 + number)
 
 
