@@ -52,10 +52,10 @@ class UpstreamState:
 class Diagnostics:
     """Remarks about one connection: at most 100 different ones, masked, one line each."""
 
-    def __init__(self, redact: Redaction) -> None:
+    def __init__(self, redact: Redaction, stderr: tuple[str, ...] = ()) -> None:
         self.redact = redact
-        self.stderr: Callable[[], tuple[str, ...]] = tuple
-        """The last lines of a stdio server's stderr."""
+        self.stderr: Callable[[], tuple[str, ...]] = lambda: stderr
+        """The last lines of a stdio server's stderr: of the one before, until this one writes."""
         self._remarks: dict[str, None] = {}
 
     def note(self, remark: str) -> None:

@@ -265,7 +265,7 @@ class Supervisor:
     async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection. Reports its ending once the next may be opened; if retired, before its calls end."""
         self._attempt_began = began = anyio.current_time()
-        self._diagnostics = Diagnostics(self.redact)
+        self._diagnostics = Diagnostics(self.redact, self._diagnostics.stderr())
         ending = _Ending(None)
         was_retired = False
         opening = open_session(

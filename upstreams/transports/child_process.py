@@ -42,7 +42,7 @@ _STDERR_LINE_BYTES: Final = 8192
 _STDERR_PAUSE_SECONDS: Final = 0.01
 """Pause after each chunk of 64 KiB, so that a child that floods stderr does not block the event loop."""
 
-_REST_OF_STDERR_SECONDS: Final = 1.0
+_REST_OF_STDERR_SECONDS: Final = 0.3
 
 _INSTALL_HINTS: Final = {
     "uvx": "install uv (https://docs.astral.sh/uv)",

@@ -37,7 +37,8 @@ async def open_stdio_wire(
     supervisor's death signal to that thread. Raises UpstreamUnavailableError: it cannot be started.
     """
     async with open_child(command, diagnostics.redact) as child:
-        diagnostics.stderr = child.stderr.lines
+        former = diagnostics.stderr()
+        diagnostics.stderr = lambda: child.stderr.lines() or former
         limits = InboundLimits(message_bytes)
         stdin = ChildInput(child.stdin)
         yield Wire(
