@@ -16,6 +16,7 @@ import pytest
 import yaml
 from mcp.shared.exceptions import MCPError
 
+from portal.http_access import LOOPBACK_NAMES
 from tests.acceptance.portal_process import COMMAND, STOP_SECONDS, HttpPortal, http_model, listening_url
 from tests.acceptance.scratch import free_port
 from tests.packaging.source_tree import ROOT
@@ -167,6 +168,9 @@ def test_both_examples_have_the_same_settings(tmp_path: Path) -> None:
     (deployment,) = (each for each in objects if each["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
+    for probe in ("readinessProbe", "livenessProbe"):  # it asks by an address that nobody knows beforehand
+        headers = {each["name"]: each["value"] for each in container[probe]["httpGet"]["httpHeaders"]}
+        assert headers["Host"] in LOOPBACK_NAMES
     sleep_seconds = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
     assert pod["terminationGracePeriodSeconds"] > sleep_seconds + ours["server"]["drain_seconds"]
     assert {each["name"] for each in container["env"]} == {*re.findall(r"\$\{(\w+)\}", manifest)}
