@@ -46,8 +46,8 @@ class TelemetryError(PortalError):
 
     def __init__(self, where: str, package: str) -> None:
         super().__init__(
-            f"telemetry ({where}) needs packages that are not installed, among them {package}. In the clone, reinstall "
-            "the portal with this extra: `pip install '.[telemetry]'`"
+            f"telemetry ({where}) needs packages that are not installed, among them {package}. Install the portal anew "
+            "from its clone, with this extra: `uv tool install '.[telemetry]'`"
         )
 
 

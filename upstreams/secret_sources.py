@@ -195,7 +195,7 @@ def _keyring() -> Iterator["KeyringBackend"]:
     except ImportError:
         raise SecretError(
             "the keyring cannot be used: the package keyring is not installed",
-            "In the clone, reinstall the portal with this extra: `pip install '.[keyring]'`.",
+            "Install the portal anew from its clone, with this extra: `uv tool install '.[keyring]'`.",
         ) from None
     try:
         yield keyring.get_keyring()

@@ -307,7 +307,7 @@ def _driver() -> Any:
         import psycopg  # an extra, and a tenth of a second
     except ImportError:
         raise StoreError(
-            "runs.store names a Postgres database, and its driver is not installed. Install it: "
-            "pip install 'mcp-code-portal[postgres]'"
+            "runs.store names a Postgres database, and its driver is not installed. Install the portal anew from its "
+            "clone, with this extra: `uv tool install '.[postgres]'`"
         ) from None
     return psycopg
