@@ -138,7 +138,7 @@ class HttpAccess:
         """
         values = {"realm": "mcp-code-portal"}
         if error.code:
-            values |= {"error": error.code, "error_description": str(error).replace('"', "'")}
+            values |= {"error": error.code, "error_description": str(error).translate({34: "'", 92: None})}
         if self._auth is not None:
             values["resource_metadata"] = str(build_resource_metadata_url(AnyHttpUrl(self._auth.resource)))
             if self._auth.scopes:

@@ -74,25 +74,29 @@ _TENANT: Final = TypeAdapter(TenantName)
 
 
 class SignInError(Exception):
-    """A token is refused. `code` is that of RFC 6750, or `temporarily_unavailable`; the message has no secret."""
+    """A token is refused. `code` is that of RFC 6750, or `temporarily_unavailable`; the message has no secret.
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    `reason` is for operators: why the identity provider cannot be asked.
+    """
+
+    def __init__(self, status: int, code: str, message: str, reason: str = "") -> None:
         super().__init__(message)
-        self.status, self.code = status, code
+        self.status, self.code, self.reason = status, code, reason
 
 
 def _invalid(why: str) -> SignInError:
     return SignInError(401, "invalid_token", why)
 
 
-def _refused(error: Exception) -> SignInError:
-    return _invalid(f"the token is refused: {type(error).__name__.removesuffix('Error')}")
+def _refused(error: Exception, why: str = "") -> SignInError:
+    return _invalid(f"the token is refused: {type(error).__name__.removesuffix('Error')}{why}")
 
 
-def _unavailable(why: str = "the identity provider does not answer") -> SignInError:
-    return SignInError(
-        503, "temporarily_unavailable", f"{why}, so the token cannot be checked. Try again later"
-    )
+def _unavailable(
+    why: str = "the identity provider cannot be asked now (the portal's log says why)", reason: str = ""
+) -> SignInError:
+    text = f"{why}, so the token cannot be checked. Try again later"
+    return SignInError(503, "temporarily_unavailable", text, reason)
 
 
 class _Metadata(BaseModel):
@@ -143,7 +147,7 @@ class SignIn:
             return self._keep(key, await self._provider.claims_of_jwt(token))
         how = self._settings.introspection
         if how is None:
-            raise _invalid("the token is no JWT")
+            raise _invalid("the token is no JWT, and server.auth.introspection is not set")
         asked = self._asked.get(key) or await self._ask(token, key, how)
         await asked.is_answered.wait()
         if isinstance(asked.answer, SignInError):
@@ -218,9 +222,8 @@ class SignIn:
         try:
             return _TENANT.validate_python(value, strict=True)
         except ValidationError:
-            raise SignInError(
-                403, "access_denied", f"the claim {name!r} of the token is no name of a tenant"
-            ) from None
+            why = f"the claim {name!r} of the token is {value!r:.100}, which is no name of a tenant"
+            raise SignInError(403, "access_denied", why) from None
 
     def _profile(self, claims: Mapping[str, Json]) -> str | None:
         profiles = self._tenants.profiles
@@ -228,7 +231,9 @@ class SignIn:
             if any(value in _values(claims, name) for name, value in _pairs(fitting)):
                 return profile
         if profiles and "*" not in profiles:
-            raise SignInError(403, "access_denied", "no profile in tenants.profiles fits the token")
+            told = {name: claim(claims, name) for fitting in profiles for name, _ in _pairs(fitting)}
+            why = f"no profile in tenants.profiles fits the token, which has {told!r:.300}"
+            raise SignInError(403, "access_denied", why)
         return profiles.get("*")
 
 
@@ -245,6 +250,15 @@ class Provider:
         self._silent_until: dict[str, float] = {}
         """By URL."""
 
+    async def fault(self) -> str:
+        """Why no token can be checked; "" if nothing speaks against it."""
+        how = self._settings.introspection
+        try:
+            await (self._read_keys() if how is None else self.introspected("none", how))
+        except SignInError as error:
+            return error.reason
+        return ""
+
     async def claims_of_jwt(self, token: str) -> Mapping[str, Any]:
         """The claims of a JWT whose signature, issuer, audience and times are right. Raises SignInError."""
         settings = self._settings
@@ -259,6 +273,10 @@ class Provider:
                 leeway=settings.leeway_seconds,
                 options={"require": ["exp", "iss", "aud"]},
             )
+        except jwt.InvalidAudienceError as error:
+            audience = jwt.decode(token, options={"verify_signature": False}).get("aud")
+            why = f". It is for {audience!r:.200}, and server.auth.audience is {settings.audience!r}"
+            raise _refused(error, why) from None
         except (jwt.PyJWTError, *_NO_CLAIMS) as error:
             raise _refused(error) from None
         _check_kind(claims)
@@ -322,7 +340,9 @@ class Provider:
         if "active" not in told:
             # No pause: a stranger's token may be the reason.
             log.error("introspection_failed", issuer=self._settings.issuer, status=status)
-            raise _unavailable()
+            raise _unavailable(
+                reason=f"{url} says nothing about a token (status {status}); are client_id and client_secret right?"
+            )
         now, leeway = time.time(), self._settings.leeway_seconds
         if told["active"] is not True:
             raise _invalid("the provider says that the token is not active")
@@ -347,6 +367,7 @@ class Provider:
     async def _discovered(self) -> _Metadata:
         issuer = self._settings.issuer
         self._check_is_asked(issuer)
+        reason = "it has no metadata of an issuer"
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, issuer):
             _, told = await self._ask("GET", url)
             try:
@@ -356,8 +377,8 @@ class Provider:
             # Otherwise one issuer could speak for another one (mix-up attack).
             if found.issuer == issuer:
                 return found
-            log.error("issuer_differs", expected=issuer, found=found.issuer[:200])
-        raise self._silent(issuer, "the issuer has no metadata in which it is the issuer")
+            reason = f"it calls itself {found.issuer[:200]!r}; if it is the one, write the issuer so"
+        raise self._silent(issuer, reason)
 
     async def _ask(self, method: str, url: str, **request: Any) -> tuple[int, dict[str, Any]]:
         """The status of the provider's answer, and its JSON object, {} if there is none or the status is not 200.
@@ -377,7 +398,7 @@ class Provider:
                         if len(body) > MAX_ANSWER_BYTES:
                             raise self._silent(url, "the provider answers too much")
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-            raise self._silent(url, type(error).__name__) from None
+            raise self._silent(url, f"{type(error).__name__} {error.__cause__ or error}"[:300]) from None
         try:
             told = json.loads(body) if answer.status_code == 200 else None
         except (ValueError, RecursionError):
@@ -391,7 +412,7 @@ class Provider:
     def _silent(self, url: str, reason: str) -> SignInError:
         log.error("identity_provider_unavailable", issuer=self._settings.issuer, url=url, reason=reason)
         self._silent_until[url] = time.monotonic() + PAUSE_SECONDS
-        return _unavailable()
+        return _unavailable(reason=f"{url}: {reason}")
 
 
 def _check_kind(claims: Mapping[str, Json]) -> None:

@@ -21,6 +21,7 @@ from portal.errors import NO_UPSTREAMS
 from portal.library.catalog import listed_tools
 from portal.library.pinning import QUARANTINED, pins_of, suspicions
 from portal.library.plain_text import MARK
+from portal.sign_in import Provider
 from upstreams.upstream import Upstream
 
 WARNED: Final = 3
@@ -96,6 +97,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         if name is None:
             portal.fleet.want_all()
             await _check_sandbox(portal, findings)
+            await _check_company(manifest, findings)
         await upstreams_tried(portal.fleet, terminal, names)
         await portal.catalog.fresh()
         rows = _check_upstreams(portal, names, findings)
@@ -195,6 +197,17 @@ def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> N
     profiles = [narrowed(manifest, profile) for profile in manifest.portal.profiles]
     problems = chain.from_iterable(unmatched_rules(each, listed) for each in (manifest, *profiles))
     findings.warnings += [_problem_line(problem, file) for problem in dict.fromkeys(problems)]
+
+
+async def _check_company(manifest: Manifest, findings: Findings) -> None:
+    auth, runs = manifest.portal.server.auth, manifest.portal.runs
+    if auth is not None and (fault := await Provider(auth).fault()):
+        findings.errors.append(f"{manifest.where('server', 'auth')}: nobody can sign in: {fault}")
+    if runs.is_shared and runs.key is None:
+        where = manifest.where("runs", "store")
+        findings.warnings.append(
+            f"{where}: arguments and results lie in the database in the clear. Set runs.key"
+        )
 
 
 def _check_definitions(portal: Portal, names: Sequence[str], findings: Findings) -> None:

@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.responses import JSONResponse, Response
 
+from manifests.portal_manifest import AuthSettings
 from portal import sign_in
 from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, signing_in
 from tests.upstreams.peers import DEADLINE_SECONDS
@@ -25,6 +26,18 @@ async def test_keys_are_rotated_without_a_restart(issuer: Issuer, monkeypatch: p
     monkeypatch.setattr(sign_in, "COOLDOWN_SECONDS", 0)
     assert (await signing.bearer(issuer.token())).name == "person ann"
     assert await refused(signing, before) == (401, "invalid_token")
+
+
+async def test_an_operator_is_told_why_nobody_can_sign_in(issuer: Issuer) -> None:
+    async def fault(**settings: Any) -> str:
+        known = {"issuer": issuer.url, "audience": AUDIENCE, **settings}
+        return await sign_in.Provider(AuthSettings.model_validate(known)).fault()
+
+    assert await fault() == await fault(introspection=CLIENT) == ""
+    assert "client_secret" in await fault(introspection={**CLIENT, "client_secret": "wrong"})
+    assert "ConnectError" in await fault(issuer="http://127.0.0.1:1")
+    issuer.named = "https://id.example"
+    assert "calls itself 'https://id.example'" in await fault()
 
 
 async def test_unknown_keys_do_not_let_strangers_flood_the_issuer(issuer: Issuer) -> None:
