@@ -149,6 +149,7 @@ class Seal:
 
     def __init__(self, key: str | None) -> None:
         self._fernet = None if key is None else fernet_of(key, "runs.key")
+        self.has_key = key is not None
 
     def close(self, content: bytes) -> bytes:
         is_long = len(content) > MAX_UNPACKED_BYTES

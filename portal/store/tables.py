@@ -197,9 +197,16 @@ class Tables:
         try:
             self._seal.open(found["key check"])
         except StoreError:
+            how = (
+                "without"
+                if found["key check"][:1] == b"-"
+                else "with another"
+                if self._seal.has_key
+                else "with a"
+            )
             raise StoreError(
-                f"the store of runs {self.database.name} was written with another runs.key. Set that key, or name "
-                "another one in runs.store"
+                f"the store of runs {self.database.name} was written {how} runs.key, which cannot be changed later. "
+                "Set it as it was, or name another store"
             ) from None
 
     def _insert(self, table: str, values: dict[str, Any], on_conflict: str = "") -> None:

@@ -182,9 +182,13 @@ def test_only_the_owner_of_the_file_can_read_it_and_a_key_hides_what_is_in_it(tm
         content = path.read_bytes()
         for hidden in (b"the_script", b"the result", b'arguments":'):
             assert hidden not in content
-    for key in (None, "another key of length"):
-        with pytest.raises(StoreError, match=r"runs\.key"):
+    for key, how in ((None, "with a"), ("another key of length", "with another")):
+        with pytest.raises(StoreError, match=rf"written {how} runs\.key"):
             opened(tmp_path, key)
+    (tmp_path / "open").mkdir()
+    opened(tmp_path / "open")
+    with pytest.raises(StoreError, match=r"written without runs\.key"):
+        opened(tmp_path / "open", "a key of some length")
 
 
 def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
