@@ -98,6 +98,7 @@ class Runs:
         self._tasks = tasks
         self._takes_all = takes_all
         self._own: set[str] = set()
+        self._is_store_out = False
         self._live: dict[str, Journal] = {}
         self._waits: dict[str, dict[int, anyio.Event]] = {}
         self._channels: dict[str, ClientChannel] = {}
@@ -348,9 +349,18 @@ class Runs:
         while True:
             try:
                 await self._beat(RunTables.beat)
+                self._note_store(None)
             except StoreError as error:
-                log.error("replica_not_seen", error=str(error))
+                self._note_store(error)
             await anyio.sleep(BEAT_SECONDS)
+
+    def _note_store(self, error: StoreError | None) -> None:
+        """Log that the store cannot be used, once until it can be used again."""
+        if error is not None and not self._is_store_out:
+            log.error("store_out", error=str(error))
+        elif error is None and self._is_store_out:
+            log.info("store_back")
+        self._is_store_out = error is not None
 
     async def _write_ends(self) -> None:
         for run, ended in [*self._unwritten.items()]:
@@ -367,6 +377,7 @@ class Runs:
                 profiles = [each.profile for each in self.executions]
                 look = partial(_look, now=now, profiles=profiles, limit=limit)
                 due, left, next_at = await store.read(look)
+                self._note_store(None)
                 if now - swept_at > SWEEP_SECONDS or next_at <= now:  # a run has expired
                     swept_at = now
                     await self._sweep(store, now)
@@ -376,7 +387,7 @@ class Runs:
                         self._retries.pop(run, None)
                         self._spawn(run)
             except StoreError as error:
-                log.error("runs_not_read", error=str(error))
+                self._note_store(error)
                 next_at = now + RETRY_SECONDS
             retry_at = now + RETRY_SECONDS if self._unwritten else math.inf
             look_at = now + (BEAT_SECONDS if store.is_shared else SWEEP_SECONDS)
@@ -398,7 +409,7 @@ class Runs:
                 if await store.is_changed():
                     await self._look_again()
             except StoreError as error:
-                log.error("runs_not_read", error=str(error))
+                self._note_store(error)
                 await anyio.sleep(RETRY_SECONDS)
 
     async def _look_again(self) -> None:
@@ -460,6 +471,7 @@ class Runs:
         if head.record is None and not head.is_background:
             await self.end(run, "error")  # a run of a session
             return
+        log.info("run_taken_up", run=run, epoch=stored.row.epoch)
         execution = next((each for each in self.executions if each.profile == head.profile), None)
         channel = self._channels.get(run, NO_CLIENT)
         if execution is not None:  # else a reload has removed its profile

@@ -136,6 +136,7 @@ def open_store(place: Place, manifest: Manifest) -> RunStore:
     """Open the store, and move into a default file what portals left that have ended. Blocks. Raises StoreError."""
     holder = secrets.token_hex(8)
     file = open_tables(place, manifest, holder)
+    log.info("store_opened", store=file.database.name)
     if isinstance(place, FilePlace) and manifest.portal.runs.store is None:
         for other in places(manifest):
             if isinstance(other, FilePlace) and other != place:
