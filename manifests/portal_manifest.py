@@ -457,6 +457,11 @@ class TelemetrySettings(Section):
     def _does_something_safely(self) -> Self:
         if self.otlp is None and not self.metrics:
             raise refusal("does nothing", "Set otlp to the URL of a collector, or metrics: true.")
+        if self.otlp is not None and self.otlp.endswith(("/v1/traces", "/v1/metrics")):
+            raise refusal(
+                "has an otlp with a path that is added to it",
+                "Write the base URL, like http://127.0.0.1:4318.",
+            )
         if self.otlp is not None and self.headers and not is_safe_for_tokens(self.otlp):
             hint = "Use https://. http:// is allowed only on this machine, or without headers."
             raise refusal("has headers, but an otlp that is not https://", hint)
@@ -518,6 +523,13 @@ class RunsSettings(Section):
     def is_shared(self) -> bool:
         """Whether several portals use the store: it is a Postgres database."""
         return self.store is not None and self.store.startswith(("postgres://", "postgresql://"))
+
+    @model_validator(mode="after")
+    def _has_a_known_store(self) -> Self:
+        if self.store is not None and "://" in self.store and not self.is_shared:
+            hint = "Write postgres://user:password@host/name, or the path of a SQLite file."
+            raise refusal("has a store with a scheme that is not postgres://", hint)
+        return self
 
 
 class ProfileTools(ToolRules):
