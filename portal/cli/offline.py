@@ -49,7 +49,8 @@ async def export(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     """Print the lines of the audit log in the database. Exits with 1 if the last ones are missing."""
     settings, place = manifest.portal.audit, written_place(manifest)
     if settings is None or settings.to != STORE or place is None:
-        terminal.error("the manifest's audit log is not in a database: it has no `audit: {to: store}`")
+        no_log = "the manifest's audit log is not in a database: it has no `audit: {to: store}`"
+        terminal.error(no_log if manifest.path else "there is no portal.yaml here: pass --config")
         return 2
     with closing(open_tables(place, manifest)) as tables:
         try:

@@ -138,6 +138,8 @@ async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) 
         _list(listed, terminal)
     else:
         terminal.note("there are no runs" if options.all else "no run is open; `runs list --all` shows all")
+        if manifest.path is None:
+            terminal.note("there is no portal.yaml here: --config names the manifest of a portal")
     return 0
 
 
