@@ -293,6 +293,8 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise BindError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise BindError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --http"
+        ) from error
     listener.listen(128)
     return listener

@@ -210,5 +210,5 @@ class StderrTail:
         return next(filter(_ERROR_LINE.match, reversed(lines)), (lines or ("",))[-1])
 
 
-_ERROR_LINE: Final = re.compile(r"[\w.]*(?:Error|Exception)\b|npm (?:error|ERR!) (?!A complete log)")
-"""What Python, Node and npm say, each before lines that say less."""
+_ERROR_LINE: Final = re.compile(r"[\w.]*(?:Error|Exception)\b|error: |npm (?:error|ERR!) (?!A complete log)")
+"""What Python, Node, uv and npm say, each before lines that say less."""
