@@ -2,14 +2,15 @@
 
 Rule 1: a line is written in one transaction with the lines before it, or with what else waits at that time. So a call
 that is about to be sent anyway waits for no further commit.
-Rule 2: the number and hash of the last line are kept apart from the lines, encrypted with `runs.key`. So `exported`
-notices when lines are removed from the end.
+Rule 2: the chain goes on after the last line, or after the last that this portal wrote if that one is gone. So `verify`
+finds the gap.
 """
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 import anyio
@@ -22,7 +23,7 @@ from portal.store.writer import RunStore
 
 PAGE_LINES: Final = 1_000
 
-_HEAD: Final = "audit", "", "head"
+_LOCK: Final = "audit", "", "lock"
 
 
 @dataclass(eq=False)
@@ -32,6 +33,8 @@ class Batch:
     events: list[dict[str, Json]] = field(default_factory=list)
     has_begun: bool = False
     is_written: bool = False
+    head: Head = START
+    """That of its last line."""
     _ended: anyio.Event = field(default_factory=anyio.Event)
 
     async def written(self) -> bool:
@@ -52,6 +55,8 @@ class StoreSink:
         """Called with the number of events that could not be written, and with the reason."""
         self.batch = Batch(has_begun=True)
         self._store = store
+        self._known = START
+        """The last line that this portal wrote."""
         self._joining = threading.Lock()
         """A batch begins in the thread of the store."""
 
@@ -69,41 +74,41 @@ class StoreSink:
     def _write(self, batch: Batch, tables: Tables) -> None:
         with self._joining:
             batch.has_begun = True
-        tables.lock(*_HEAD)
-        head = _head(tables)
-        rows = []
+        tables.lock(*_LOCK)
+        head, rows = max(_last(tables), self._known, key=attrgetter("seq")), []
         for event in batch.events:
             line, head = linked(head, event)
             rows.append((head.seq, line.decode().rstrip("\n")))
         tables.add_audit_lines(rows)
-        tables.put(*_HEAD, str(head).encode())
+        batch.head = head
 
     def _end(self, batch: Batch, _: None, error: Exception | None) -> None:
         with self._joining:
             batch.has_begun = True  # without a connection it never did
         batch.end(is_written=error is None)
-        if error is not None:
+        if error is None:
+            self._known = batch.head
+        else:
             # The line that counts lost events may be lost itself.
             self.on_lost(sum(int(str(event.get("lost", 1))) for event in batch.events), error)
 
 
-def exported(tables: Tables, after: Head) -> Iterator[str]:
-    """The lines of the log after this one, as they are now.
-
-    Raises AuditError, at the end: the line that was written last is not there.
-    """
-    head, last = _head(tables), after
-    while rows := tables.audit_lines(last.seq, head.seq, PAGE_LINES):
+def exported(tables: Tables, after: int) -> Iterator[str]:
+    """The lines of the log after the one of this number."""
+    while rows := tables.audit_lines(after, PAGE_LINES):
         yield from (line for _, line in rows)
-        seq, line = rows[-1]
-        read = read_line(line.encode())
-        last = Head(seq, "") if read is None else read.head
-    if last != head:
+        after, _ = rows[-1]
+
+
+def _last(tables: Tables) -> Head:
+    """Raises AuditError: the last line is none."""
+    found = tables.last_audit_line()
+    if found is None:
+        return START
+    seq, line = found
+    read = read_line(line.encode())
+    if read is None or read.head.seq != seq:
         raise AuditError(
-            f"the log does not end with line {head}, which was written last: lines were removed or altered"
+            f"line {seq} of the audit log in the database was altered, so that none can follow it"
         )
-
-
-def _head(tables: Tables) -> Head:
-    stored = tables.get(*_HEAD)
-    return Head.of(stored.decode()) if stored else START
+    return read.head

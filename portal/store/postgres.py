@@ -111,6 +111,8 @@ class PostgresDatabase:
                     if is_new:
                         done = []
                         done.append(work())
+                if not done:
+                    raise DatabaseError(self._told("its mark of this transaction was altered"))
                 return done[0]
             except PassingError as error:
                 if time.monotonic() > until or self._closed.wait(_PAUSE_SECONDS):

@@ -125,10 +125,13 @@ class Tables:
         """Add lines with their numbers. Raises DatabaseError: one of the numbers is taken."""
         self.database.execute_many("INSERT INTO audit (seq, line) VALUES (?, ?)", lines)
 
-    def audit_lines(self, after: int, until: int, most: int) -> list[tuple[int, str]]:
+    def audit_lines(self, after: int, most: int) -> list[tuple[int, str]]:
         """Lines with their numbers, in order."""
-        query = "SELECT seq, line FROM audit WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
-        return [(seq, line) for seq, line in self._rows(query, after, until, most)]
+        query = "SELECT seq, line FROM audit WHERE seq > ? ORDER BY seq LIMIT ?"
+        return [(seq, line) for seq, line in self._rows(query, after, most)]
+
+    def last_audit_line(self) -> tuple[int, str] | None:
+        return next(iter(self._rows("SELECT seq, line FROM audit ORDER BY seq DESC LIMIT 1")), None)
 
     # Portals that share the tables
 
