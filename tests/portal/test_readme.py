@@ -77,7 +77,7 @@ def test_the_manifest_is_one(tmp_path: Path) -> None:
 def test_the_section_for_a_company_is_one(tmp_path: Path) -> None:
     _, company = snippets("yaml")
     (tmp_path / "portal.yaml").write_text(company)
-    loaded = load_manifest(tmp_path / "portal.yaml", {}).portal
+    loaded = load_manifest(tmp_path / "portal.yaml", {"PORTAL_KEY": "x" * 16}).portal
     assert loaded.server.auth is not None and loaded.tenants is not None
     assert loaded.runs.is_shared and loaded.telemetry is not None
 
