@@ -11,6 +11,11 @@ from typing import TypeAlias
 _SHOWN = 100
 
 
+def with_extra(extra: str) -> str:
+    """What to do if packages of an extra are missing."""
+    return f"Install the portal anew from its clone, with this extra: `uv tool install '.[{extra}]'`."
+
+
 @dataclass(frozen=True)
 class Problem:
     """One problem at one place. It contains no secret: values from the environment are never repeated."""

@@ -458,10 +458,8 @@ class TelemetrySettings(Section):
         if self.otlp is None and not self.metrics:
             raise refusal("does nothing", "Set otlp to the URL of a collector, or metrics: true.")
         if self.otlp is not None and self.otlp.endswith(("/v1/traces", "/v1/metrics")):
-            raise refusal(
-                "has an otlp with a path that is added to it",
-                "Write the base URL, like http://127.0.0.1:4318.",
-            )
+            hint = "Write the base URL, like http://127.0.0.1:4318."
+            raise refusal("has an otlp with a path that is added to it", hint)
         if self.otlp is not None and self.headers and not is_safe_for_tokens(self.otlp):
             hint = "Use https://. http:// is allowed only on this machine, or without headers."
             raise refusal("has headers, but an otlp that is not https://", hint)

@@ -13,6 +13,7 @@ UnreachableError      data, not raised: the upstream of a call is down or does n
 from dataclasses import dataclass
 
 from manifests.decision import Decision
+from manifests.errors import with_extra
 from sandbox_runtime.calls import CallError
 
 _WHY = {"not_granted": "is not granted to scripts", "quarantined": "is quarantined"}
@@ -46,8 +47,8 @@ class TelemetryError(PortalError):
 
     def __init__(self, where: str, package: str) -> None:
         super().__init__(
-            f"telemetry ({where}) needs packages that are not installed, among them {package}. Install the portal anew "
-            "from its clone, with this extra: `uv tool install '.[telemetry]'`"
+            f"telemetry ({where}) needs packages that are not installed, among them {package}. "
+            + with_extra("telemetry")
         )
 
 

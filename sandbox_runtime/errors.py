@@ -1,5 +1,7 @@
 """Errors of the sandbox itself. A script's own errors are data in its result."""
 
+from manifests.errors import with_extra
+
 
 class SandboxError(Exception):
     """The base class; `hint` says what an operator can do."""
@@ -32,7 +34,7 @@ class BakeError(SandboxError):
 class BakeToolsError(BakeError):
     """The tools for baking are not installed."""
 
-    hint = "In the clone, reinstall the portal with this extra: `pip install '.[bake]'`."
+    hint = with_extra("bake")
 
 
 class WorkerStartError(SandboxError):

@@ -17,6 +17,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from manifests.constraints import Header
+from manifests.errors import with_extra
 from manifests.manifest import Manifest
 from manifests.references import SecretError, SecretReference, Template
 from upstreams.transports.http_credentials import HeaderRenewal
@@ -195,7 +196,7 @@ def _keyring() -> Iterator["KeyringBackend"]:
     except ImportError:
         raise SecretError(
             "the keyring cannot be used: the package keyring is not installed",
-            "Install the portal anew from its clone, with this extra: `uv tool install '.[keyring]'`.",
+            with_extra("keyring"),
         ) from None
     try:
         yield keyring.get_keyring()

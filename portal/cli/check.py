@@ -97,7 +97,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         if name is None:
             portal.fleet.want_all()
             await _check_sandbox(portal, findings)
-            await _check_company(manifest, findings)
+            await _check_sign_in_and_store(manifest, findings)
         await upstreams_tried(portal.fleet, terminal, names)
         await portal.catalog.fresh()
         rows = _check_upstreams(portal, names, findings)
@@ -199,7 +199,7 @@ def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> N
     findings.warnings += [_problem_line(problem, file) for problem in dict.fromkeys(problems)]
 
 
-async def _check_company(manifest: Manifest, findings: Findings) -> None:
+async def _check_sign_in_and_store(manifest: Manifest, findings: Findings) -> None:
     auth, runs = manifest.portal.server.auth, manifest.portal.runs
     if auth is not None and (fault := await Provider(auth).fault()):
         findings.errors.append(f"{manifest.where('server', 'auth')}: nobody can sign in: {fault}")

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from manifests.errors import with_extra
 from portal.store.records import DatabaseError, StoreError
 
 if TYPE_CHECKING:
@@ -309,7 +310,6 @@ def _driver() -> Any:
         import psycopg  # an extra, and a tenth of a second
     except ImportError:
         raise StoreError(
-            "runs.store names a Postgres database, and its driver is not installed. Install the portal anew from its "
-            "clone, with this extra: `uv tool install '.[postgres]'`"
+            f"runs.store names a Postgres database, and its driver is not installed. {with_extra('postgres')}"
         ) from None
     return psycopg

@@ -200,13 +200,8 @@ class Tables:
         try:
             self._seal.open(found["key check"])
         except StoreError:
-            how = (
-                "without"
-                if found["key check"][:1] == b"-"
-                else "with another"
-                if self._seal.has_key
-                else "with a"
-            )
+            other = "with another" if self._seal.has_key else "with a"
+            how = "without" if found["key check"].startswith(b"-") else other
             raise StoreError(
                 f"the store of runs {self.database.name} was written {how} runs.key, which cannot be changed later. "
                 "Set it as it was, or name another store"
