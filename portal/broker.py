@@ -400,7 +400,7 @@ class Broker:
         spec = self.fleet[function.upstream].spec
         asked: CallQuestions | None = None
         # Builds the request again when it is sent: the upstream may list other tools by then.
-        current_request = partial(self._request, function, lambda: permit.arguments)
+        current_request = partial(self._request, function, lambda: permit.arguments, entry.seq)
         recheck = self.authorization.recheck_on_send(current_request, permit, entry)
 
         def on_sent(was_seen: bool) -> None:

@@ -16,6 +16,7 @@ from portal.runs.decisions import RunsError
 from portal.store.records import OPEN
 from portal.store.run_tables import RunTables
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, states, tool
+from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -182,9 +183,18 @@ async def test_a_run_in_the_background_answers_at_once_and_later_with_its_value(
         assert states(done) == [("git.push", "done")]
 
 
-async def test_budgets_count_the_calls_before_a_run_waited(tmp_path: Path) -> None:
+@pytest.mark.parametrize("requests", [1, 2])
+async def test_budgets_count_the_calls_before_a_run_waited(
+    tmp_path: Path, requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def retried(*args: Any, on_sent: Any, call: Any = Upstream.call, **options: Any) -> Any:
+        for _ in range(requests - 1):
+            on_sent(True)
+        return await call(*args, on_sent=on_sent, **options)
+
+    monkeypatch.setattr(Upstream, "call", retried)
     peer = git()
-    rules: Json = {"tools": {"budgets": [{"tool": "git.push", "calls": 2}]}}
+    rules: Json = {"tools": {"budgets": [{"tool": "git.push", "calls": 2 * requests}]}}
     code = """
 await git.push(n=1)
 await git.push(n=2)
