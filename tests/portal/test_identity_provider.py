@@ -10,7 +10,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.responses import JSONResponse, Response
 
-from manifests.portal_manifest import AuthSettings
 from portal import sign_in
 from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, signing_in
 from tests.upstreams.peers import DEADLINE_SECONDS
@@ -29,13 +28,12 @@ async def test_keys_are_rotated_without_a_restart(issuer: Issuer, monkeypatch: p
 
 
 async def test_an_operator_is_told_why_nobody_can_sign_in(issuer: Issuer) -> None:
-    async def fault(**settings: Any) -> str:
-        known = {"issuer": issuer.url, "audience": AUDIENCE, **settings}
-        return await sign_in.Provider(AuthSettings.model_validate(known)).fault()
+    async def fault(at: Issuer = issuer, **settings: Any) -> str:
+        return await signing_in(at, **settings)._provider.fault()
 
     assert await fault() == await fault(introspection=CLIENT) == ""
     assert "client_secret" in await fault(introspection={**CLIENT, "client_secret": "wrong"})
-    assert "ConnectError" in await fault(issuer="http://127.0.0.1:1")
+    assert "ConnectError" in await fault(Issuer("http://127.0.0.1:1"))
     issuer.named = "https://id.example"
     assert "calls itself 'https://id.example'" in await fault()
 

@@ -60,7 +60,7 @@ async def test_portals_write_one_chain_at_the_same_time(tables: Tables, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("change", "is_found"),
+    ("change", "found"),
     [
         ("DELETE FROM audit WHERE seq > 8", True),
         ("DELETE FROM audit", True),
@@ -69,9 +69,7 @@ async def test_portals_write_one_chain_at_the_same_time(tables: Tables, tmp_path
         ("UPDATE audit SET line = line", False),
     ],
 )
-async def test_change_of_the_log_is_found(
-    tables: Tables, tmp_path: Path, change: str, is_found: bool
-) -> None:
+async def test_change_of_the_log_is_found(tables: Tables, tmp_path: Path, change: str, found: bool) -> None:
     async with store(tables, "one") as own:
         audit = Audit(StoreSink(own))
         for n in range(11):
@@ -81,7 +79,7 @@ async def test_change_of_the_log_is_found(
                     file.database.execute(change)
             audit.note("e", n=n)
             assert audit.batch is not None and await audit.batch.written()
-        assert bool(verify([log(file, tmp_path)]).problems) is is_found
+        assert bool(verify([log(file, tmp_path)]).problems) is found
 
 
 async def test_no_line_follows_one_that_is_none(tables: Tables, tmp_path: Path) -> None:
