@@ -242,9 +242,10 @@ class Runs:
         has an open question; else what the run waits for.
         """
         while True:
-            news = self.news
+            # A question is gone once its decision is written, so the row is read after it was looked for.
+            news, was_asked = self.news, bool(self._questions.get(run))
             row = await self.store_or_error().read(partial(find_run, run=run, owner=None))
-            is_going_on = row.wake_at == 0 or run in self._driving or run in self._live
+            is_going_on = row.wake_at == 0 or run in self._driving or run in self._live or was_asked
             if row.state not in OPEN or not (to_its_end or self._questions.get(run) or is_going_on):
                 return await self.answer(run, None)
             await news.wait()

@@ -12,6 +12,7 @@ from mcp_types import ElicitResult
 
 from manifests.json_value import Json
 from portal.store.run_tables import RunTables
+from portal.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
 from tests.portal.runs.test_waiting import approved
 from tests.portal.test_http_app import served
@@ -137,7 +138,15 @@ async def test_answer_comes_in_the_same_request_however_long_the_person_takes(de
     assert len(desk.person.asked) == 1
 
 
-async def test_second_question_of_a_run_that_was_parked_reaches_the_same_client(desk: Desk) -> None:
+async def test_second_question_of_a_run_that_was_parked_reaches_the_same_client(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def old(store: RunStore, work: Any, read: Any = RunStore.read) -> Any:
+        found = await read(store, work)
+        await anyio.sleep(0.05)
+        return found  # what is no longer so
+
+    monkeypatch.setattr(RunStore, "read", old)
     waits = iter([1, 2])
 
     async def late() -> ElicitResult:
