@@ -205,9 +205,7 @@ async def _check_sign_in_and_store(manifest: Manifest, findings: Findings) -> No
         findings.errors.append(f"{manifest.where('server', 'auth')}: nobody can sign in: {fault}")
     if runs.is_shared and runs.key is None:
         where = manifest.where("runs", "store")
-        findings.warnings.append(
-            f"{where}: arguments and results lie in the database in the clear. Set runs.key"
-        )
+        findings.warnings.append(f"{where}: arguments and results lie there in the clear. Set runs.key")
 
 
 def _check_definitions(portal: Portal, names: Sequence[str], findings: Findings) -> None:
