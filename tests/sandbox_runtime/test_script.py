@@ -199,9 +199,13 @@ HOSTILE = [
 ]
 
 
+# CPython's gh-106905: this Python, unlike the guest's, counts depth wrongly after an earlier RecursionError.
+OWN_ERRORS = (SystemError,) if sys.version_info < (3, 11, 5) else ()
+
+
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_text_breaks_the_parser(text: str) -> None:
-    with contextlib.suppress(SyntaxError, RecursionError, MemoryError, ValueError):
+    with contextlib.suppress(SyntaxError, RecursionError, MemoryError, ValueError, *OWN_ERRORS):
         Script.parse(text, frozenset({"git"}))
 
 
