@@ -33,6 +33,7 @@ from portal.errors import BindError
 from portal.http_access import METRICS_PATH, HttpAccess, HttpAccessMiddleware, sign_in_routes
 from portal.reload import keep_manifest
 from portal.replicas import ReplicaMiddleware
+from portal.running import RunningPortal, announced
 from portal.runs.http import run_routes
 from portal.runs.service import Runs
 from portal.server import build_server
@@ -178,6 +179,13 @@ async def serve_stdio(
     sys.stdout.flush()
     answers = ClientAnswers(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    with announced(RunningPortal(os.getpid(), _resolved(manifest))):
+        await _serve_client(manifest, answers, progress, profile)
+
+
+async def _serve_client(
+    manifest: Manifest, answers: ClientAnswers, progress: Callable[[str], None], profile: str | None
+) -> None:
     async with (
         open_portal(manifest, progress, profile=profile) as portal,
         stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),
@@ -185,6 +193,10 @@ async def serve_stdio(
     ):
         server = build_server(portal)
         await server.run(reader, writer, server.create_initialization_options())
+
+
+def _resolved(manifest: Manifest) -> str:
+    return str(manifest.path.resolve()) if manifest.path else ""
 
 
 @asynccontextmanager
@@ -215,10 +227,12 @@ async def serve_http(
     access = _access(host, manifest)
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{listener.getsockname()[1]}"
+    port = listener.getsockname()[1]
+    url = f"http://{shown}:{port}"
+    own = RunningPortal(os.getpid(), _resolved(manifest), host, port)
     async with anyio.create_task_group() as tasks:
         # Shielded: responses end before the upstreams and workers that they need.
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True), announced(own):
             async with open_portal(
                 manifest, progress, profile=profile, bound=_bound_profiles(manifest)
             ) as portal:
@@ -226,7 +240,7 @@ async def serve_http(
                 async def apply(wanted: Manifest) -> None:
                     access.adopt(_access(host, await portal.reload.apply(wanted, _bound_profiles)))
 
-                await portal.runs.reached_at(_replica_url(portal.runs, host, listener.getsockname()[1]))
+                await portal.runs.reached_at(_replica_url(portal.runs, host, port))
                 if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
                     portal.runs.public_url = url
                 server = _HttpServer(

@@ -1,0 +1,73 @@
+"""The portals of this user that run now, over any transport.
+
+Each keeps a file in the state folder, and keeps it locked: the lock ends with its process, however that ends.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import structlog
+
+from manifests.own_files import PRIVATE, UNFINISHED, has_locked, state_folder
+
+log = structlog.get_logger()
+
+_FOLDER: Final = "portals"
+
+
+@dataclass(frozen=True)
+class RunningPortal:
+    """A portal that runs. `manifest` is the resolved path of its portal.yaml, "" without one.
+
+    `host` and `port` are where it listens; "" and 0 over stdio.
+    """
+
+    pid: int
+    manifest: str = ""
+    host: str = ""
+    port: int = 0
+
+
+@contextmanager
+def announced(portal: RunningPortal) -> Iterator[None]:
+    """Announce this portal until the context is left. A state folder that cannot be written is logged."""
+    folder = state_folder(os.environ) / _FOLDER
+    name = f"{portal.pid}-{secrets.token_hex(4)}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Locked before it has its name: a file that is not locked is one of a portal that ended.
+        descriptor = os.open(folder / f"{UNFINISHED}{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+        has_locked(descriptor)
+        os.write(descriptor, json.dumps(asdict(portal)).encode())
+        (folder / f"{UNFINISHED}{name}").rename(folder / name)
+    except OSError as error:
+        log.warning("portal_not_announced", reason=error.strerror)
+        yield
+        return
+    try:
+        yield
+    finally:
+        (folder / name).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def running_portals() -> list[RunningPortal]:
+    """The portals of this user that run now, by process. Removes the files of those that were killed."""
+    found = []
+    for path in sorted((state_folder(os.environ) / _FOLDER).glob("*.json")):
+        with suppress(OSError, ValueError, TypeError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if has_locked(descriptor, fcntl.LOCK_SH):
+                    path.unlink(missing_ok=True)
+                else:
+                    found.append(RunningPortal(**json.loads(path.read_bytes())))
+            finally:
+                os.close(descriptor)
+    return found
