@@ -95,6 +95,8 @@ log = structlog.get_logger()
 MAX_READERS: Final = 16
 """Checks that may read the stub files at once. Replacing the files waits for all of them."""
 
+RETRY_SECONDS: Final = 1.0
+
 
 class Catalog:
     """Rebuilds the snapshot when an upstream's tools or state change, or when results have a new shape.
@@ -139,7 +141,14 @@ class Catalog:
         while True:
             while self._held < self._noted:
                 noted = self._noted
-                await self._rebuild(fleet)
+                try:
+                    await self._rebuild(fleet)
+                except Exception as error:  # noqa: BLE001  # the portal goes on, with the former snapshot if there is one
+                    log.error("library_not_rebuilt", error=f"{type(error).__name__}: {error}")
+                    await anyio.sleep(RETRY_SECONDS)
+                    self._noted += 1
+                    if not self.snapshot.version:
+                        continue
                 self._held = noted
                 self._rebuilt.set()
                 self._rebuilt = anyio.Event()

@@ -1,6 +1,7 @@
 """The library follows the upstreams, and nobody sees one older than what they waited for."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import anyio
@@ -8,6 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from manifests.json_value import Json
+from portal.library import catalog as catalogs
 from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools, tool
 from upstreams.tools import RecordedTool
 
@@ -32,6 +34,26 @@ async def test_a_tool_that_an_upstream_adds_is_found_and_can_be_called(tmp_path:
             while "raw.cancelled" not in names:
                 names = [each["name"] for each in (await portal.search("raw.cancelled"))["functions"]]
         assert await portal.result_of("await raw.cancelled()") == []
+
+
+async def test_rebuild_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = anyio.Event()
+    monkeypatch.setattr(catalogs, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(catalogs.log, "error", lambda event, **_: failed.set())
+    monkeypatch.setitem(sys.modules, "portal.search.index", None)  # its import fails
+    async with opened(tmp_path, {"store": Peer(tool("echo"))}) as portal:
+        own, upstream = portal.portal.catalog, portal.portal.fleet["store"]
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await failed.wait()
+            monkeypatch.delitem(sys.modules, "portal.search.index")
+            assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
+            monkeypatch.setitem(sys.modules, "portal.search.index", None)
+            upstream.tools = (recorded("other"),)
+            own.note_change(upstream)
+            assert "store.echo" in (await own.fresh()).library.functions
+            monkeypatch.delitem(sys.modules, "portal.search.index")
+            own.note_change(upstream)
+            assert "store.other" in (await own.fresh()).library.functions
 
 
 async def test_stub_files_stay_as_they_are_while_a_check_reads_them(tmp_path: Path) -> None:
