@@ -238,6 +238,20 @@ def _check_host(text: str) -> str:
 
 HostPatternText: TypeAlias = Annotated[str, Field(max_length=300), AfterValidator(_check_host)]
 
+
+def _check_network(text: str) -> str:
+    try:
+        is_one = ip_network(text).prefixlen > 0
+    except ValueError:
+        is_one = False
+    if not is_one:
+        hint = "Write it like 10.0.0.5, 10.0.0.0/8 or fd00:1::/64."
+        raise refusal("must be an address, or a network without host bits and not of all addresses", hint)
+    return text
+
+
+Network: TypeAlias = Annotated[str, AfterValidator(_check_network)]
+
 Origin: TypeAlias = Annotated[
     str,
     _matching(

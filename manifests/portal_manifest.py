@@ -32,6 +32,7 @@ from manifests.constraints import (
     HostPath,
     Key,
     MiddlewareName,
+    Network,
     Origin,
     Patterns,
     ProfileName,
@@ -387,6 +388,18 @@ class ServerSettings(Section):
     """Host headers to accept over HTTP besides those of loopback, like portal.example:8080."""
     allowed_origins: Annotated[tuple[Origin, ...], Strict(False)] = ()
     """Origin headers to accept over HTTP, like https://app.example. Default: loopback only."""
+    head_seconds: Seconds = 10.0
+    """Seconds for the head of an HTTP request, and six times as many for its body (default 10). Then its connection is
+    closed. Does not cover responses, and connections that are idle between requests."""
+    connections: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    """HTTP connections at once (default 1000), and at most half of the open files that the system allows. A further one
+    takes the place of the oldest that waits for its client."""
+    connections_per_address: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    """HTTP connections of one address at once (default 256). Does not cover those of trusted_proxies: there, it is the
+    number of requests at once of an address that they forward; more get 429."""
+    trusted_proxies: Annotated[tuple[Network, ...], Strict(False), Field(max_length=1000)] = ()
+    """Addresses and networks of reverse proxies and other replicas, like 10.0.0.0/8. Their X-Forwarded-For and
+    X-Forwarded-Proto are believed. Default: none."""
     reload: Literal["watch", "signal"] = "watch"
     """When a changed manifest takes effect while the portal serves. watch (the default): when this file, portal.env or
     portal.lock change, and at SIGHUP; signal: only at SIGHUP."""

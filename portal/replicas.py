@@ -43,8 +43,9 @@ _OF_ONE_HOP: Final = {
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"),
     *("transfer-encoding", "upgrade"),
 }
-_OF_THE_REQUEST: Final = {*_OF_ONE_HOP, "content-length"}
-"""The length is that of the body which is passed on."""
+_FORWARDED: Final = "x-forwarded-for"
+_OF_THE_REQUEST: Final = {*_OF_ONE_HOP, "content-length", _FORWARDED}
+"""The length is that of the body which is passed on, and the client is whom this replica takes for it."""
 
 _NAMED: Final = re.compile(rb'(?<!\\)"(?:session|requestState)"\s*:\s*"([0-9a-f]{16})\.')
 
@@ -108,11 +109,16 @@ class ReplicaMiddleware:
         headers = [
             (name, value) for name, value in scope["headers"] if name.decode("latin-1") not in _OF_THE_REQUEST
         ]
+        client = (scope.get("client") or ("",))[0].encode()
         query = scope["query_string"].decode("latin-1")
         request = self.client.build_request(
             scope["method"],
             f"{url}{scope['path']}" + (f"?{query}" if query else ""),
-            headers=[*headers, (_PASSED_ON.encode(), replica.encode("latin-1"))],
+            headers=[
+                *headers,
+                (_PASSED_ON.encode(), replica.encode("latin-1")),
+                (_FORWARDED.encode(), client),
+            ],
             content=body.content,
         )
         response: httpx2.Response | None = None
@@ -166,15 +172,15 @@ class _Body:
     @classmethod
     async def read(cls, receive: Receive) -> "_Body":
         """Read it, up to MAX_READ_BYTES."""
-        chunks: list[bytes] = []
+        content = bytearray()
         is_whole = False
-        while not is_whole and sum(map(len, chunks)) <= MAX_READ_BYTES:
+        while not is_whole and len(content) <= MAX_READ_BYTES:
             message = await receive()
             if message["type"] != "http.request":
                 break
-            chunks.append(message.get("body", b""))
+            content += message.get("body", b"")
             is_whole = not message.get("more_body", False)
-        return cls(receive, b"".join(chunks), is_whole)
+        return cls(receive, bytes(content), is_whole)
 
     @property
     def replica(self) -> str:

@@ -1,5 +1,6 @@
 """Serves a portal over stdio or HTTP until the client disconnects or the process is stopped."""
 
+import asyncio
 import io
 import os
 import select
@@ -23,14 +24,17 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.portal_manifest import ServerSettings
 from portal.accounts.pages import account_routes
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
 from portal.errors import BindError
 from portal.http_access import METRICS_PATH, HttpAccess, HttpAccessMiddleware, sign_in_routes
+from portal.http_connections import Connections, HttpConnection
 from portal.reload import keep_manifest
 from portal.replicas import ReplicaMiddleware
 from portal.running import RunningPortal, announced
@@ -243,21 +247,32 @@ async def serve_http(
                 await portal.runs.reached_at(_replica_url(portal.runs, host, port))
                 if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
                     portal.runs.public_url = url
-                server = _HttpServer(
-                    uvicorn.Config(
-                        build_http_app(portal, build_server(portal), access),
-                        log_config=None,
-                        access_log=False,
-                        server_header=False,
-                        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                        timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]  # passed to asyncio
-                    )
-                )
+                server = http_server(build_http_app(portal, build_server(portal), access), settings)
                 tasks.start_soon(server.end_when_cancelled)
                 async with _reloading(manifest, apply):
                     progress(f"listening on {url}/mcp")
                     await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
+
+
+def http_server(app: ASGIApp, settings: ServerSettings) -> "_HttpServer":
+    """uvicorn with the limits of `settings`, for the running loop."""
+    connections = Connections(app, settings)
+    asyncio.get_running_loop().set_exception_handler(connections.on_loop_error)
+    return _HttpServer(
+        uvicorn.Config(
+            connections,
+            http=partial(HttpConnection, connections),  # type: ignore[arg-type]  # it is only called
+            ws="none",
+            forwarded_allow_ips=[*settings.trusted_proxies],
+            log_config=None,
+            log_level="error",  # strangers decide how many of its warnings there are
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]  # passed to asyncio
+        )
+    )
 
 
 def _replica_url(runs: Runs, host: str, port: int) -> str:

@@ -148,6 +148,8 @@ def test_sparse_and_unusual_manifests_are_fine(problems: Problems, text: str) ->
         ),
         ("server: {token: 'a b'}\n", "server.token", 1, 17, ["spaces"]),
         ("server: {allowed_origins: [x]}\n", "server.allowed_origins.0", 1, 28, ["origin"]),
+        ("server: {trusted_proxies: [10.0.0.1/8]}\n", "server.trusted_proxies.0", 1, 28, ["network"]),
+        ("server: {trusted_proxies: ['0.0.0.0/0']}\n", "server.trusted_proxies.0", 1, 28, ["network"]),
     ],
 )
 def test_problem_says_what_where_and_what_is_allowed(

@@ -104,6 +104,7 @@ class Asked:
             "path": "/mcp",
             "query_string": query,
             "headers": [*headers],
+            "client": ("192.0.2.7", 1234),
         }
         await app(scope, receive, send)
 
@@ -157,6 +158,13 @@ async def test_a_request_whose_client_left_is_cancelled_there_and_not_done_here_
         asked.has_left.set()
         await until(lambda: len(both.gone) == 1)
     assert both.own == []
+
+
+async def test_the_other_replica_is_told_whose_request_it_is(both: Pair) -> None:
+    headers = ((b"mcp-session-id", SESSION), (b"x-forwarded-for", b"192.0.2.9"))
+    await answered(both.app, b"x", headers=headers)
+    (scope,) = both.others
+    assert [value for name, value in scope["headers"] if name == b"x-forwarded-for"] == [b"192.0.2.7"]
 
 
 async def test_a_body_that_is_too_long_is_refused_here(both: Pair) -> None:

@@ -1,0 +1,176 @@
+"""Connections of HTTP clients: how many there are, and when they end.
+
+Rule 1: what a client has to do has an end: the head of a request, and its body.
+Rule 2: a new connection is worth more than one that waits for its client. Whoever sends a request at once is answered,
+also while strangers hold all others.
+"""
+
+import asyncio
+import resource
+import time
+from ipaddress import ip_address, ip_network
+from typing import Any, Final
+
+import h11
+import structlog
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from manifests.portal_manifest import ServerSettings
+
+BODY_FACTOR: Final = 6
+"""A body may take so many times `head_seconds`."""
+
+FREE_PIECES, PIECE_BYTES = 1024, 256
+"""The chunks or TCP segments that a body may have, and one more for so many bytes. Each costs 5 µs."""
+
+HEAD_BYTES, BODY_BYTES = 16 << 10, 256 << 10
+"""As much of them is read at once. h11 refuses an unfinished head of more than that: one has at most twice as much."""
+
+UNREAD_BYTES: Final = 4 << 20
+"""As much of a body comes in after its answer: whoever sends all of it first sees the answer, not a reset."""
+
+TOLD_SECONDS: Final = 60.0
+
+log = structlog.get_logger()
+
+
+class Connections:
+    """Limits connections, in total and by address. It is the application, with as many requests at once by address.
+
+    A direct client never has more requests than connections. A trusted proxy has any number, for whom it forwards.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self.app, self.settings = app, settings
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        # The other half is for upstreams, workers and the store.
+        self._total = settings.connections if files < 0 else min(settings.connections, files // 2)
+        self._proxies = [ip_network(each) for each in settings.trusted_proxies]
+        self.open: dict[HttpConnection, str] = {}
+        self._requests: list[str] = []
+        self._told: dict[str, float] = {}
+
+    def admit(self, new: "HttpConnection", host: str) -> None:
+        """Count a connection. If there are too many, the oldest that waits for its client ends, or else the new one."""
+        crowd = [each for each, of in self.open.items() if of == host]
+        # uvicorn knows no address of a client that has left already.
+        is_proxy = host != "" and any(ip_address(host) in each for each in self._proxies)
+        if is_proxy or len(crowd) < self.settings.connections_per_address:
+            crowd = [*self.open] if len(self.open) >= self._total else []
+        self.open[new] = host
+        if crowd:
+            self._tell("connections_full", address=host, connections=len(crowd))
+            oldest = next((each for each in crowd if each.waits_for_client), new)
+            del self.open[oldest]
+            oldest.transport.abort()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = (scope.get("client") or ("",))[0]
+        if self._requests.count(host) >= self.settings.connections_per_address:
+            self._tell("requests_full", address=host)
+            await PlainTextResponse("too many requests at once\n", 429)(scope, receive, send)
+            return
+        self._requests.append(host)
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self._requests.remove(host)
+
+    def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Tell that a connection is not accepted. asyncio tries again each second, but logs thousands of tracebacks."""
+        if any(each in context["message"] for each in ("socket.accept() out of", "_start_serving")):
+            self._tell("connection_not_accepted", error=str(context.get("exception")))
+        else:
+            loop.default_exception_handler(context)
+
+    def _tell(self, event: str, **fields: object) -> None:
+        if (now := time.monotonic()) >= self._told.get(event, now):
+            self._told[event] = now + TOLD_SECONDS
+            log.warning(event, **fields)
+
+
+class HttpConnection(H11Protocol):
+    """uvicorn's connection, to which uvicorn sets no end unless it is idle between two requests.
+
+    Not httptools: it loses the bodies of clients that offer `Upgrade: h2c`, like those of the JDK.
+    """
+
+    def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
+        super().__init__(**of_uvicorn)
+        self.conn = _Requests(h11.SERVER)
+        self._connections = connections
+        self._unread = 0
+        self._seconds: float | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether it is the client's turn, not the portal's."""
+        is_idle = self.timeout_keep_alive_task is not None
+        return is_idle or self._deadline is not None or self.flow.write_paused or self.transport.is_closing()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        host, port = self.client or ("", 0)
+        self.client = host.removeprefix("::ffff:"), port
+        self._connections.admit(self, self.client[0])
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._connections.open.pop(self, None)
+        self._end_within(None)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._unread:
+            super().data_received(data)
+            self._watch()
+        elif len(data) < self._unread:
+            self._unread -= len(data)
+        else:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        has_body = self.conn.their_state is h11.SEND_BODY
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if has_body:
+            self.transport.write_eof()
+            self._unread = UNREAD_BYTES
+        if has_body or (self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]):
+            self._unset_keepalive_if_required()  # it is not idle
+        self._watch()
+
+    def _watch(self) -> None:
+        """Set the deadline of what the client has to do now. Parts of that do not move it."""
+        their, head_seconds = self.conn.their_state, self._connections.settings.head_seconds
+        # The name is of asyncio's own transports.
+        self.transport.max_size = BODY_BYTES if their is h11.SEND_BODY else HEAD_BYTES  # type: ignore[attr-defined]
+        seconds = head_seconds * BODY_FACTOR if their is h11.SEND_BODY else None
+        if self._unread or (their is h11.IDLE and self.timeout_keep_alive_task is None):
+            seconds = head_seconds
+        if seconds != self._seconds:
+            self._end_within(seconds)
+
+    def _end_within(self, seconds: float | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._seconds = seconds
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
+
+class _Requests(h11.Connection):
+    """h11 that refuses a body in tiny pieces."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._pieces: float = FREE_PIECES
+        elif isinstance(event, h11.Data):
+            self._pieces += len(event.data) / PIECE_BYTES - 1
+            if self._pieces < 0:
+                raise h11.RemoteProtocolError("the body is in too many pieces")
+        return event
