@@ -132,6 +132,14 @@ class HttpConnection(H11Protocol):
         else:
             self.transport.abort()
 
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # the application must not answer too
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
+
     def on_response_complete(self) -> None:
         has_body = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()

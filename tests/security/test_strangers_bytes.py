@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from manifests.json_value import Json
@@ -292,6 +292,19 @@ async def test_body_in_tiny_pieces_is_refused(is_chunked: bool) -> None:
         assert (await client.answer())[0] == 200
 
 
+@pytest.mark.parametrize("path", [b"read", b"now", b"stream"])
+async def test_malformed_body_is_no_error_of_the_portal(
+    path: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served() as connect:
+        for parts in ([CHUNKED + b"no chunk\r\n"], [CHUNKED, b"no chunk\r\n"]):
+            stranger = await connect()
+            with suppress(ConnectionError):
+                await stranger.send(POST.replace(b"read", path), *parts)
+            assert await stranger.is_closed()
+    assert not caplog.records
+
+
 async def test_head_is_bounded() -> None:
     async with served() as connect:
         stranger = await connect()
@@ -336,9 +349,16 @@ def test_names_of_uvicorn_are_those_that_connections_use() -> None:
     )
     for name in ("conn", "client", "flow", "loop", "timeout_keep_alive_task", "transport"):
         assert name in vars(own)
-    for name in ("_unset_keepalive_if_required", "connection_lost", "connection_made", "data_received"):
+    for name in (
+        "_unset_keepalive_if_required",
+        "connection_lost",
+        "connection_made",
+        "data_received",
+        "send_400_response",
+    ):
         assert name in vars(H11Protocol)
     assert "self.on_response_complete" in inspect.getsource(H11Protocol.handle_events)
+    assert "if self.disconnected:\n            return" in inspect.getsource(RequestResponseCycle.send)
     assert "write_paused" in vars(FlowControl(asyncio.Transport()))
     assert "self.max_size" in inspect.getsource(selector_events._SelectorSocketTransport)
     own.loop.close()
