@@ -28,7 +28,15 @@ from manifests.own_files import (
     utf8,
 )
 from manifests.portal_manifest import HttpUpstream, PortalManifest
-from manifests.references import CallerHeader, FetchSecrets, Interpolation, env_path, fetch_nothing, read_env
+from manifests.references import (
+    CallerHeader,
+    FetchSecrets,
+    Interpolation,
+    env_path,
+    fetch_nothing,
+    literal_defaults,
+    read_env,
+)
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
 DEFAULT_FILE = Path("portal.yaml")
@@ -69,7 +77,8 @@ def _load(
 ) -> Manifest:
     source = read_yaml(_text(path))
     folder = path.absolute().parent
-    interpolation = Interpolation(environ, source.places, fetch_secrets, folder)
+    environ = {**literal_defaults(source.data), **environ}
+    interpolation = Interpolation(environ, source.places, fetch_secrets, folder, env_path(path).name)
     data = interpolation.manifest({} if source.data is None else source.data)
     problems = [*source.problems, *interpolation.problems]
     try:
@@ -329,7 +338,7 @@ class YamlSource:
             raise _too_much(node)
         self.places[path] = Place(*_position(key), *_position(node))
         if isinstance(node, yaml.ScalarNode):
-            return _scalar_value(node)
+            return str(node.value) if node.style else plain_value(str(node.value))  # quoted, or a block
         if isinstance(node, yaml.SequenceNode):
             return [self.read(item, (*path, index), item) for index, item in enumerate(node.value)]
         data: dict[str, Json] = {}
@@ -360,11 +369,8 @@ def read_yaml(text: str) -> YamlSource:
     return source
 
 
-def _scalar_value(node: yaml.ScalarNode) -> Json:
-    """The value of a scalar in YAML 1.2's core schema. An overlong number stays a string."""
-    text = str(node.value)
-    if node.style:  # quoted, or a block
-        return text
+def plain_value(text: str) -> Json:
+    """The value of a scalar without quotes in YAML 1.2's core schema. An overlong number stays a string."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):

@@ -5,6 +5,7 @@ Operators read the docstrings of fields: the JSON Schema contains them, and edit
 
 import json
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeAlias, get_args
@@ -175,7 +176,8 @@ class StdioUpstream(UpstreamSection):
     args: Annotated[tuple[Argument, ...], Strict(False)] = Field(default=(), repr=False)
     """The program's arguments, one per item."""
     env: Annotated[dict[Variable, Argument], EMPTY_IS_DEFAULT] = Field(default_factory=dict, repr=False)
-    """Environment variables of the child, in addition to PATH, HOME, LANG and TMPDIR. It gets no others."""
+    """Environment variables of the child, in addition to defaults.env, PATH, HOME, LANG and TMPDIR. It gets no
+    others."""
     cwd: HostPath | None = None
     """The child's working directory, relative to this file's folder. Default: that folder."""
     idle_stop_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
@@ -222,9 +224,10 @@ def _kind(value: Json) -> str | None:
 def _with_kind(value: Json) -> Json:
     if isinstance(value, dict) and ("command" in value) is ("url" in value):
         message = f"needs either a command or a url, not both; it has {', '.join(map(repr, value))[:200] or 'nothing'}"
-        raise refusal(
-            message, "`command` starts a program and uses its stdio. `url` connects to a running server."
-        )
+        hint = "`command` starts a program and uses its stdio. `url` connects to a running server."
+        near = [known for key in value for known in get_close_matches(key, ("command", "url"), n=1)]
+        misspelt = "command" not in value and near
+        raise refusal(message, f"Did you mean {near[0]}? {hint}" if misspelt else hint)
     return value
 
 
@@ -235,6 +238,14 @@ Upstream: TypeAlias = Annotated[
     ),
     BeforeValidator(_with_kind),
 ]
+
+
+class Defaults(Section):
+    """What holds for every upstream that does not say otherwise."""
+
+    env: Annotated[dict[Variable, Argument], EMPTY_IS_DEFAULT] = Field(default_factory=dict, repr=False)
+    """Environment variables of every child, like SSL_CERT_FILE and HTTPS_PROXY. An upstream's own env wins; an empty
+    value is not passed. Default: none."""
 
 
 class Capabilities(Section):
@@ -598,6 +609,8 @@ class PortalManifest(Section):
     fallback: Annotated[dict[FunctionName, Fallbacks], EMPTY_IS_DEFAULT] = Field(default_factory=dict)
     """Read-only functions that answer for another one while its upstream is down, in this order, like
     {search.web: [search2.web]}. They take the same arguments. Default: none."""
+    defaults: Annotated[Defaults, EMPTY_IS_DEFAULT] = Defaults()
+    """What holds for every upstream that does not say otherwise."""
 
 
 FILE = "portal.schema.json"

@@ -125,12 +125,32 @@ def pieces(text: str) -> Iterator[Piece]:
     yield text[end:]
 
 
-_SECTIONS = (("upstreams",), ("server",), ("runs",), ("telemetry",))
+_SECTIONS = (("upstreams",), ("defaults",), ("server",), ("runs",), ("telemetry",))
 """Sections that may have references. `capabilities.environment` may have references to variables only, because scripts
 read it. Nothing else of the capabilities depends on the environment."""
 
 NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
 """Variables that are not secrets. A variable with a default in the manifest is a setting, not a secret either."""
+
+NETWORK_VARIABLE: Final = re.compile(
+    r"(?i:SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|NODE_EXTRA_CA_CERTS|(?:HTTPS?|NO|ALL)_PROXY"
+    r"|(?:UV|PIP|NPM_CONFIG)\w*_(?:INDEX|REGISTRY|(?:NO)?PROXY|CERT|TLS|SSL|CAFILE|CA$|LINKS|HOST$)\w*)"
+)
+"""Variables for certificates, proxies and package indexes, without which a child may not reach the network."""
+
+
+def literal_defaults(data: Json) -> dict[str, str]:
+    """The variables with literal values under `defaults.env`: references fall back to them."""
+    section = data.get("defaults") if isinstance(data, dict) else None
+    found = section.get("env") if isinstance(section, dict) else None
+    texts = found.items() if isinstance(found, dict) else ()
+    return {name: text for name, text in texts if isinstance(text, str) and "${" not in text}
+
+
+def required(data: Json) -> set[str]:
+    """The variables without which a manifest does not load."""
+    found = {piece for _, text in _texts(data) for piece in pieces(text)}
+    return {each.name for each in found if isinstance(each, VariableReference) and each.default is None}
 
 
 @dataclass
@@ -141,6 +161,7 @@ class Interpolation:
     places: Mapping[KeyPath, Place]
     fetch_secrets: FetchSecrets
     folder: Path
+    env_file: str = "portal.env"
     problems: list[Problem] = field(default_factory=list)
     filled: set[KeyPath] = field(default_factory=set)
     templates: dict[KeyPath, Template] = field(default_factory=dict, repr=False)
@@ -199,7 +220,7 @@ class Interpolation:
         if value and not is_setting and path[:1] in _SECTIONS:
             self.taken.setdefault(path, set()).add(value)
         if value is None and piece.default is None:
-            hint = f"Set it in the environment or in portal.env. For a setting, write ${{{piece.name}:-default}}."
+            hint = f"Set it in the environment or in {self.env_file}. For a setting, write ${{{piece.name}:-default}}."
             self._note(path, f"the environment variable {piece.name} is not set", hint)
         return value or piece.default or ""
 
@@ -239,7 +260,7 @@ _LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \
 _BARE: Final = re.compile(r"[A-Za-z0-9_./:@%+=,~^-]+")
 _FIT: Final = re.compile(r"[^\0\ud800-\udfff]*")
 _HEADING: Final = (
-    "# Secrets that portal.yaml refers to as ${NAME}. Variables of the environment override these."
+    "# Secrets that the manifest refers to as ${NAME}. Variables of the environment override these."
 )
 
 

@@ -22,7 +22,7 @@ from manifests.errors import ManifestError, Problem
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest, validation_problems
 from manifests.own_files import lock_path
-from manifests.portal_manifest import ServerSettings
+from manifests.portal_manifest import ServerSettings, StdioUpstream
 from manifests.references import env_path
 from portal.accounts.accounts import Accounts
 from portal.audit.audit import Audit
@@ -55,9 +55,12 @@ SETTLE_SECONDS: Final = 0.2
 def adopt_upstreams(fleet: Fleet, manifest: Manifest, changes: ListChanges) -> FleetChanges:
     """Let the fleet be the upstreams of this manifest."""
     renewals = header_renewals(manifest)
+    defaults = {name: value for name, value in manifest.portal.defaults.env.items() if value}
     settings = {
         name: UpstreamSettings(
-            spec,
+            spec.model_copy(update={"env": {**defaults, **spec.env}})
+            if isinstance(spec, StdioUpstream)
+            else spec,
             manifest.credentials.get(name, frozenset()),
             renewals.get(name),
             manifest.written.get(name),
