@@ -1,7 +1,8 @@
 """`mcp-code-portal check`: reports everything that is wrong with a setup at once."""
 
+import os
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import chain
@@ -11,8 +12,10 @@ from manifests.decision import Decision, unmatched_rules
 from manifests.errors import ManifestError, Problem
 from manifests.grants import Hints
 from manifests.json_value import Json
+from manifests.loader import DEFAULT_FILE
 from manifests.manifest import Manifest, narrowed
-from manifests.references import literal_tokens
+from manifests.portal_manifest import StdioUpstream
+from manifests.references import NETWORK_VARIABLE, env_path, literal_tokens
 from portal.authority import grant_lines
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import Portal, open_portal
@@ -163,11 +166,21 @@ def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -
         )
         if not state.is_well:
             findings.errors.append(f"upstream {upstream.name!r} is {state}")
+            findings.notes.extend(_lacking(upstream))
         findings.warnings.extend(f"upstream {upstream.name!r}: {text}" for text in upstream.diagnostics)
     findings.withheld = [{"tool": row.name, "grant": row.decision.grant} for row in found if row.is_withheld]
     findings.quarantined = [row.name for row in found if row.decision.code == QUARANTINED]
     findings.unannotated = [row.name for row in found if row.decision.granted and row.declares == "nothing"]
     return found
+
+
+def _lacking(upstream: Upstream) -> Iterator[str]:
+    """What this shell has for certificates, proxies and package indexes, and the child lacks."""
+    there = upstream.spec.env if isinstance(upstream.spec, StdioUpstream) else os.environ
+    shell = [name for name, value in sorted(os.environ.items()) if value and NETWORK_VARIABLE.fullmatch(name)]
+    if found := [name for name in shell if name not in there]:
+        advice = f"the server {upstream.name} does not get it: write it to defaults: {{env: ...}}"
+        yield f"your shell has {', '.join(found)}, {advice}"
 
 
 def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
@@ -190,7 +203,7 @@ def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> N
     for path in literal_tokens(manifest.written, ("upstreams",)):
         findings.warnings.append(
             f"{manifest.where(*path)}: {'.'.join(map(str, path))} contains a literal credential. Write a reference "
-            "like ${NAME} and keep the value in the environment or in portal.env"
+            f"like ${{NAME}} and keep the value in the environment or in {env_path(manifest.path or DEFAULT_FILE).name}"
         )
     listed = {u.name: listed_tools(u) for u in portal.fleet if u.state.is_well}
     file = manifest.path.name if manifest.path else ""

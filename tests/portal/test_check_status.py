@@ -1,12 +1,14 @@
 """`check` says every problem at once, with how to mend it, and how bad they are in its exit status."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
+from manifests.references import NETWORK_VARIABLE
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import raw, raw_tools, write_manifest
 
@@ -74,3 +76,24 @@ def test_check_of_one_upstream_tells_its_tools_and_the_end_of_its_stderr(
     assert echo == ["up.echo", "nothing", "yes"]
     assert wipe[:3] == ["up.wipe", "destroys", "no:"] and wipe[-2:] == ["names", "it"]
     assert portal("check", "upp", cwd=tmp_path).returncode == 2
+
+
+def test_defaults_reach_each_child_and_what_the_shell_has_beside_them_is_named(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    show = "import os, sys; sys.exit(' '.join(os.environ.get(n, '-') for n in ('SSL_CERT_FILE', 'A', 'B', 'NO_PROXY')))"
+    child = {"command": "python3", "args": ["-c", show], "env": {"A": "own"}}
+    defaults = {"env": {"SSL_CERT_FILE": "/ca.pem", "A": "default", "B": ""}}
+    write_manifest(tmp_path, {"up": child}, defaults=defaults)
+    shell = {**dict.fromkeys(filter(NETWORK_VARIABLE.fullmatch, os.environ), ""), "NO_PROXY": "corp"}
+    done = portal("check", "up", cwd=tmp_path, env={**shell, "SSL_CERT_FILE": "/other"})
+    assert "| /ca.pem own - -\n" in done.stdout
+    assert "your shell has NO_PROXY, the server up does not get it" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["npx -y x", "npx @scope/x"])
+def test_command_with_its_arguments_in_it_is_told_where_they_go(
+    portal: PortalCommand, tmp_path: Path, command: str
+) -> None:
+    write_manifest(tmp_path, {"up": {"command": command}})
+    assert "put the arguments into args: {command: npx, args: [" in portal("check", "up", cwd=tmp_path).stdout

@@ -90,10 +90,14 @@ class ChildCommand:
 
 
 def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
+    program, *arguments = command.split() or [""]
+    split = f"put the arguments into args: {{command: {program}, args: [{', '.join(arguments)}]}}"
     if os.sep in command:
         path = folder / os.path.expanduser(command)
         if not path.exists():
-            raise UpstreamUnavailableError(f"command {command!r} does not exist")
+            raise UpstreamUnavailableError(
+                f"command {command!r} does not exist{f'; {split}' if arguments else ''}"
+            )
         if not os.access(path, os.X_OK) or path.is_dir():
             raise UpstreamUnavailableError(f"command {command!r} is not executable")
         return str(path)
@@ -103,7 +107,7 @@ def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
     )
     found = shutil.which(command, path=search)
     if found is None:
-        hint = f"{_INSTALL_HINTS.get(command, 'install it')}, or give its full path"
+        hint = split if arguments else f"{_INSTALL_HINTS.get(command, 'install it')}, or give its full path"
         raise UpstreamUnavailableError(f"command {command!r} was not found on PATH; {hint}. {_SHORT_PATH}")
     return found
 
