@@ -4,6 +4,8 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +14,13 @@ from typing import Final
 from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
+from manifests.references import literal_defaults, required
 from portal.cli.terminal import Terminal, counted
 from portal.errors import SMALLEST_MANIFEST
 from portal.importing.clients import ClientFile, ClientFileError, client_files
 from portal.importing.installation import install, original, undo
-from portal.importing.merging import CannotAddError, ImportedServer, Merging, Target, needed, short
-from portal.importing.servers import Origin, servers_of
+from portal.importing.merging import CannotAddError, ImportedServer, Merging, Target, require_loading, short
+from portal.importing.servers import Origin, Server, SkippedServer, servers_of
 
 PARTLY: Final = 1
 """The exit status if a file could not be used, or no servers were found."""
@@ -42,7 +45,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             return REFUSED
     if options.undo:
         return _undo([file for file in known if file.name in options.undo], terminal)
-    chosen = [f for f in known if not options.client or {f.name, f.client.name} & {*options.client}]
+    wanted = {*options.client, *(options.install or ())}
+    chosen = [f for f in known if not options.client or {f.name, f.client.name} & wanted]
     path = (find_manifest(options.config, os.environ) or DEFAULT_FILE).absolute()
     return _Import(chosen, Target(path), options, terminal, Path.home()).run()
 
@@ -73,14 +77,13 @@ class _Import:
 
     def run(self) -> int:
         """Read, show, write and install. Returns the exit status."""
-        for file in self.files:
-            self._read(file)
+        self.merging.add([each for file in self.files for each in self._read(file)])
         if self.options.json:
             self.terminal.json(self._facts())
         else:
             self._show()
-        if self.merging.imported:
-            self._write([each for each in self.merging.imported if each.spec is not None])
+        if self.merging.imported or (self.target.is_there and self.options.install):
+            self._write()
         else:
             self.status = PARTLY
             start = () if self.target.is_there else (f"write portal.yaml yourself: {SMALLEST_MANIFEST}",)
@@ -90,27 +93,28 @@ class _Import:
             self.terminal.error(message, *start)
         return self.status
 
-    def _read(self, file: ClientFile) -> None:
+    def _read(self, file: ClientFile) -> list[Server | SkippedServer]:
         try:
             content = file.content()
             found = [] if content is None else servers_of(file, file.parsed(content), self.home)
         except ClientFileError as error:
             self.terminal.error(str(error))
             self.status = PARTLY
-            return
+            return []
         if content is not None and not self.options.json:
             self.terminal.line(
                 f"{file.name:22} {short(file.path, self.home)}: {counted(len(found), 'server')}"
             )
-        for each in found:
-            self.merging.add(each)
+        return found
 
     def _show(self) -> None:
         line = self.terminal.line
         for each in self.merging.imported:
             line(f"{'+' if each.spec else '='} {each.name}: {_address(each)}")
-            line(f"    from {'; '.join(map(self._origin, each.origins))}")
-            for note in each.server.notes:
+            line(f"    from {each.places(self.home)}")
+            if each.is_edited:
+                line(f"    {self.target.path.name} has another entry of this name, which stays")
+            for note in each.notes:
                 line(f"    {note}")
         for out in self.merging.skipped:
             line(f"- {out.origin.name} ({self._origin(out.origin)}): skipped: {out.reason}")
@@ -124,7 +128,7 @@ class _Import:
                     "is_new": each.spec is not None,
                     "spec": each.spec,
                     "from": [*map(_fact, each.origins)],
-                    "notes": list(each.server.notes),
+                    "notes": each.notes,
                 }
                 for each in self.merging.imported
             ],
@@ -132,32 +136,67 @@ class _Import:
             "variables": list(self.merging.variables),
         }
 
-    def _write(self, new: Sequence[ImportedServer]) -> None:
-        target, note, is_dry = self.target, self.terminal.note, self.options.dry_run
+    def _write(self) -> None:
+        target, note, options = self.target, self.terminal.note, self.options
+        files = [file for file in self.files if file.name in (options.install or ())]
+        # With --install alone, what the manifest lacks stays in the client.
+        adds = not target.is_there or options.add or not files
+        new = [each for each in self.merging.imported if adds and each.spec is not None]
         lines = {each.name: self.merging.lines(each, self.home) for each in new}
-        if lines and target.is_there and not self.options.add:
+        if lines and target.is_there and not options.add:
             self._refuse("exists already. Use --add, or add these by hand:", lines)
             return
         try:
-            text = target.with_upstreams(lines) if lines else target.text
+            text = target.with_upstreams(lines, self.merging.defaults()) if lines else target.text
         except CannotAddError as error:
             self._refuse(f"was not changed, because {error}; add these by hand:", lines)
             return
-        variables = self.merging.variables
-        values = {name: value for name, value in variables.items() if value is not None}
-        saves = self.options.save_secrets
-        if saves and not is_dry and (saved := target.keep(variables)):
-            note(
-                f"wrote {counted(len(saved), 'value')} to {target.env_path}, for its owner alone. Do not commit it"
-            )
+        self._replace(files, new, text)
         if not lines:
-            note(f"{target.path.name} already has all of these servers")
-        elif is_dry:
+            note(f"nothing is added to {target.path.name}")
+        elif options.dry_run:
             note(f"nothing was written; {target.path.name} would get {counted(len(lines), 'server')}")
         else:
-            target.write(text)
             self._report_written(new)
-        self._install(needed(text) - target.kept.keys() - (values.keys() if saves else set()) - _INHERITED)
+        for file in files:
+            self._report_installed(file, self._replaced(file, new))
+
+    def _replace(self, files: Sequence[ClientFile], new: Sequence[ImportedServer], text: str) -> None:
+        """Write all files or none. Raises ClientFileError, OSError: one cannot be written."""
+        target, data, is_dry = self.target, self.target.read(text).data, self.options.dry_run
+        values = self._values(required(data)) if self.options.save_secrets else {}
+        given = target.kept.keys() | values.keys() | literal_defaults(data).keys() | _INHERITED
+        if files and (lacking := required(data) - given):
+            raise ClientFileError(
+                files[0].path,
+                f"was not changed: a portal started by {files[0].client.title} would lack "
+                f"{', '.join(sorted(lacking))}. Write NAME=value to {target.env_path.name} (--save-secrets takes the "
+                "values from the files and your shell), or a default: ${NAME:-value}",
+            )
+        if files:  # a portal that does not start must not take the place of servers that do
+            require_loading(text, {**os.environ, **target.kept, **values}, target.path.name)
+        with ExitStack() as undoing:
+            for file in files:
+                install(file, self._replaced(file, new), target.path, is_dry=is_dry)
+                if not is_dry:
+                    undoing.callback(undo, file)
+            if not is_dry and (saved := target.keep(values)):
+                kept = f"wrote {counted(len(saved), 'value')} to {target.env_path}"
+                self.terminal.note(f"{kept}, for its owner alone. Do not commit it")
+            if not is_dry and new:
+                target.write(text)
+            undoing.pop_all()
+
+    def _values(self, needed: AbstractSet[str]) -> dict[str, str]:
+        """What --save-secrets writes: values of the files, and of the shell if a client is to start the portal."""
+        shell = os.environ if self.options.install else {}
+        known = {**shell, **{name: text for name, text in self.merging.variables.items() if text is not None}}
+        return {name: known[name] for name in sorted(needed - _INHERITED) if name in known}
+
+    def _replaced(self, file: ClientFile, new: Sequence[ImportedServer]) -> list[Origin]:
+        """The servers of a file that the manifest has, or gets: the portal takes their place."""
+        there = [each for each in self.merging.imported if each.spec is None or each in new]
+        return [origin for each in there for origin in each.origins if origin.file == file]
 
     def _refuse(self, why: str, lines: Mapping[str, Sequence[str]]) -> None:
         self.status = REFUSED
@@ -170,6 +209,11 @@ class _Import:
         target, note = self.target, self.terminal.note
         added = f"added {counted(len(new), 'server')} to {target.path}"
         note(added if target.is_there else f"wrote {target.path}")
+        if not target.text.strip():
+            note(
+                "tools that declare themselves destructive wait for a person: in a form of the client, or for "
+                "`mcp-code-portal runs approve` (docs/permissions.md)"
+            )
         variables = self.merging.variables
         unset = sorted(variables.keys() - os.environ.keys() - target.kept.keys())
         if unset:
@@ -180,28 +224,19 @@ class _Import:
             note(f"{', '.join(theirs)}: from files of the project. Review them before `check` starts them")
         note("next: mcp-code-portal check")
 
-    def _install(self, lacking: set[str]) -> None:
-        """Put the portal into the files of --install. `lacking` are variables that its manifest needs."""
-        options, note = self.options, self.terminal.note
-        for file in (each for each in self.files if each.name in (options.install or ())):
-            origins = [o for each in self.merging.imported for o in each.origins if o.file == file]
-            try:
-                if lacking:
-                    raise ClientFileError(
-                        file.path,
-                        f"was not changed: a portal started by {file.client.title} would lack "
-                        f"{', '.join(sorted(lacking))}. Write them to {self.target.env_path.name} (--save-secrets "
-                        "writes the values in these files)",
-                    )
-                entry = install(file, origins, self.target.path, is_dry=options.dry_run)
-            except ClientFileError as error:
-                self.terminal.error(str(error))
-                self.status = PARTLY
-                continue
-            out = ", ".join(origin.name for origin in origins) or "nothing"
-            note(f"{file.path} {'would have' if options.dry_run else 'now has'} {entry!r} in place of {out}")
-            if not options.dry_run:
-                note(f"the original is in {original(file).path}; import --undo {file.name} restores it")
+    def _report_installed(self, file: ClientFile, replaced: Sequence[Origin]) -> None:
+        note, manifest, has = self.terminal.note, self.target.path.name, "now has"
+        if self.options.dry_run:
+            has = "would have"
+        note(
+            f"{file.path} {has} the portal in place of {', '.join(each.name for each in replaced) or 'nothing'}"
+        )
+        origins = [each for one in self.merging.imported for each in one.origins if each.file == file]
+        if left := [each.name for each in origins if each not in replaced]:
+            note(f"not in {manifest}: {', '.join(left)}, stays (--add adds it)")
+        note(f"{file.client.title} gets all servers of {manifest} through it, with their keys")
+        if not self.options.dry_run:
+            note(f"the original is in {original(file).path}; import --undo {file.name} restores it")
 
     def _origin(self, origin: Origin) -> str:
         return f"{origin.file.client.title}, {short(origin.file.path, self.home)}"

@@ -2,7 +2,9 @@
 
 Sources: modelcontextprotocol.io (Claude Desktop); code.claude.com/docs/en/mcp; cursor.com/docs/mcp;
 code.visualstudio.com/docs/copilot/reference/mcp-configuration; docs.windsurf.com (Cascade, MCP);
-google-gemini/gemini-cli docs/tools/mcp-server.md; openai/codex docs/config.md.
+google-gemini/gemini-cli docs/tools/mcp-server.md; openai/codex docs/config.md; zed.dev/docs/ai/mcp;
+docs.cline.bot (Configuring MCP Servers); docs.roocode.com (Using MCP in Roo Code); opencode.ai/docs/mcp-servers and
+opencode.ai/v2/docs/mcp-servers; goose documentation/docs/guides/config-files.md; docs.github.com (Copilot CLI, MCP).
 """
 
 import json
@@ -12,11 +14,13 @@ import stat
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import json5
 import tomlkit
 
+from manifests.errors import ManifestError
+from manifests.loader import read_yaml
 from manifests.own_files import PRIVATE, write_whole
 from portal.errors import PortalError
 
@@ -48,17 +52,20 @@ class Client:
     """The common properties of all files of a client.
 
     `key` is the key of the object with the servers. `variables` matches the references that the client expands.
+    A file that also holds other settings, with comments that would be lost, is only read: `is_read_only`.
     """
 
     name: str
     title: str
     key: str = "mcpServers"
     variables: re.Pattern[str] | None = None
-    is_toml: bool = False
+    format: Literal["json", "toml", "yaml"] = "json"
+    is_read_only: bool = False
 
 
 _BRACES: Final = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^${}]*))?\}")
 _DOLLAR: Final = re.compile(_BRACES.pattern + r"|\$(?P<bare>[A-Z][A-Z0-9_]+)(?!\w)")
+_BRACED: Final = re.compile(r"\{(?P<prefix>env|file):(?P<inside>[^{}]*)\}")
 _PREFIXED: Final = re.compile(r"\$\{(?:(?P<prefix>env|input|command|config|file):)?(?P<inside>[^${}]*)\}")
 
 CLAUDE_DESKTOP: Final = Client("claude-desktop", "Claude Desktop")
@@ -67,7 +74,13 @@ CURSOR: Final = Client("cursor", "Cursor", variables=_PREFIXED)
 VSCODE: Final = Client("vscode", "VS Code", "servers", variables=_PREFIXED)
 WINDSURF: Final = Client("windsurf", "Windsurf", variables=_PREFIXED)
 GEMINI: Final = Client("gemini", "Gemini CLI", variables=_DOLLAR)
-CODEX: Final = Client("codex", "Codex", "mcp_servers", is_toml=True)
+CODEX: Final = Client("codex", "Codex", "mcp_servers", format="toml")
+ZED: Final = Client("zed", "Zed", "context_servers", is_read_only=True)
+CLINE: Final = Client("cline", "Cline", variables=_PREFIXED)
+ROO: Final = Client("roo", "Roo Code", variables=_PREFIXED)
+OPENCODE: Final = Client("opencode", "opencode", "mcp", _BRACED, is_read_only=True)
+GOOSE: Final = Client("goose", "Goose", "extensions", _BRACES, "yaml", is_read_only=True)
+COPILOT: Final = Client("copilot", "Copilot CLI", variables=_BRACES)
 
 
 @dataclass(frozen=True)
@@ -103,30 +116,30 @@ class ClientFile:
         """Parse the content. Raises ClientFileError: it is not valid in the client's format."""
         try:
             text = content.decode("utf-8-sig")
-            data: Any = tomlkit.parse(text) if self.client.is_toml else _json(text)
+            data: Any = _PARSERS[self.client.format](text)
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raise ClientFileError(self.path, "is not UTF-8", line) from None
+        except ManifestError as error:
+            problem = error.problems[0]
+            raise ClientFileError(self.path, f"cannot be parsed: {problem.message}", problem.line) from None
         except (ValueError, RecursionError) as error:
             found = _LINE.search(str(error))
             place = int(found["line"]) if found else None
             raise ClientFileError(self.path, f"cannot be parsed: {error}", place) from None
         if not isinstance(data, MutableMapping):
-            raise ClientFileError(self.path, "is not a JSON object", 1)
+            raise ClientFileError(self.path, "has no keys at its top", 1)
         return data
 
-    def write(self, data: Data) -> None:
-        """Write the data in the file's format. Its mode stays, and a link stays a link.
-
-        Raises ClientFileError: it cannot be written.
-        """
+    def dumped(self, data: Data) -> bytes:
+        """The data in the file's format."""
         text = (
             tomlkit.dumps(data)
-            if self.client.is_toml
+            if self.client.format == "toml"
             else json.dumps(data, indent=2, ensure_ascii=False) + "\n"
         )
         # A lone surrogate is written as the JSON escape from which it was read.
-        self.put(text.encode("utf-8", "backslashreplace"))
+        return text.encode("utf-8", "backslashreplace")
 
     @property
     def mode(self) -> int:
@@ -158,6 +171,17 @@ def _json(text: str) -> Any:
     return json5.loads(text)  # accepts comments and trailing commas
 
 
+def _yaml(text: str) -> Any:
+    """The data of a YAML text. Raises ManifestError: it is not YAML, or repeats a key."""
+    source = read_yaml(text)
+    if source.problems:
+        raise ManifestError(source.problems)
+    return {} if source.data is None else source.data
+
+
+_PARSERS: Final = {"json": _json, "toml": tomlkit.parse, "yaml": _yaml}
+
+
 def client_files(
     platform: str, environ: Mapping[str, str], home: Path, project: Path | None
 ) -> list[ClientFile]:
@@ -173,11 +197,12 @@ def _own(platform: str, environ: Mapping[str, str], home: Path) -> Iterator[Clie
         chosen = Path(environ.get(variable, ""))
         return chosen if chosen.is_absolute() else otherwise
 
-    settings = folder("XDG_CONFIG_HOME", home / ".config")
+    dotted = settings = folder("XDG_CONFIG_HOME", home / ".config")
     if platform == "darwin":
         settings = home / "Library/Application Support"
     elif platform == "win32":
         settings = folder("APPDATA", home / "AppData/Roaming")
+    of_extensions = settings / "Code/User/globalStorage"
     yield ClientFile(CLAUDE_DESKTOP, settings / "Claude/claude_desktop_config.json")
     yield ClientFile(CLAUDE_CODE, folder("CLAUDE_CONFIG_DIR", home) / ".claude.json")
     yield ClientFile(CURSOR, home / ".cursor/mcp.json")
@@ -187,6 +212,14 @@ def _own(platform: str, environ: Mapping[str, str], home: Path) -> Iterator[Clie
     yield ClientFile(WINDSURF, home / ".codeium/mcp_config.json", variant="plugin")
     yield ClientFile(GEMINI, home / ".gemini/settings.json")
     yield ClientFile(CODEX, folder("CODEX_HOME", home / ".codex") / "config.toml")
+    yield ClientFile(ZED, dotted / "zed/settings.json")
+    yield ClientFile(CLINE, of_extensions / "saoudrizwan.claude-dev/settings/cline_mcp_settings.json")
+    yield ClientFile(CLINE, home / ".cline/data/settings/cline_mcp_settings.json", variant="cli")
+    yield ClientFile(ROO, of_extensions / "rooveterinaryinc.roo-cline/settings/mcp_settings.json")
+    yield ClientFile(OPENCODE, dotted / "opencode/opencode.json")
+    yield ClientFile(OPENCODE, dotted / "opencode/opencode.jsonc", variant="jsonc")
+    yield ClientFile(GOOSE, dotted / "goose/config.yaml")
+    yield ClientFile(COPILOT, folder("COPILOT_HOME", home / ".copilot") / "mcp-config.json")
 
 
 def _of_project(project: Path) -> Iterator[ClientFile]:
@@ -195,3 +228,8 @@ def _of_project(project: Path) -> Iterator[ClientFile]:
     yield ClientFile(VSCODE, project / ".vscode/mcp.json", project)
     yield ClientFile(GEMINI, project / ".gemini/settings.json", project)
     yield ClientFile(CODEX, project / ".codex/config.toml", project)
+    yield ClientFile(ZED, project / ".zed/settings.json", project)
+    yield ClientFile(ROO, project / ".roo/mcp.json", project)
+    yield ClientFile(OPENCODE, project / "opencode.json", project)
+    yield ClientFile(OPENCODE, project / "opencode.jsonc", project, "jsonc")
+    yield ClientFile(COPILOT, project / ".github/mcp.json", project)

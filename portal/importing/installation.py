@@ -3,6 +3,7 @@
 The library of its format rewrites the file. A byte-for-byte copy of the original stays next to it.
 """
 
+import re
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -17,6 +18,8 @@ from portal.importing.clients import CLAUDE_CODE, VSCODE, ClientFile, ClientFile
 from portal.importing.servers import Origin, containers, is_excluded, is_portal
 
 _PROGRAM: Final = "mcp-code-portal"
+_TABLE: Final = re.compile(rb"\n*(\n\[mcp_servers\.portal(?:-\d+)?\]\n(?:[a-z]+ = .*\n)+)\n*")
+"""The portal's entry in TOML, with the lines around it: tomlkit leaves those of the tables that were there."""
 _NAMES: Final = ("portal", *(f"portal-{number}" for number in range(2, 100)))
 
 
@@ -30,6 +33,11 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
 
     Raises ClientFileError: the file already has the portal, or a file cannot be read or written.
     """
+    if file.client.is_read_only:
+        raise ClientFileError(
+            file.path,
+            f"is only read. Add the portal by hand: mcp-code-portal serve --config {manifest}",
+        )
     before = original(file)
     if before.content() is not None:
         raise ClientFileError(file.path, f"already has the portal; import --undo {file.name} removes it")
@@ -46,7 +54,11 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
     servers[name] = _entry(file, manifest)
     if not is_dry:
         before.put(content or b"", file.mode)
-        file.write(data)
+        try:
+            file.put(_TABLE.sub(rb"\n\1\n", file.dumped(data)).rstrip(b"\n") + b"\n")
+        except ClientFileError:
+            before.put(None)
+            raise
     return name
 
 
@@ -72,7 +84,7 @@ def undo(file: ClientFile) -> str:
         file.put(content or None)
         kept.put(None)
         return "is restored"
-    file.write(data)
+    file.put(file.dumped(data))
     aside = kept.path.with_name(f"{kept.path.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}")
     kept.path.replace(aside)
     return f"has its servers back. Other changes since then stay; the original is in {aside}"

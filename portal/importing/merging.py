@@ -3,7 +3,7 @@
 import re
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -12,16 +12,26 @@ import yaml
 
 from manifests.errors import ManifestError
 from manifests.json_value import Json
-from manifests.loader import DEFAULT_FILE, YamlSource, load_manifest, read_yaml
+from manifests.loader import DEFAULT_FILE, YamlSource, load_manifest, plain_value, read_yaml
 from manifests.names import namespace_of
 from manifests.own_files import write_whole
-from manifests.references import VariableReference, env_path, env_text, pieces, read_env
-from portal.importing.servers import EntryError, Origin, Server, SkippedServer, Value, variable_name
+from manifests.references import NETWORK_VARIABLE, VariableReference, env_path, env_text, read_env, required
+from portal.importing.servers import (
+    SECRET_NAME,
+    EntryError,
+    Origin,
+    Server,
+    SkippedServer,
+    Value,
+    variable_name,
+)
 from portal.library.plain_text import escaped, is_hidden
 
 HEADING: Final = """\
 # Imported from MCP clients by `mcp-code-portal import`. Run `mcp-code-portal check` to test.
-# Set permissions under `capabilities`: see docs/permissions.md.
+# Tools that declare themselves destructive ask a person first: see docs/permissions.md.
+capabilities:
+  tools: {ask: [{annotation: destructive}]}
 
 """
 _UNKNOWN: Final = "https://unknown.example"
@@ -36,12 +46,26 @@ class CannotAddError(ValueError):
 
 @dataclass
 class ImportedServer:
-    """A server for the manifest, with all places where it was found. `spec` is None if the manifest already has it."""
+    """A server for the manifest, with all places where it was found and all that was not imported from them.
 
-    name: str
+    `spec` is None if the manifest already has it; `is_edited` if it has another entry under that name.
+    """
+
     server: Server
     origins: list[Origin]
+    notes: list[str] = field(default_factory=list)
+    name: str = ""
     spec: dict[str, Json] | None = None
+    is_edited: bool = False
+
+    def places(self, home: Path) -> str:
+        """The files that have it, and its names in them where they differ."""
+        names: dict[str, list[str]] = {}
+        for each in self.origins:
+            names.setdefault(f"{each.file.client.title}, {short(each.file.path, home)}", []).append(each.name)
+        return "; ".join(
+            place if own == [self.name] else f"{place} ({', '.join(own)})" for place, own in names.items()
+        )
 
 
 class Target:
@@ -55,7 +79,7 @@ class Target:
         self.is_there = path.exists() or path.is_symlink()
         # newline="" keeps line endings, so that added lines get the same ones.
         self.text = path.open(encoding="utf-8", newline="").read() if self.is_there else ""
-        self.source = self._read(self.text)
+        self.source = self.read(self.text)
 
     @property
     def upstreams(self) -> dict[str, Json]:
@@ -63,14 +87,14 @@ class Target:
         found = data.get("upstreams") if isinstance(data, dict) else None
         return found if isinstance(found, dict) else {}
 
-    def with_upstreams(self, new: Mapping[str, Sequence[str]]) -> str:
+    def with_upstreams(self, new: Mapping[str, Sequence[str]], defaults: Sequence[str]) -> str:
         """The text with more upstreams at the top of their section. No other character changes.
 
-        Raises CannotAddError: there is no place for them.
+        A new text begins with the lines of `defaults`. Raises CannotAddError: there is no place for them.
         """
         block = [line for lines in new.values() for line in ("", *lines)][1:]
         if not self.text.strip():
-            return "".join([HEADING, "upstreams:\n", *(f"{line}\n" for line in block)])
+            return "".join([HEADING, *(f"{line}\n" for line in (*defaults, "upstreams:", *block))])
         end = "\r\n" if "\r\n" in self.text else "\n"
         rows = self.text.splitlines(keepends=True)
         section = self.source.places.get(("upstreams",))
@@ -78,9 +102,11 @@ class Target:
             rows[-1] += "" if rows[-1].endswith("\n") else end
             block.insert(0, "upstreams:")
         index = len(rows) if section is None else section.line
+        if rows[index:] and rows[index].strip():
+            block.append("")
         text = "".join([*rows[:index], *(f"{line}{end}" if line else end for line in block), *rows[index:]])
         try:
-            data = self._read(text).data
+            data = self.read(text).data
         except ManifestError:
             data = None
         if data is None or [*data["upstreams"]] != [*new, *self.upstreams]:
@@ -92,20 +118,20 @@ class Target:
         with self.path.open("w" if self.is_there else "x", encoding="utf-8", newline="") as file:
             file.write(text)
 
-    def keep(self, variables: Mapping[str, str | None]) -> list[str]:
+    def keep(self, variables: Mapping[str, str]) -> list[str]:
         """Write values to portal.env, readable only by its owner. Returns the names of the new ones.
 
         Raises OSError: it cannot be written.
         """
-        known = {name: value for name, value in variables.items() if value is not None}
-        new = {name: value for name, value in known.items() if name not in self.kept}
+        new = {name: value for name, value in variables.items() if name not in self.kept}
         if new:
             before = self.env_path.read_text("utf-8") if self.env_path.exists() else ""
             write_whole(self.env_path, env_text(new, before).encode())
             self.kept |= new
         return list(new)
 
-    def _read(self, text: str) -> YamlSource:
+    def read(self, text: str) -> YamlSource:
+        """Parse a text of this manifest. Raises ManifestError: it cannot be parsed, or repeats a key."""
         try:
             source = read_yaml(text.removeprefix("\ufeff"))
         except ManifestError as error:
@@ -125,47 +151,62 @@ class Merging:
         """The variables of the upstreams. Values come from the files and may be secret."""
         self._target = target
         self._known = {**target.kept, **environ}
-        self._used = {*needed(target.text)}
+        self._used = required(target.source.data)
         self._namespaces = {namespace_of(name) for name in target.upstreams}
 
-    def add(self, server: Server | SkippedServer) -> None:
-        if isinstance(server, SkippedServer):
-            self.skipped.append(server)
-            return
-        same = next((each for each in self.imported if each.server.raw() == server.raw()), None)
-        if same is not None:
-            same.origins.append(server.origin)
-        elif (name := self._there(server)) is not None:
-            self.imported.append(ImportedServer(name, server, [server.origin]))
-        else:
-            self._take(server)
+    def add(self, found: Sequence[Server | SkippedServer]) -> None:
+        """Merge the servers of all files, in order.
+
+        What the manifest has exactly comes before what it has only by name: that may be another server's entry.
+        """
+        for each in found:
+            if isinstance(each, SkippedServer):
+                self.skipped.append(each)
+                continue
+            same = next((one for one in self.imported if one.server.raw() == each.raw()), None)
+            if same is None:
+                same = ImportedServer(each, [])
+                self.imported.append(same)
+            same.origins.append(each.origin)
+            same.notes += [note for note in each.notes if note not in same.notes]
+        for match in (partial(self._match, by_name=False), partial(self._match, by_name=True), self._take):
+            for one in [one for one in self.imported if not one.name]:
+                match(one)
+        self.imported = [one for one in self.imported if one.name]
+
+    def defaults(self) -> list[str]:
+        """The lines of a new manifest that hand the shell's certificates and proxies to all upstreams."""
+        found = {k: v for k, v in sorted(self._known.items()) if v and NETWORK_VARIABLE.fullmatch(k)}
+        secret = {k: v for k, v in found.items() if re.search("[@?]", v) or SECRET_NAME.search(k)}
+        self.variables |= secret if not self._target.text.strip() else {}
+        env = {
+            k: str(VariableReference(k)) if k in secret else v.replace("${", "$${") for k, v in found.items()
+        }
+        return [*dumped({"defaults": {"env": env}}), ""] if env else []
 
     def lines(self, imported: ImportedServer, home: Path) -> list[str]:
         """The lines of a new upstream in the manifest, indented by two spaces."""
-        origins = (f"{each.file.client.title}, {short(each.file.path, home)}" for each in imported.origins)
         section = {imported.name: {key: value for key, value in (imported.spec or {}).items() if value}}
-        lines = yaml.safe_dump(section, sort_keys=False, default_flow_style=None, width=1 << 20).splitlines()
-        return [f"  # {escaped('; '.join(origins))}", *(f"  {line}" for line in lines)]
+        return [f"  # {escaped(imported.places(home))}", *(f"  {line}" for line in dumped(section))]
 
-    def _take(self, server: Server) -> None:
-        names = self._names(server.origin)
-        name = next(each for each in names if namespace_of(each) not in self._namespaces)
+    def _take(self, one: ImportedServer) -> None:
+        names = self._names(one.server.origin)
+        one.name = next(each for each in names if namespace_of(each) not in self._namespaces)
         made: dict[str, str | None] = {}
         try:
-            spec = server.spec(partial(self._variable, name, made, self._used))
+            one.spec = one.server.spec(partial(self._variable, one.name, made, self._used))
             values = {key: value for key, value in made.items() if value is not None}
-            imported = ImportedServer(name, server, [server.origin], spec)
-            text = "\n".join(["upstreams:", *self.lines(imported, Path("/"))])
-            _require_loading(text, {**self._known, **values})
-        except EntryError as error:
-            self.skipped.append(SkippedServer(server.origin, str(error)))
-        except ManifestError as error:
-            self.skipped.append(SkippedServer(server.origin, error.problems[0].message))
+            text = "\n".join(["upstreams:", *self.lines(one, Path("/"))])
+            variables = required(read_yaml(text).data)
+            require_loading(text, {**dict.fromkeys(variables, _UNKNOWN), **self._known, **values})
+        except (EntryError, ManifestError) as error:
+            one.name = ""
+            reason = str(error) if isinstance(error, EntryError) else error.problems[0].message
+            self.skipped += [SkippedServer(origin, reason) for origin in one.origins]
         else:
-            self.imported.append(imported)
-            self.variables = {**dict.fromkeys(needed(text)), **self.variables, **made}
-            self._used |= needed(text)
-            self._namespaces.add(namespace_of(name))
+            self.variables = {**dict.fromkeys(variables), **self.variables, **made}
+            self._used |= variables
+            self._namespaces.add(namespace_of(one.name))
 
     def _names(self, origin: Origin) -> list[str]:
         """Candidate names: the server's own, then with the client's name, then with a number."""
@@ -188,41 +229,49 @@ class Merging:
         made[name] = value.text
         return name
 
-    def _there(self, server: Server) -> str | None:
-        """The server's name in the manifest, if its entry is what an import would write, except for `tools`."""
-        imported = {each.name for each in self.imported}
-        for name in self._names(server.origin)[:2]:
-            there, made = self._target.upstreams.get(name), dict[str, str | None]()
-            if name in imported or not isinstance(there, dict):
+    def _match(self, one: ImportedServer, *, by_name: bool) -> None:
+        """Match it with an upstream whose entry is what an import would write, except for `tools`; or by its name."""
+        there, own = self._target.upstreams, [self._names(each) for each in one.origins]
+        names = [*(names[1] for names in own), *(names[0] for names in own), *(() if by_name else there)]
+        keys = (*_COMPARED, *({"cwd"} & one.server.raw().keys()))
+        for name in names:
+            if name not in there or name in (other.name for other in self.imported):
                 continue
+            made: dict[str, str | None] = {}
             try:
-                spec = server.spec(partial(self._variable, name, made, ()))
+                spec = one.server.spec(partial(self._variable, name, made, ()))
             except EntryError:
-                return None
-            if all(there.get(key) == spec.get(key) for key in _COMPARED):
-                self.variables |= made
-                return name
-        return None
+                return
+            entry = there[name] if isinstance(there[name], dict) else {}
+            if by_name or all(entry.get(key) == spec.get(key) for key in keys):
+                one.name, one.is_edited = name, by_name
+                self.variables |= {key: value for key, value in made.items() if key in self._used}
+                return
 
 
-def needed(text: str) -> set[str]:
-    """The variables that a manifest requires to load."""
-    found = re.findall(r"\$*\$\{[^}]*\}", text)
-    return {
-        piece.name
-        for each in found
-        for piece in pieces(each)
-        if isinstance(piece, VariableReference) and piece.default is None
-    }
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that the manifest's loader would not read as that text: PyYAML knows YAML 1.1 only."""
+
+    def choose_scalar_style(self) -> str:
+        style: str = super().choose_scalar_style()
+        text = self.event.value if isinstance(self.event, yaml.ScalarEvent) else ""
+        return "'" if not style and plain_value(text) != text else style
+
+
+def dumped(data: Json) -> list[str]:
+    """The lines of data as YAML."""
+    return yaml.dump(
+        data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=1 << 20
+    ).splitlines()
 
 
 def short(path: Path, home: Path) -> str:
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
-def _require_loading(text: str, values: Mapping[str, str]) -> None:
-    """Check that the text is a valid manifest if all variables are set. Raises ManifestError."""
+def require_loading(text: str, values: Mapping[str, str], name: str = DEFAULT_FILE.name) -> None:
+    """Check that the text is a valid manifest with these variables. Runs no command. Raises ManifestError."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / DEFAULT_FILE
+        path = Path(folder) / name
         path.write_text(text, "utf-8")
-        load_manifest(path, {**dict.fromkeys(needed(text), _UNKNOWN), **values})
+        load_manifest(path, values, lambda references, _: dict.fromkeys(references, _UNKNOWN))

@@ -15,10 +15,10 @@ from urllib.parse import unquote
 
 from manifests.json_value import Json
 from manifests.references import TOKEN, VariableReference
-from portal.importing.clients import CLAUDE_CODE, GEMINI, ClientFile, Data
+from portal.importing.clients import CLAUDE_CODE, CLINE, COPILOT, GEMINI, GOOSE, OPENCODE, ClientFile, Data
 from upstreams.redaction import LEAST_CHARACTERS
 
-_TRANSPORTS: Final = ("stdio", "local", "http", "streamable-http", "streamable_http", "streamablehttp", "sse")
+_TRANSPORTS: Final = ("stdio", "local", "remote", "http", "streamablehttp", "sse")
 _URLS: Final = ("url", "serverUrl", "httpUrl")
 _ALLOWED: Final = ("includeTools", "enabled_tools", "enabledTools")
 _DENIED: Final = ("excludeTools", "disabled_tools", "disabledTools")
@@ -26,9 +26,11 @@ _READ: Final = frozenset(
     (
         *("command", "args", "env", "env_vars", "cwd", "type", "transport", "disabled", "enabled", *_URLS),
         *("headers", "http_headers", "env_http_headers", "bearer_token_env_var", *_ALLOWED, *_DENIED),
-        *("name", "description", "icon", "gallery", "version"),
+        *("name", "display_name", "description", "icon", "gallery", "version", "source", "bundled"),
     )
 )
+_KEYS: Final = {"cmd": "command", "envs": "env", "environment": "env", "env_keys": "env_vars", "uri": "url"}
+"""Words of Goose and opencode."""
 _MAX_SHOWN: Final = 10
 _SCHEME: Final = re.compile(r"(?i:bearer|basic|token) +(?=\S)")
 _OF_URL: Final = re.compile(
@@ -37,7 +39,16 @@ _OF_URL: Final = re.compile(
 _SELF: Final = re.compile(r"mcp-code-portal(?:\.exe)?(?:\[[^\]]*\])?(?:[@=:~<>!].*)?")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ORIGIN: Final = re.compile(r"https?://[^/@?#]+/?")
-_SECRET_NAME: Final = re.compile(
+_WORDS: Final = re.compile(r"(?:(?:[A-Za-z]{2,20}|v?\d{1,8})(?:[-_./ ,;:=*+]+|$))+")
+"""A text like `us-east-1` or `text/event-stream`: a key has longer words, or letters and digits in one."""
+_ARGUMENTS: Final = re.compile(r"\S.*\s-|[^/\\]+\s")
+"""Begins a command with arguments in it: `npx x`, `/bin/x -y`, but not `/Applications/My App/x`."""
+_ANYWHERE: Final = re.compile(
+    r"(?:.*[/\\])?(?:npx|uvx|bunx|pnpx|pipx|docker|podman)(?:\.\w+)?|[/~].*|[A-Za-z]:.*"
+)
+"""A command that is the same in every folder."""
+_RELATIVE: Final = re.compile(r"(?:.*=)?(?:\.|[\w-]+(?:/|\.\w+$))")
+SECRET_NAME: Final = re.compile(
     r"key|token|secret|pass|pwd|pat$|auth|cred|cookie|session|private|sign|dsn|login|bearer|license",
     re.IGNORECASE,
 )
@@ -98,9 +109,14 @@ class Server:
         return {key: value for key, value in found.items() if value}
 
     def raw(self) -> dict[str, Json]:
-        """The identity of the server, with the values themselves. Unknown values stay references."""
+        """The identity of the server, with the values themselves. Unknown values stay references.
+
+        Its folder counts only if the command may depend on it: no package, and no absolute path.
+        """
         found = _mapped(self.templates, lambda template: "".join(map(_raw, template)))
-        return {key: value for key, value in found.items() if value and key != "cwd"}
+        if _ANYWHERE.fullmatch(found.get("command", "")) and not any(map(_RELATIVE.match, found["args"])):
+            found.pop("cwd")
+        return {key: value for key, value in found.items() if value}
 
 
 def containers(file: ClientFile, data: Data) -> Iterator[tuple[tuple[str, ...], Data]]:
@@ -113,20 +129,24 @@ def containers(file: ClientFile, data: Data) -> Iterator[tuple[tuple[str, ...], 
     }
     for path, holder in found.items():
         if isinstance(holder, MutableMapping) and isinstance(servers := holder.get(key), MutableMapping):
-            yield (*path, key), servers
+            inner = servers.get("servers") if file.client is OPENCODE else None
+            if isinstance(inner, MutableMapping) and "type" not in inner:  # since opencode 2
+                yield (*path, key, "servers"), inner
+            else:
+                yield (*path, key), servers
 
 
 def servers_of(file: ClientFile, data: Data, home: Path) -> list[Server | SkippedServer]:
     """The servers of a file, in order."""
     found: list[Server | SkippedServer] = []
     for container, servers in containers(file, data):
-        folder = Path(container[1]) if len(container) > 1 else file.project
+        folder = Path(container[1]) if container[0] == "projects" else file.project
         for name, entry in servers.items():
             origin = Origin(file, name, container)
             try:
                 if is_excluded(file, data, name):
                     raise EntryError("it is disabled in the client")
-                found.append(_Entry(origin, entry, folder, home).server())
+                found.append(_Entry(origin, _in_our_words(file, entry), folder, home).server())
             except EntryError as error:
                 found.append(SkippedServer(origin, str(error)))
     return found
@@ -155,6 +175,23 @@ def variable_name(*texts: str) -> str:
     return f"_{name}" if name[0].isdigit() else name
 
 
+def _in_our_words(file: ClientFile, entry: Any) -> Any:
+    """The entry with the keys that most clients have."""
+    if not isinstance(entry, Mapping):
+        return entry
+    found = {_KEYS.get(key, key): value for key, value in entry.items()}
+    if file.client is COPILOT and (tools := found.pop("tools", None)) != ["*"]:
+        found["enabled_tools"] = tools
+    if file.client is GOOSE:
+        found["enabled_tools"] = found.pop("available_tools", None) or None
+    command = found.get("command")
+    if isinstance(command, list):  # opencode
+        found |= {"command": command[0] if command else "", "args": command[1:]}
+    elif isinstance(command, Mapping):  # Zed before 2025
+        found |= {"command": command.get("path"), "args": command.get("args"), "env": command.get("env")}
+    return found
+
+
 @dataclass(frozen=True)
 class _Entry:
     """One entry of a client's file. `folder` is the project's, in which its servers start."""
@@ -170,7 +207,7 @@ class _Entry:
         if self.data.get("disabled") is True or self.data.get("enabled") is False:
             raise EntryError("it is disabled in the client")
         kind = (self._text("type") or self._text("transport") or "stdio").lower()
-        if kind not in _TRANSPORTS:
+        if re.sub("[-_]", "", kind) not in _TRANSPORTS:
             raise EntryError(f"the portal does not support its type {kind[:40]!r}")
         templates = self._stdio() if self._text("command") is not None else self._http(kind)
         allow, deny = self._listed(_ALLOWED), self._listed(_DENIED)
@@ -190,7 +227,7 @@ class _Entry:
         command, arguments = self._text("command") or "", self._texts("args")
         if not command.strip():
             raise EntryError("its command is empty")
-        if re.search(r"\s-", command) or (" " in command and "/" not in command and "\\" not in command):
+        if _ARGUMENTS.match(command.strip()):
             raise EntryError("its command contains arguments: write them as args")
         if is_portal(command, arguments):
             raise EntryError("it is the portal itself")
@@ -216,7 +253,9 @@ class _Entry:
             raise EntryError("its headers come from a program (headersHelper), which the portal does not run")
         url = self._text(keys[-1]) or ""
         headers = {
-            name: self._hidden(text, variable_name(self._prefix, name))
+            name: (text,)
+            if _WORDS.fullmatch(text) and not SECRET_NAME.search(name) and not TOKEN.search(text)
+            else self._hidden(text, variable_name(self._prefix, name))
             for key in ("headers", "http_headers")
             for name, text in self._mapping(key).items()
         }
@@ -224,8 +263,9 @@ class _Entry:
         if (bearer := self._text("bearer_token_env_var")) is not None:
             headers["Authorization"] = ("Bearer ", _reference(bearer))
         templates: dict[str, Any] = {"url": self._url(url), "headers": headers}
-        is_of_gemini = self.origin.file.client is GEMINI and keys[-1] == "url"
-        if kind == "sse" or is_of_gemini or re.split(r"[?#]", url)[0].rstrip("/").endswith("/sse"):
+        # A URL without a type is one of HTTP+SSE there.
+        is_older = self.origin.file.client in (GEMINI, CLINE) and (keys[-1], kind) == ("url", "stdio")
+        if kind == "sse" or is_older or re.split(r"[?#]", url)[0].rstrip("/").endswith("/sse"):
             templates["transport"] = ("sse",)
         return templates
 
@@ -234,6 +274,8 @@ class _Entry:
             yield f"not imported: {', '.join(left[:_MAX_SHOWN])}"
         if allowed is not None:
             yield "the tools in its filter are granted by name, including destructive ones"
+        if self.origin.container[0] == "projects":
+            yield f"was for {self.folder} alone; each client of the portal gets it"
 
     def _hidden(self, text: str, name: str) -> Template:
         """The text of a variable or a header. The manifest gets no literal of it except a prefix such as `Bearer `."""
@@ -276,9 +318,11 @@ class _Entry:
         groups = found.groupdict()
         if "inside" not in groups:
             name = groups.get("bare") or groups["name"]
-            # mcp-remote and others expand this reference themselves, from the variables of their entry.
+            # mcp-remote and others expand this reference themselves, from the variables of their entry. In headers
+            # Goose does.
             if name in self._own and self._own[name] != found[0]:
-                return (found[0],)
+                is_child = self._text("command") is not None
+                return (found[0],) if is_child else self._hidden(self._own[name], name)
             return (VariableReference(name, groups["default"]),)
         prefix, inside = groups["prefix"], groups["inside"]
         if prefix == "env":
@@ -346,7 +390,7 @@ def _is_setting(name: str, text: str) -> bool:
     """
     if "${" in text or TOKEN.search(text) or ("://" in text and not _ORIGIN.fullmatch(text)):
         return False
-    return len(text) < LEAST_CHARACTERS or bool(_ORIGIN.fullmatch(text)) or not _SECRET_NAME.search(name)
+    return len(text) < LEAST_CHARACTERS or bool(_ORIGIN.fullmatch(text)) or not SECRET_NAME.search(name)
 
 
 def _reference(name: str) -> VariableReference:

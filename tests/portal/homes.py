@@ -1,10 +1,12 @@
 """Somebody with a home in which clients keep their servers, at the shell in the folder of a project."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from manifests.json_value import Json
+from manifests.references import NETWORK_VARIABLE
 from portal.importing.clients import client_files
 from portal.importing.merging import Merging, Target
 from portal.importing.servers import servers_of
@@ -20,13 +22,34 @@ FILES: Mapping[str, str] = {
     "windsurf-plugin": ".codeium/mcp_config.json",
     "gemini": ".gemini/settings.json",
     "codex": ".codex/config.toml",
+    "zed": ".config/zed/settings.json",
+    "cline": ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+    "cline-cli": ".cline/data/settings/cline_mcp_settings.json",
+    "roo": ".config/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+    "opencode": ".config/opencode/opencode.json",
+    "opencode-jsonc": ".config/opencode/opencode.jsonc",
+    "goose": ".config/goose/config.yaml",
+    "copilot": ".copilot/mcp-config.json",
     "claude-code-project": "work/.mcp.json",
     "cursor-project": "work/.cursor/mcp.json",
     "vscode-project": "work/.vscode/mcp.json",
     "gemini-project": "work/.gemini/settings.json",
     "codex-project": "work/.codex/config.toml",
+    "zed-project": "work/.zed/settings.json",
+    "roo-project": "work/.roo/mcp.json",
+    "opencode-project": "work/opencode.json",
+    "opencode-jsonc-project": "work/opencode.jsonc",
+    "copilot-project": "work/.github/mcp.json",
 }
 """Where each client's file is on Linux, seen from the home; the project is `work`."""
+
+KEYS: Mapping[str, str] = {
+    "vscode": "servers",
+    "zed": "context_servers",
+    "opencode": "mcp",
+    "goose": "extensions",
+}
+"""The key of the servers, where it is not mcpServers. JSON is YAML too."""
 
 
 class Person:
@@ -39,7 +62,8 @@ class Person:
         self._portal = portal
 
     def __call__(self, *arguments: str, **env: str) -> Done:
-        moved = dict.fromkeys(("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"), "")
+        folders = ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "COPILOT_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
+        moved = dict.fromkeys((*folders, *filter(NETWORK_VARIABLE.fullmatch, os.environ)), "")
         return self._portal(
             "import", *arguments, cwd=self.project, env={"HOME": str(self.home), **moved, **env}
         )
@@ -54,16 +78,16 @@ class Person:
         return path
 
     def servers(self, client: str, **servers: Json) -> Path:
-        key = "servers" if client.startswith("vscode") else "mcpServers"
+        key = KEYS.get(client.partition("-")[0], "mcpServers")
         return self.write(client, json.dumps({key: servers}, indent=2))
 
     def merged(self, *clients: str, **env: str) -> Merging:
         """What an import of these files, or of the user's own ones, would take over."""
         merging = Merging(Target(self.manifest), env)
-        for file in client_files("linux", {}, self.home, self.project if clients else None):
-            if (not clients or file.name in clients) and (content := file.content()) is not None:
-                for each in servers_of(file, file.parsed(content), self.home):
-                    merging.add(each)
+        files = client_files("linux", {}, self.home, self.project if clients else None)
+        chosen = [file for file in files if not clients or file.name in clients]
+        there = [(file, content) for file in chosen if (content := file.content()) is not None]
+        merging.add([each for file, text in there for each in servers_of(file, file.parsed(text), self.home)])
         return merging
 
     def spec(self, client: str, entry: Json) -> dict[str, Json]:

@@ -3,13 +3,17 @@
 import json
 import stat
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from manifests.json_value import Json
-from manifests.loader import load_manifest
+from manifests.loader import load_manifest, read_yaml
 from portal.importing.clients import client_files
+from portal.importing.merging import dumped
 from tests.portal.homes import FILES, Person
 
 GITHUB: dict[str, Json] = {
@@ -306,7 +310,22 @@ def servers_of(path: Path) -> dict[str, Json]:
     return dict(found.get("mcpServers", found.get("servers")))
 
 
-@pytest.mark.parametrize("client", FILES)
+READ_ONLY = [name for name in FILES if name.startswith(("zed", "opencode", "goose"))]
+
+
+@pytest.mark.parametrize("client", READ_ONLY)
+def test_file_with_other_settings_is_only_read(person: Person, client: str) -> None:
+    before = person.servers(client, time=TIME).read_bytes()
+    done = person("--project", ".", "--install", client)
+    assert done.returncode == 1 and f"serve --config {person.manifest}" in done.stderr
+    assert person.path(client).read_bytes() == before and not person.manifest.exists()
+    assert (
+        person("--project", ".").returncode == 0
+        and "time" in load_manifest(person.manifest, {}).portal.upstreams
+    )
+
+
+@pytest.mark.parametrize("client", [name for name in FILES if name not in READ_ONLY])
 def test_portal_takes_the_place_of_the_servers_and_undo_gives_them_back(person: Person, client: str) -> None:
     if client.startswith("codex"):
         path = person.write(client, CODEX)
@@ -375,3 +394,368 @@ def test_undo_keeps_what_changed_since_and_brings_the_servers_back(person: Perso
     assert not is_toml or "light" in path.read_text()
     [kept] = [each for each in path.parent.iterdir() if each != path]
     assert str(kept) in done.stderr and kept.read_bytes() == before
+
+
+OF_CLIENTS: dict[str, tuple[str, dict[str, Json], dict[str, str]]] = {
+    "zed": (
+        """// Zed settings
+{"theme": "One Dark", "ssh_connections": [],
+ "context_servers": {
+  "git": {"source": "custom", "enabled": true, "command": "uvx", "args": ["mcp-server-git"], "env": {}},
+  "old": {"source": "custom", "command": {"path": "/opt/old", "args": ["-v"], "env": {"A": "1e3"}}},
+  "web": {"url": "https://a.example/mcp", "headers": {"X-Region": "eu-west-2"}, },
+  "mcp-server-context7": {"source": "extension", "enabled": true, "settings": {}},
+  "off": {"enabled": false, "command": "off"}}}""",
+        {
+            "git": {"command": "uvx", "args": ["mcp-server-git"]},
+            "old": {"command": "/opt/old", "args": ["-v"], "env": {"A": "1e3"}},
+            "web": {"url": "https://a.example/mcp", "headers": {"X-Region": "eu-west-2"}},
+        },
+        {"mcp-server-context7": "neither", "off": "disabled"},
+    ),
+    "cline": (
+        """{"mcpServers": {
+  "local": {"autoApprove": ["read"], "disabled": false, "timeout": 60, "type": "stdio",
+            "command": "node", "args": ["/srv/x.js"], "env": {"API_KEY": "${env:API_KEY}"}},
+  "remote": {"url": "https://a.example/mcp", "type": "streamableHttp", "headers": {"Authorization": "Bearer abc"}},
+  "older": {"url": "https://b.example", "disabled": false},
+  "off": {"command": "off", "disabled": true}}}""",
+        {
+            "local": {"command": "node", "args": ["/srv/x.js"], "env": {"API_KEY": "${API_KEY}"}},
+            "remote": {
+                "url": "https://a.example/mcp",
+                "headers": {"Authorization": "Bearer ${REMOTE_AUTHORIZATION}"},
+            },
+            "older": {"url": "https://b.example", "transport": "sse"},
+        },
+        {"off": "disabled"},
+    ),
+    "roo": (
+        """{"mcpServers": {
+  "fs": {"command": "npx", "args": ["-y", "fs", "${workspaceFolder}"], "alwaysAllow": ["read_file"],
+         "disabledTools": ["write_file"], "watchPaths": ["/x"], "disabled": false},
+  "web": {"type": "streamable-http", "url": "https://a.example/mcp"}}}""",
+        {
+            "fs": {"command": "npx", "args": ["-y", "fs", "CWD"], "tools": {"deny": ["write_file"]}},
+            "web": {"url": "https://a.example/mcp"},
+        },
+        {},
+    ),
+    "opencode": (
+        """{"$schema": "https://opencode.ai/config.json", "theme": "x", // mine
+ "mcp": {
+  "one": {"type": "local", "command": ["bun", "x", "one"], "enabled": true, "environment": {"ONE_TOKEN": "{env:TOK}"}},
+  "two": {"type": "remote", "url": "https://a.example/mcp", "headers": {"Authorization": "Bearer {env:TOK}"}},
+  "filed": {"type": "remote", "url": "https://b.example", "headers": {"Authorization": "{file:~/.key}"}},
+  "bad": {"type": "local", "command": [1]},
+  "off": {"type": "local", "command": ["off"], "enabled": false}}}""",
+        {
+            "one": {"command": "bun", "args": ["x", "one"], "env": {"ONE_TOKEN": "${TOK}"}},
+            "two": {"url": "https://a.example/mcp", "headers": {"Authorization": "Bearer ${TOK}"}},
+        },
+        {"filed": "only the client", "bad": "not a string", "off": "disabled"},
+    ),
+    "opencode-jsonc": (
+        """{"mcp": {"timeout": 5, "servers": {"one": {"type": "local", "command": ["bun", "x"], "cwd": "/srv"},
+  "off": {"type": "remote", "url": "https://a.example", "disabled": true}}}}""",
+        {"one": {"command": "bun", "args": ["x"], "cwd": "/srv"}},
+        {"off": "disabled"},
+    ),
+    "goose": (
+        """# mine
+GOOSE_MODEL: gpt-4o
+extensions:
+  developer: {bundled: true, enabled: true, name: developer, timeout: 300, type: builtin}
+  github:
+    type: stdio
+    name: GitHub
+    enabled: true
+    cmd: npx
+    args: ["-y", "@modelcontextprotocol/server-github", "1e3"]
+    envs: {LEVEL: "0o17"}
+    env_keys: [GITHUB_PERSONAL_ACCESS_TOKEN]
+    available_tools: []
+    timeout: 300
+  web:
+    {type: streamable_http, enabled: true, uri: "https://a.example/mcp", envs: {WEB_KEY: hunter2}, env_keys: [],
+     headers: {Authorization: "Bearer ${WEB_KEY}"}, available_tools: [search]}
+  older: {type: sse, enabled: true, uri: "https://b.example"}
+  off: {type: stdio, enabled: false, cmd: "off", args: []}
+""",
+        {
+            "github": {
+                "command": "npx",
+                "args": ["-y", "@modelcontextprotocol/server-github", "1e3"],
+                "env": {"LEVEL": "0o17", "GITHUB_PERSONAL_ACCESS_TOKEN": "${GITHUB_PERSONAL_ACCESS_TOKEN}"},
+            },
+            "web": {
+                "url": "https://a.example/mcp",
+                "headers": {"Authorization": "Bearer ${WEB_KEY}"},
+                "tools": {"allow": ["search"]},
+            },
+            "older": {"url": "https://b.example", "transport": "sse"},
+        },
+        {"developer": "builtin", "off": "disabled"},
+    ),
+    "copilot": (
+        """{"mcpServers": {
+  "play": {"type": "local", "command": "npx", "args": ["-y", "play"], "tools": ["*"], "env": {"TOK": "${MY_TOK}"}},
+  "docs": {"type": "http", "url": "https://a.example/mcp", "headers": {}, "tools": ["search", "read"]}}}""",
+        {
+            "play": {"command": "npx", "args": ["-y", "play"], "env": {"TOK": "${MY_TOK}"}},
+            "docs": {"url": "https://a.example/mcp", "tools": {"allow": ["search", "read"]}},
+        },
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("client", OF_CLIENTS)
+def test_file_as_its_client_writes_it_is_read_whole(person: Person, client: str) -> None:
+    text, specs, left = OF_CLIENTS[client]
+    person.write(client, text)
+    merged = person.merged(client)
+    told = json.dumps({each.name: each.spec for each in merged.imported}).replace(f'"{Path.cwd()}"', '"CWD"')
+    assert json.loads(told) == specs
+    reasons = {each.origin.name: each.reason for each in merged.skipped}
+    assert reasons.keys() == left.keys() and all(why in reasons[name] for name, why in left.items())
+
+
+def test_files_of_more_clients_are_where_they_are_on_macos_too(tmp_path: Path) -> None:
+    found = {file.name: file.path for file in client_files("darwin", {}, tmp_path, None)}
+    extensions = tmp_path / "Library/Application Support/Code/User/globalStorage"
+    assert found["roo"] == extensions / "rooveterinaryinc.roo-cline/settings/mcp_settings.json"
+    assert found["zed"] == tmp_path / ".config/zed/settings.json"
+    assert found["goose"] == tmp_path / ".config/goose/config.yaml"
+
+
+def test_broken_yaml_is_told_with_its_line(person: Person) -> None:
+    broken = person.write("goose", "extensions:\n  a: {b: c}\n  a: {b: c}\n")
+    assert f"{broken}:3: " in person().stderr
+
+
+TEXTS = [
+    *("1e3", "1E5", "12e34567", "12e03", "1e+3", "1.5e3", "0o17", ".5", "yes", "null", "~", "0x1f", "1_000"),
+    *("2024-01-01", "=", "<<", "-a", "on", ".inf", "1:30"),
+]
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.sampled_from(TEXTS))
+@example("- a")
+@example("a\n  b\n\n")
+def test_every_text_is_read_back_as_that_text(text: str) -> None:
+    section = {"a": {"command": text, "args": [text, "b"], "env": {"A": text}}}
+    assert read_yaml("\n".join(dumped(section))).data == section
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_that_yaml_takes_for_something_else_stays_the_text(person: Person, text: str) -> None:
+    person.servers("cursor", it={"command": "x", "args": ["--rev", text], "env": {"V": text}})
+    assert person().returncode == 0
+    [upstream] = load_manifest(person.manifest, {}).portal.upstreams.values()
+    assert (upstream.model_dump()["args"], upstream.model_dump()["env"]) == (("--rev", text), {"V": text})
+
+
+@pytest.mark.parametrize(
+    ("edit", "stays"),
+    [
+        (
+            lambda text: text.replace("args: [mcp-server-time]", "args: [mcp-server-time]\n    env: {A: b}"),
+            set(),
+        ),
+        (lambda text: text.replace("command: uvx", 'command: "${RUNNER:-uvx}"'), set()),
+        (lambda text: text.replace("  time:", "  time:\n    start: lazy"), set()),
+        (lambda text: text.replace("  hub:", "  center:"), set()),
+        (lambda text: text[: text.index("  hub:")], {"hub"}),
+        (lambda text: "upstreams: {other: {command: x}}\n", {"time", "hub"}),
+    ],
+)
+def test_install_works_after_any_edit_and_brings_nothing_back(
+    person: Person, edit: Callable[[str], str], stays: set[str]
+) -> None:
+    path = person.servers("cursor", time=TIME, hub={"command": "hub"})
+    assert person().returncode == 0
+    text = edit(person.manifest.read_text())
+    person.manifest.write_text(text)
+    done = person("--install", "cursor")
+    assert done.returncode == 0, done.stderr
+    assert person.manifest.read_text() == text and servers_of(path).keys() == {"portal", *stays}
+    assert all(name in done.stderr.partition("not in portal.yaml:")[2] for name in stays)
+    assert "with their keys" in done.stderr
+
+
+def test_add_takes_an_edited_entry_for_the_clients_and_one_more_for_a_new_server(person: Person) -> None:
+    person.servers("claude-desktop", time=TIME)
+    person()
+    person.manifest.write_text(
+        person.manifest.read_text().replace("[mcp-server-time]", "[mcp-server-time, -v]")
+    )
+    person.servers("cursor", time=TIME, clock={"command": "clock"})
+    assert person("--add", "--install", "cursor").returncode == 0
+    assert [*load_manifest(person.manifest, {}).portal.upstreams] == ["clock", "time"]
+
+
+def test_exact_entry_is_matched_before_one_that_only_has_the_name(person: Person) -> None:
+    person.servers("cursor", time=TIME, fs={"command": "fs"})
+    person()
+    person.servers("claude-desktop", time={"command": "other"}, files={"command": "fs"})
+    found = {
+        origin.file.name + "." + origin.name: each.name
+        for each in person.merged().imported
+        for origin in each.origins
+    }
+    assert found == {
+        "claude-desktop.time": "time-claude-desktop",
+        "claude-desktop.files": "fs",
+        "cursor.time": "time",
+        "cursor.fs": "fs",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'upstreams:\n  time: {command: uvx, env: {A: "${MISSING}"}}\n',
+        "upstreams:\n  time: {comand: uvx}\n",
+    ],
+)
+def test_failing_install_changes_nothing(person: Person, text: str) -> None:
+    before = person.servers("cursor", time=TIME, hub=HUB).read_bytes()
+    person.manifest.write_text(text)
+    done = person("--add", "--save-secrets", "--install", "gemini", "--install", "cursor")
+    assert done.returncode in (1, 2) and (
+        "portal.env" in done.stderr or "Did you mean command?" in done.stderr
+    )
+    assert person.path("cursor").read_bytes() == before and person.manifest.read_text() == text
+    assert not person.env.exists() and not [*person.home.rglob("*.before-portal")]
+
+
+def test_second_file_that_cannot_be_changed_leaves_the_first_as_it_was(person: Person) -> None:
+    before = person.servers("cursor", time=TIME).read_bytes()
+    person.servers("gemini", hub=HUB)
+    person.path("gemini").write_text('{"mcp": {"allowed": []}}')
+    assert person("--install", "cursor", "--install", "gemini").returncode == 1
+    assert person.path("cursor").read_bytes() == before and not person.manifest.exists()
+    assert [each.name for each in person.path("cursor").parent.iterdir()] == ["mcp.json"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "more"),
+    [
+        ("${CA:-}", ""),
+        ("${CA}", "defaults: {env: {CA: /ca.pem}}\n"),
+        ("${command:cat ca}", ""),
+        ("x # ${CA}", ""),
+    ],
+)
+def test_variable_that_something_gives_does_not_keep_the_portal_out(
+    person: Person, reference: str, more: str
+) -> None:
+    person.servers("cursor", time=TIME)
+    person.manifest.write_text(
+        f"upstreams:\n  time:\n    command: uvx\n    env:\n      A: {reference}\n{more}"
+    )
+    assert person("--install", "cursor").returncode == 0
+
+
+def test_save_secrets_also_keeps_what_the_shell_has_and_a_client_would_lack(person: Person) -> None:
+    person.servers("cursor", time=TIME)
+    pi = person.project / "pi.yaml"
+    pi.write_text('upstreams:\n  time: {command: uvx, env: {CA: "${CA}"}}\n')
+    to_pi = ("--config", "pi.yaml", "--install", "cursor")
+    refused = person(*to_pi, CA="/ca.pem")
+    assert refused.returncode == 1 and "pi.env" in refused.stderr
+    assert person("--save-secrets", *to_pi, CA="/ca.pem").returncode == 0
+    assert "CA=/ca.pem\n" in (person.project / "pi.env").read_text()
+
+
+def test_certificates_and_proxies_of_the_shell_go_to_all_servers_and_nothing_else_does(
+    person: Person,
+) -> None:
+    person.servers("cursor", time=TIME)
+    shell = {
+        "SSL_CERT_FILE": "/ca.pem",
+        "https_proxy": "http://me:hunter2hunter2@proxy:8080",
+        "NO_PROXY": "*.corp",
+        "npm_config_registry": "https://npm.corp/",
+        "UV_CACHE_DIR": "/cache",
+        "AWS_PROFILE": "x",
+    }
+    assert person("--save-secrets", **shell).returncode == 0
+    assert "hunter2" not in person.manifest.read_text() and "hunter2" in person.env.read_text()
+    portal = load_manifest(person.manifest, {}).portal
+    assert portal.defaults.env == {name: shell[name] for name in [*shell][:4]}
+    assert [str(rule.annotation) for rule in portal.capabilities.tools.ask if not isinstance(rule, str)] == [
+        "destructive"
+    ]
+
+
+def test_entries_that_became_one_are_named_with_all_that_was_not_imported(person: Person) -> None:
+    person.servers("cursor", fs=TIME, files={**TIME, "cwd": "/tmp", "timeout": 5})
+    person.write(
+        "codex", '[mcp_servers.fs]\ncommand = "uvx"\nargs = ["mcp-server-time"]\nstartup_timeout_sec = 9\n'
+    )
+    done = person()
+    assert "(fs, files); Codex, ~/.codex/config.toml\n" in done.stdout
+    assert "timeout" in done.stdout and "startup_timeout_sec" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "count"),
+    [
+        ({"command": "npx", "args": ["-y", "x"]}, {"cwd": "/a"}, 1),
+        ({"command": "/bin/x", "cwd": "/b"}, {"cwd": "/a"}, 1),
+        ({"command": "uv", "args": ["run", "x"], "cwd": "/b"}, {"cwd": "/a"}, 2),
+        ({"command": "npx", "args": ["fs", "."], "cwd": "/b"}, {"cwd": "/a"}, 2),
+    ],
+)
+def test_folder_tells_servers_apart_only_where_it_may_matter(
+    person: Person, one: Json, other: Json, count: int
+) -> None:
+    person.servers("cursor", a=one, b={**one, **other})
+    assert len(person.merged().imported) == count
+
+
+def test_server_of_one_project_is_told_to_be_for_all(person: Person) -> None:
+    person.write("claude-code", json.dumps({"projects": {"/src": {"mcpServers": {"b": {"command": "x"}}}}}))
+    assert "was for /src alone" in person().stdout
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "is_literal"),
+    [
+        ("X-Figma-Region", "us-east-1", True),
+        ("Accept", "text/event-stream", True),
+        ("X-Api-Key", "us-east-1", False),
+        ("X-Acme", "hunter2hunter2", False),
+        ("X-Acme", "abcdefghijklmnopqrstuvwxyz", False),
+        ("X-Acme", "sk-abcdefghijklmnop", False),
+    ],
+)
+def test_header_is_literal_only_if_neither_name_nor_value_may_be_a_credential(
+    person: Person, header: str, value: str, is_literal: bool
+) -> None:
+    spec = person.spec("cursor", {"url": "https://a.example", "headers": {header: value}})
+    assert (spec["headers"][header] == value) is is_literal
+
+
+@pytest.mark.parametrize("command", ["npx -y x", "npx @scope/x", "uvx x", "/bin/x --stdio"])
+def test_command_with_arguments_in_it_is_left_out(person: Person, command: str) -> None:
+    assert "write them as args" in person.reason("cursor", {"command": command})
+
+
+def test_command_with_a_space_in_its_path_is_taken(person: Person) -> None:
+    assert person.spec("cursor", {"command": "/Applications/My App/x"}) == {
+        "command": "/Applications/My App/x"
+    }
+
+
+def test_one_blank_line_is_around_what_is_added(person: Person) -> None:
+    path = person.write("codex", CODEX)
+    person("--save-secrets", "--install", "codex")
+    before, _, after = path.read_text().partition("[mcp_servers.portal]\n")
+    assert before.endswith("time\n\n") and after.endswith(']\n\n[tui]\ntheme = "dark"\n')
+    person.manifest.write_text("upstreams:\n  mine: {command: x}\n")
+    person.servers("cursor", a={"command": "a"})
+    assert person("--add").returncode == 0
+    assert "  a: {command: a}\n\n  mine:" in person.manifest.read_text()
