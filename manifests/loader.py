@@ -191,8 +191,8 @@ _PRIVATE = frozenset(
     {"env", "environment", "headers", "args", "url", "token", "client_secret", "key", "secret"}
 )
 _SHOWN = 60
-_CLIENTS_SECTIONS = frozenset({"mcpServers", "servers", "mcp_servers"})
-"""The keys under which MCP clients list their servers: Claude and Cursor, VS Code, Codex."""
+_CLIENTS_SECTIONS = frozenset({"mcpServers", "servers", "mcp_servers", "context_servers"})
+"""The keys under which MCP clients list their servers: Claude and Cursor, VS Code, Codex, Zed."""
 
 _IMPORT = (
     "List upstreams under `upstreams`. `mcp-code-portal import` imports the servers of Claude, Cursor, VS Code, "

@@ -298,8 +298,8 @@ def _import(commands: _Commands) -> None:
     command.add_argument(
         "client",
         nargs="*",
-        help="import only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex; "
-        "docs/import.md lists the names of single files, such as cursor-project",
+        help="import only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex, zed, cline, "
+        "roo, opencode, goose, copilot; docs/import.md lists the names of single files, such as cursor-project",
     )
     command.add_argument("--project", type=Path, metavar="DIR", help="also read the files of this project")
     command.add_argument("--add", action="store_true", help="add to an existing portal.yaml")

@@ -4,19 +4,19 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
-from manifests.references import literal_defaults, required
+from manifests.references import required
 from portal.cli.terminal import Terminal, counted
-from portal.errors import SMALLEST_MANIFEST
+from portal.errors import SMALLEST_MANIFEST, PortalError
 from portal.importing.clients import ClientFile, ClientFileError, client_files
 from portal.importing.installation import install, original, undo
 from portal.importing.merging import CannotAddError, ImportedServer, Merging, Target, require_loading, short
@@ -138,9 +138,8 @@ class _Import:
 
     def _write(self) -> None:
         target, note, options = self.target, self.terminal.note, self.options
-        files = [file for file in self.files if file.name in (options.install or ())]
         # With --install alone, what the manifest lacks stays in the client.
-        adds = not target.is_there or options.add or not files
+        adds = options.add or not (target.is_there and options.install)
         new = [each for each in self.merging.imported if adds and each.spec is not None]
         lines = {each.name: self.merging.lines(each, self.home) for each in new}
         if lines and target.is_there and not options.add:
@@ -151,52 +150,46 @@ class _Import:
         except CannotAddError as error:
             self._refuse(f"was not changed, because {error}; add these by hand:", lines)
             return
-        self._replace(files, new, text)
+        there = [each for each in self.merging.imported if each.spec is None or each in new]
+        origins = [origin for each in there for origin in each.origins]
+        files = [each for each in self.files if each.name in (options.install or ())]
+        replaced = {file: [each for each in origins if each.file == file] for file in files}
+        self._replace(replaced, text)
         if not lines:
             note(f"nothing is added to {target.path.name}")
         elif options.dry_run:
             note(f"nothing was written; {target.path.name} would get {counted(len(lines), 'server')}")
         else:
             self._report_written(new)
-        for file in files:
-            self._report_installed(file, self._replaced(file, new))
+        self._report_installed(replaced)
 
-    def _replace(self, files: Sequence[ClientFile], new: Sequence[ImportedServer], text: str) -> None:
-        """Write all files or none. Raises ClientFileError, OSError: one cannot be written."""
-        target, data, is_dry = self.target, self.target.read(text).data, self.options.dry_run
-        values = self._values(required(data)) if self.options.save_secrets else {}
-        given = target.kept.keys() | values.keys() | literal_defaults(data).keys() | _INHERITED
-        if files and (lacking := required(data) - given):
-            raise ClientFileError(
-                files[0].path,
-                f"was not changed: a portal started by {files[0].client.title} would lack "
-                f"{', '.join(sorted(lacking))}. Write NAME=value to {target.env_path.name} (--save-secrets takes the "
-                "values from the files and your shell), or a default: ${NAME:-value}",
-            )
-        if files:  # a portal that does not start must not take the place of servers that do
-            require_loading(text, {**os.environ, **target.kept, **values}, target.path.name)
+    def _replace(self, replaced: Mapping[ClientFile, Sequence[Origin]], text: str) -> None:
+        """Write all files or none. Raises PortalError, OSError: one cannot be written, or is of no use."""
+        target, options = self.target, self.options
+        shell = os.environ if options.install else {}
+        needed = required(target.read(text).data) - _INHERITED if options.save_secrets else ()
+        values = {name: v for name in needed if (v := self.merging.variables.get(name) or shell.get(name))}
+        if replaced:
+            has = {name: value for name, value in os.environ.items() if name in _INHERITED}
+            try:
+                require_loading(text, {**has, **target.kept, **values}, target.path.name)
+            except ManifestError as error:
+                titles = " or ".join(file.client.title for file in replaced)
+                advice = f"--save-secrets writes what the files and your shell have to {target.env_path.name}"
+                why = f"a portal started by {titles} would not start, so nothing was changed; {advice}"
+                raise PortalError(f"{why}. {error}") from None
         with ExitStack() as undoing:
-            for file in files:
-                install(file, self._replaced(file, new), target.path, is_dry=is_dry)
-                if not is_dry:
+            for file, origins in replaced.items():
+                install(file, origins, target.path, is_dry=options.dry_run)
+                if not options.dry_run:
                     undoing.callback(undo, file)
-            if not is_dry and (saved := target.keep(values)):
-                kept = f"wrote {counted(len(saved), 'value')} to {target.env_path}"
-                self.terminal.note(f"{kept}, for its owner alone. Do not commit it")
-            if not is_dry and new:
-                target.write(text)
+            if not options.dry_run:
+                if saved := target.keep(values):
+                    kept = f"wrote {counted(len(saved), 'value')} to {target.env_path}"
+                    self.terminal.note(f"{kept}, for its owner alone. Do not commit it")
+                if text != target.text:
+                    target.write(text)
             undoing.pop_all()
-
-    def _values(self, needed: AbstractSet[str]) -> dict[str, str]:
-        """What --save-secrets writes: values of the files, and of the shell if a client is to start the portal."""
-        shell = os.environ if self.options.install else {}
-        known = {**shell, **{name: text for name, text in self.merging.variables.items() if text is not None}}
-        return {name: known[name] for name in sorted(needed - _INHERITED) if name in known}
-
-    def _replaced(self, file: ClientFile, new: Sequence[ImportedServer]) -> list[Origin]:
-        """The servers of a file that the manifest has, or gets: the portal takes their place."""
-        there = [each for each in self.merging.imported if each.spec is None or each in new]
-        return [origin for each in there for origin in each.origins if origin.file == file]
 
     def _refuse(self, why: str, lines: Mapping[str, Sequence[str]]) -> None:
         self.status = REFUSED
@@ -224,19 +217,17 @@ class _Import:
             note(f"{', '.join(theirs)}: from files of the project. Review them before `check` starts them")
         note("next: mcp-code-portal check")
 
-    def _report_installed(self, file: ClientFile, replaced: Sequence[Origin]) -> None:
-        note, manifest, has = self.terminal.note, self.target.path.name, "now has"
-        if self.options.dry_run:
-            has = "would have"
-        note(
-            f"{file.path} {has} the portal in place of {', '.join(each.name for each in replaced) or 'nothing'}"
-        )
-        origins = [each for one in self.merging.imported for each in one.origins if each.file == file]
-        if left := [each.name for each in origins if each not in replaced]:
-            note(f"not in {manifest}: {', '.join(left)}, stays (--add adds it)")
-        note(f"{file.client.title} gets all servers of {manifest} through it, with their keys")
-        if not self.options.dry_run:
-            note(f"the original is in {original(file).path}; import --undo {file.name} restores it")
+    def _report_installed(self, replaced: Mapping[ClientFile, Sequence[Origin]]) -> None:
+        note, manifest, is_dry = self.terminal.note, self.target.path.name, self.options.dry_run
+        for file, origins in replaced.items():
+            out = ", ".join(origin.name for origin in origins) or "nothing"
+            note(f"{file.path} {'would have' if is_dry else 'now has'} the portal in place of {out}")
+            found = [each for one in self.merging.imported for each in one.origins if each.file == file]
+            if left := [each.name for each in found if each not in origins]:
+                note(f"not in {manifest}: {', '.join(left)}, stays (--add adds it)")
+            note(f"{file.client.title} gets all servers of {manifest} through it, with their keys")
+            if not is_dry:
+                note(f"the original is in {original(file).path}; import --undo {file.name} restores it")
 
     def _origin(self, origin: Origin) -> str:
         return f"{origin.file.client.title}, {short(origin.file.path, self.home)}"

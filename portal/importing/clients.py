@@ -11,7 +11,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -171,15 +171,11 @@ def _json(text: str) -> Any:
     return json5.loads(text)  # accepts comments and trailing commas
 
 
-def _yaml(text: str) -> Any:
-    """The data of a YAML text. Raises ManifestError: it is not YAML, or repeats a key."""
-    source = read_yaml(text)
-    if source.problems:
-        raise ManifestError(source.problems)
-    return {} if source.data is None else source.data
-
-
-_PARSERS: Final = {"json": _json, "toml": tomlkit.parse, "yaml": _yaml}
+_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "json": _json,
+    "toml": tomlkit.parse,
+    "yaml": lambda text: read_yaml(text).data or {},
+}
 
 
 def client_files(

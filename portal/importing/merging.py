@@ -15,7 +15,7 @@ from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, YamlSource, load_manifest, plain_value, read_yaml
 from manifests.names import namespace_of
 from manifests.own_files import write_whole
-from manifests.references import NETWORK_VARIABLE, VariableReference, env_path, env_text, read_env, required
+from manifests.references import NETWORK_VARIABLE, env_path, env_text, read_env, required
 from portal.importing.servers import (
     SECRET_NAME,
     EntryError,
@@ -63,9 +63,8 @@ class ImportedServer:
         names: dict[str, list[str]] = {}
         for each in self.origins:
             names.setdefault(f"{each.file.client.title}, {short(each.file.path, home)}", []).append(each.name)
-        return "; ".join(
-            place if own == [self.name] else f"{place} ({', '.join(own)})" for place, own in names.items()
-        )
+        own = {place: "" if each == [self.name] else f" ({', '.join(each)})" for place, each in names.items()}
+        return "; ".join(f"{place}{named}" for place, named in own.items())
 
 
 class Target:
@@ -176,12 +175,12 @@ class Merging:
 
     def defaults(self) -> list[str]:
         """The lines of a new manifest that hand the shell's certificates and proxies to all upstreams."""
-        found = {k: v for k, v in sorted(self._known.items()) if v and NETWORK_VARIABLE.fullmatch(k)}
-        secret = {k: v for k, v in found.items() if re.search("[@?]", v) or SECRET_NAME.search(k)}
-        self.variables |= secret if not self._target.text.strip() else {}
-        env = {
-            k: str(VariableReference(k)) if k in secret else v.replace("${", "$${") for k, v in found.items()
-        }
+        env: dict[str, Json] = {}
+        for name, text in () if self._target.text.strip() else sorted(self._known.items()):
+            if text and NETWORK_VARIABLE.fullmatch(name):
+                env[name] = text.replace("${", "$${")
+                if re.search("[@?]", text) or SECRET_NAME.search(name):
+                    env[name], self.variables[name] = f"${{{name}}}", text
         return [*dumped({"defaults": {"env": env}}), ""] if env else []
 
     def lines(self, imported: ImportedServer, home: Path) -> list[str]:

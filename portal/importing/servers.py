@@ -46,7 +46,7 @@ _ARGUMENTS: Final = re.compile(r"\S.*\s-|[^/\\]+\s")
 _ANYWHERE: Final = re.compile(
     r"(?:.*[/\\])?(?:npx|uvx|bunx|pnpx|pipx|docker|podman)(?:\.\w+)?|[/~].*|[A-Za-z]:.*"
 )
-"""A command that is the same in every folder."""
+"""A command that is the same in every folder: of a package, or with an absolute path."""
 _RELATIVE: Final = re.compile(r"(?:.*=)?(?:\.|[\w-]+(?:/|\.\w+$))")
 SECRET_NAME: Final = re.compile(
     r"key|token|secret|pass|pwd|pat$|auth|cred|cookie|session|private|sign|dsn|login|bearer|license",
@@ -109,11 +109,9 @@ class Server:
         return {key: value for key, value in found.items() if value}
 
     def raw(self) -> dict[str, Json]:
-        """The identity of the server, with the values themselves. Unknown values stay references.
-
-        Its folder counts only if the command may depend on it: no package, and no absolute path.
-        """
+        """The identity of the server, with the values themselves. Unknown values stay references."""
         found = _mapped(self.templates, lambda template: "".join(map(_raw, template)))
+        # Its folder counts only if the command may depend on it.
         if _ANYWHERE.fullmatch(found.get("command", "")) and not any(map(_RELATIVE.match, found["args"])):
             found.pop("cwd")
         return {key: value for key, value in found.items() if value}

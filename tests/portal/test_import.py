@@ -530,8 +530,8 @@ def test_files_of_more_clients_are_where_they_are_on_macos_too(tmp_path: Path) -
 
 
 def test_broken_yaml_is_told_with_its_line(person: Person) -> None:
-    broken = person.write("goose", "extensions:\n  a: {b: c}\n  a: {b: c}\n")
-    assert f"{broken}:3: " in person().stderr
+    broken = person.write("goose", "extensions:\n  a: {b: c}\n  d: [\n")
+    assert f"{broken}:4: " in person().stderr
 
 
 TEXTS = [
@@ -667,6 +667,12 @@ def test_save_secrets_also_keeps_what_the_shell_has_and_a_client_would_lack(pers
     assert refused.returncode == 1 and "pi.env" in refused.stderr
     assert person("--save-secrets", *to_pi, CA="/ca.pem").returncode == 0
     assert "CA=/ca.pem\n" in (person.project / "pi.env").read_text()
+
+
+def test_save_secrets_keeps_a_variable_that_a_file_only_names(person: Person) -> None:
+    person.write("codex", '[mcp_servers.a]\nurl = "https://a.example"\nbearer_token_env_var = "TOK"\n')
+    assert person("--save-secrets", "--install", "codex", TOK="hunter2").returncode == 0
+    assert "TOK=hunter2\n" in person.env.read_text()
 
 
 def test_certificates_and_proxies_of_the_shell_go_to_all_servers_and_nothing_else_does(

@@ -17,6 +17,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
 from manifests.own_files import lock_text
+from manifests.portal_manifest import StdioUpstream
 from portal.reload import without_fixed
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, structured, tool, write_manifest
 from tests.processes import children
@@ -51,6 +52,13 @@ class Gate:
         self.is_reached.set()
         await self.may_answer.wait()
         return structured({"answered": True})
+
+
+async def test_changed_default_environment_reaches_the_child(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"up": raw(tools=[])}) as portal:
+        await reload(portal, tmp_path, lambda data: data.update(defaults={"env": {"A": "b"}}))
+        spec = portal.portal.fleet["up"].spec
+        assert isinstance(spec, StdioUpstream) and spec.env["A"] == "b"
 
 
 async def test_added_upstream_is_found_and_called(tmp_path: Path) -> None:
