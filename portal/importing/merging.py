@@ -231,10 +231,11 @@ class Merging:
     def _match(self, one: ImportedServer, *, by_name: bool) -> None:
         """Match it with an upstream whose entry is what an import would write, except for `tools`; or by its name."""
         there, own = self._target.upstreams, [self._names(each) for each in one.origins]
+        spelt = {namespace_of(name): name for name in there}
         names = [*(names[1] for names in own), *(names[0] for names in own), *(() if by_name else there)]
         keys = (*_COMPARED, *({"cwd"} & one.server.raw().keys()))
-        for name in names:
-            if name not in there or name in (other.name for other in self.imported):
+        for name in filter(None, (spelt.get(namespace_of(each)) for each in names)):
+            if name in (other.name for other in self.imported):
                 continue
             made: dict[str, str | None] = {}
             try:

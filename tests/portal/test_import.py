@@ -566,14 +566,15 @@ def test_text_that_yaml_takes_for_something_else_stays_the_text(person: Person, 
         (lambda text: text.replace("command: uvx", 'command: "${RUNNER:-uvx}"'), set()),
         (lambda text: text.replace("  time:", "  time:\n    start: lazy"), set()),
         (lambda text: text.replace("  hub:", "  center:"), set()),
-        (lambda text: text[: text.index("  hub:")], {"hub"}),
-        (lambda text: "upstreams: {other: {command: x}}\n", {"time", "hub"}),
+        (lambda text: text.replace("  my-hub:", "  my_hub:").replace("my-hub", "x"), set()),
+        (lambda text: text[: text.index("  hub:")], {"hub", "my-hub"}),
+        (lambda text: "upstreams: {other: {command: x}}\n", {"time", "hub", "my-hub"}),
     ],
 )
 def test_install_works_after_any_edit_and_brings_nothing_back(
     person: Person, edit: Callable[[str], str], stays: set[str]
 ) -> None:
-    path = person.servers("cursor", time=TIME, hub={"command": "hub"})
+    path = person.servers("cursor", time=TIME, hub={"command": "hub"}, **{"my-hub": {"command": "my-hub"}})
     assert person().returncode == 0
     text = edit(person.manifest.read_text())
     person.manifest.write_text(text)
