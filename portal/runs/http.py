@@ -1,6 +1,7 @@
 """Runs over HTTP: start, list, watch, cancel, fork and decide them, and deliver their events.
 
 Rule 1: the run of another owner is answered exactly like one that does not exist.
+Rule 2: what changes a run is `application/json`. A browser lets no page send that to another origin without asking.
 """
 
 import re
@@ -13,6 +14,7 @@ import anyio
 import anyio.to_thread
 import structlog
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -46,6 +48,7 @@ _STATUSES: Final = {
     **dict.fromkeys(("runs_unavailable", "journal_failed", "store_failed"), 503),
     "body_too_large": 413,
     "token_required": 403,
+    "unsupported_media_type": 415,
 }
 _ADAPTERS: Final = cache(TypeAdapter)
 _STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -236,6 +239,8 @@ def _named(request: Request) -> tuple[str, str]:
 
 async def _answer(handler: Handler, request: Request) -> Response:
     try:
+        if request.method == "POST" and not request.scope["path"].startswith("/hooks/"):
+            _check_media_type(request.headers)
         return await handler(request)
     except RunsError as error:
         code, message, hint = error.code, str(error), error.hint
@@ -246,6 +251,15 @@ async def _answer(handler: Handler, request: Request) -> Response:
         code, message, hint = "disconnected", "the request ended before its body", ""
     body: Json = {"error": {"code": code, "message": message, "hint": hint}}
     return await _json(lambda: body, _STATUSES.get(code, 400))
+
+
+def _check_media_type(headers: Headers) -> None:
+    """Raises RunsError. What has no body needs no type, unless a page may have sent it."""
+    given, length = headers.get("content-type"), headers.get("content-length", "0")
+    is_bare = given is None and length == "0" and {"origin", "transfer-encoding"}.isdisjoint(headers.keys())
+    if not is_bare and (given or "").partition(";")[0].strip().lower() != "application/json":
+        message = f"the Content-Type is {(given or 'missing')[:60]!r}; it must be application/json"
+        raise RunsError("unsupported_media_type", message)
 
 
 async def _json(content: Callable[[], Json], status: int = 200, **headers: str) -> Response:

@@ -73,7 +73,7 @@ async def test_runs_are_listed_newest_first_and_those_that_go_on_alone(client: A
     [b"", b"{", b"[]", b"null", b'{"code": 1}', b'{"code": "ok", "more": 1}', b"\xff", b"[" * 1_000_000],
 )
 async def test_nonsense_starts_nothing(client: AsyncClient, body: bytes) -> None:
-    response = await client.post("/runs", content=body)
+    response = await client.post("/runs", content=body, headers={"Content-Type": "application/json"})
     assert error_of(response)[0] == 400
     assert (await client.get("/runs")).json() == {"runs": []}
 
