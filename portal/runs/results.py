@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -23,6 +24,8 @@ MAX_KEPT_BYTES: Final = 64 << 20
 
 MAX_CONTEXT: Final = 2_000
 MAX_HITS: Final = 100
+
+_HANDLE: Final = re.compile("kept_[0-9a-f]{32}")
 
 
 class KeptResults:
@@ -50,7 +53,7 @@ class KeptResults:
 
     async def recall(self, handle: Json, owner: str) -> Json | CallError:
         """The value behind a handle."""
-        if isinstance(handle, str) and self._store is not None:
+        if isinstance(handle, str) and _HANDLE.fullmatch(handle) and self._store is not None:
             found = await self._store.read(partial(RunTables.kept, handle=handle, owner=owner))
             if found is not None:
                 return json.loads(found)

@@ -182,9 +182,9 @@ class Waits:
 
     async def _hook_url(self, function: str, name: Json) -> str | CallError:
         """The URL for an event of the run, which it also needs to wait for it."""
-        if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS and "\0" not in name):
+        if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable()):
             return _invalid(
-                f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} characters, without NUL", name
+                f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} printable characters", name
             )
         if self.journal is None:
             return self._no_journal(function)

@@ -187,7 +187,8 @@ class RunTables(Tables):
         return bool(changed)
 
     def row(self, run: str) -> RunRow | None:
-        found = self._rows(f"SELECT {_RUN_COLUMNS} FROM runs WHERE id = ?", run)
+        # Postgres knows no NUL, and UTF-8 no lone surrogates.
+        found = run.isprintable() and self._rows(f"SELECT {_RUN_COLUMNS} FROM runs WHERE id = ?", run)
         return self._run(found[0]) if found else None
 
     def load(self, run: str) -> StoredRun | None:
@@ -208,7 +209,8 @@ class RunTables(Tables):
     def ids(self, prefix: str, limit: int = 100) -> list[str]:
         """The ids that begin with a prefix."""
         query = "SELECT id FROM runs WHERE substr(id, 1, ?) = ? ORDER BY id LIMIT ?"
-        return [run for (run,) in self._rows(query, len(prefix), prefix, limit)]
+        found = prefix.isprintable() and self._rows(query, len(prefix), prefix, limit)
+        return [run for (run,) in found or ()]
 
     def listed(self, owner: str | None = None, limit: int = 100, *, is_open: bool = False) -> list[RunRow]:
         """The newest runs, of one owner or of all; with `is_open` only those that go on."""
@@ -473,4 +475,4 @@ def _names(profiles: Sequence[str | None]) -> list[str]:
 
 
 def _sha256(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
