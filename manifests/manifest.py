@@ -1,5 +1,6 @@
 """A loaded manifest: its settings, their places in the file, and its compiled rules about tools."""
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from manifests.grants import ANY, NETWORK, AllowRule, Annotation, DenyRule, Flow
 from manifests.json_value import Json
 from manifests.names import Glob, ToolNames, namespace_of
 from manifests.own_files import Lock
-from manifests.portal_manifest import STORE, Capabilities, HttpUpstream, PortalManifest, Profile
+from manifests.portal_manifest import STORE, Capabilities, HttpUpstream, PortalManifest, Profile, readings
 from manifests.references import CallerHeader, ClaimReference, Template
 
 
@@ -184,13 +185,18 @@ def _shares_by_tenant(portal: PortalManifest) -> bool:
 
 def _tenant_problems(portal: PortalManifest) -> Iterator[_Finding]:
     tenants = portal.tenants
-    for fitting, profile in tenants.profiles.items() if tenants else ():
-        if profile not in portal.profiles:
-            path = ("tenants", "profiles", fitting)
-            yield path, f"there is no profile {profile!r}", _near(profile, portal.profiles)
-        if fitting != "*" and ":" not in fitting:
+    for key, entry in tenants.entries.items() if tenants else ():
+        path = ("tenants", "profiles", key)
+        if entry.profile not in portal.profiles:
+            yield path, f"there is no profile {entry.profile!r}", _near(entry.profile, portal.profiles)
+        found = readings(key) if isinstance(key, str) else []
+        if isinstance(key, str) and key != "*" and not found:
             hint = 'Write "claim:value", like "groups:admins", or "*" for all others.'
-            yield ("tenants", "profiles", fitting), f"{fitting!r} names no claim and value", hint
+            yield path, f"{key!r} names no claim and value", hint
+        if len(found) > 1:
+            example = json.dumps({"claim": found[0][0], "value": found[0][1], "profile": entry.profile})
+            hint = f"Write profiles as a list, with entries like {example}."
+            yield path, f"{key!r} may mean the claim {found[0][0]!r} or {found[-1][0]!r}", hint
     if tenants is not None and portal.server.auth is None:
         yield ("tenants",), "nobody signs in: there is no server.auth", "Set server.auth, or remove tenants."
     if portal.server.auth is not None and _shares_by_tenant(portal) and not (tenants and tenants.claim):

@@ -4,6 +4,7 @@ Operators read the docstrings of fields: the JSON Schema contains them, and edit
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib.resources import files
@@ -352,6 +353,23 @@ class AuthSettings(Section):
         return self.resource.rstrip("/").removesuffix("/mcp")
 
 
+class ClaimProfile(Section):
+    """The profile of those whose claim has this value."""
+
+    claim: Annotated[str, Field(min_length=1, max_length=500)]
+    """The claim, like https://id.example/roles; "*" means all others."""
+    value: str = ""
+    """Its value, or one of its values."""
+    profile: ProfileName
+    """The profile."""
+
+
+def readings(fitting: str) -> list[tuple[str, str]]:
+    """What "claim:value" may mean. Both may have colons; one before // is within a URL."""
+    colons = (each.start() for each in re.finditer(":(?!//)", fitting))
+    return [(fitting[:at], fitting[at + 1 :]) for at in colons if 0 < at < len(fitting) - 1]
+
+
 class Tenants(Section):
     """Which tenant and profile somebody has who signed in, by the claims of the token.
 
@@ -360,9 +378,25 @@ class Tenants(Section):
 
     claim: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """The claim with the tenant's name. A token without it is refused. Default: nobody has a tenant."""
-    profiles: Annotated[dict[str, ProfileName], Field(max_length=1000)] = Field(default_factory=dict)
-    """The profile by "claim:value", like {"groups:admins": admin, "*": reader}. The first that fits counts; "*" is for
-    all others. A token that nothing fits is refused. Default: nobody has a profile."""
+    profiles: Annotated[
+        Annotated[dict[str, ProfileName], Field(max_length=1000), Tag(f"{TAG}mapping")]
+        | Annotated[tuple[ClaimProfile, ...], Strict(False), Field(max_length=1000), Tag(f"{TAG}list")],
+        Discriminator(lambda value: f"{TAG}list" if isinstance(value, list | tuple) else f"{TAG}mapping"),
+    ] = Field(default_factory=dict)
+    """The profile by "claim:value", like {"groups:admins": admin, "*": reader}; or a list like [{claim: groups, value:
+    "urn:x:admins", profile: admin}], where both may have colons. The first that fits counts; "*" is for all others. A
+    token that nothing fits is refused. Default: nobody has a profile."""
+
+    @property
+    def entries(self) -> dict[str | int, ClaimProfile]:
+        """The profiles in order, by key or index."""
+        if not isinstance(self.profiles, dict):
+            return dict(enumerate(self.profiles))
+        pairs = {each: (readings(each) or [(each, "")])[-1] for each in self.profiles}
+        profiles = self.profiles
+        return {
+            each: ClaimProfile(claim=c, value=v, profile=profiles[each]) for each, (c, v) in pairs.items()
+        }
 
 
 class ServerSettings(Section):

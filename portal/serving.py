@@ -295,7 +295,7 @@ def _bound_profiles(manifest: Manifest) -> set[str]:
     """The profiles that a token or a sign-in may set."""
     settings, tenants = manifest.portal.server, manifest.portal.tenants
     bound = {token.profile for token in settings.tokens if token.profile is not None}
-    return bound | {*tenants.profiles.values()} if tenants else bound
+    return bound | {each.profile for each in tenants.entries.values()} if tenants else bound
 
 
 class _HttpServer(uvicorn.Server):

@@ -226,15 +226,14 @@ class SignIn:
             raise SignInError(403, "access_denied", why) from None
 
     def _profile(self, claims: Mapping[str, Json]) -> str | None:
-        profiles = self._tenants.profiles
-        for fitting, profile in profiles.items():
-            if any(value in _values(claims, name) for name, value in _pairs(fitting)):
-                return profile
-        if profiles and "*" not in profiles:
-            told = {name: claim(claims, name) for fitting in profiles for name, _ in _pairs(fitting)}
+        entries = [*self._tenants.entries.values()]
+        fitting = [each.profile for each in entries if each.value in _values(claims, each.claim)]
+        fitting += [each.profile for each in entries if each.claim == "*"]
+        if entries and not fitting:
+            told = {each.claim: claim(claims, each.claim) for each in entries}
             why = f"no profile in tenants.profiles fits the token, which has {told!r:.300}"
             raise SignInError(403, "access_denied", why)
-        return profiles.get("*")
+        return fitting[0] if fitting else None
 
 
 class Provider:
@@ -463,10 +462,3 @@ def _scopes(claims: Mapping[str, Json]) -> set[str]:
 def _texts(value: Json) -> list[str]:
     """A claim that is a text, or the texts of one that is a list."""
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
-
-
-def _pairs(fitting: str) -> Iterator[tuple[str, str]]:
-    """Name and value of `claim:value`. Both may have colons, so each one may be that between them."""
-    parts = fitting.split(":")
-    for index in range(1, len(parts)):
-        yield ":".join(parts[:index]), ":".join(parts[index:])

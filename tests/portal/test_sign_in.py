@@ -129,14 +129,17 @@ async def test_scopes_are_read_as_entra_id_writes_them(issuer: Issuer) -> None:
 
 
 async def test_scopes_choose_a_profile(issuer: Issuer) -> None:
-    signing = signing_in(issuer, {"profiles": {"scope:mcp:admin": "admin", "*": "reader"}})
-    for scope, profile in (("mcp mcp:admin", "admin"), ("mcp", "reader"), ("mcp:admins", "reader")):
+    signing = signing_in(issuer, {"profiles": {"scope:mcp.admin": "admin", "*": "reader"}})
+    for scope, profile in (("mcp mcp.admin", "admin"), ("mcp", "reader"), ("mcp.admins", "reader")):
         assert (await signing.bearer(issuer.token(scope=scope))).profile == profile
 
 
 TENANTS = {
     "claim": "org",
-    "profiles": {"realm_access.roles:urn:x:admin": "admin", "https://a.example/r:ops": "ops"},
+    "profiles": [
+        {"claim": "realm_access.roles", "value": "urn:x:admin", "profile": "admin"},
+        {"claim": "https://a.example/r", "value": "ops", "profile": "ops"},
+    ],
 }
 
 
