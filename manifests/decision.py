@@ -161,7 +161,9 @@ def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) 
     if found := manifest.rules.flow_against(sources, destination):
         keys, source = found
         message = f"{_dotted(keys)}: data from {source} must not go to {destination}"
-        grant = f"Call {destination} before {source}, or in a script and a session that do not call {source}."
+        grant = (
+            f"Call {destination} before {source}, or in a script and a session with no data from {source}."
+        )
         return Decision("deny", message, manifest.where(*keys), grant)
     return Decision("allow", "no flow rule forbids it", manifest.where("capabilities", "flows"))
 

@@ -19,7 +19,8 @@ class Answer:
     """The result of one run, before it is truncated for the reader.
 
     `emitted` are the MCP content blocks that the script passed to `portal.emit`, in order. `waiting` says what a
-    waiting run waits for. `kept` has the handles of parts that are kept whole.
+    waiting run waits for. `kept` has the handles of parts that are kept whole. `sources` are where its data came from,
+    for the flow rules; None if nobody knows.
     """
 
     status: RunState
@@ -33,6 +34,7 @@ class Answer:
     waiting: Sequence[dict[str, Json]] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
     emitted: Sequence[dict[str, Json]] = field(default=(), repr=False)
+    sources: Sequence[str] | None = None
 
     def structured(self) -> dict[str, Json]:
         """The answer as JSON. `session`, `waiting` and `kept` are present only if they say something."""
@@ -58,7 +60,7 @@ class Answer:
 
     def dump(self) -> bytes:
         """The whole answer as JSON."""
-        return encode({**self.structured(), "emitted": list(self.emitted)})
+        return encode({**self.structured(), "emitted": list(self.emitted), "sources": self.sources})
 
 
 def load_answer(text: bytes) -> Answer:

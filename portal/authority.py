@@ -206,14 +206,15 @@ class Permit:
     unwritten: Batch | None = None
     """What tells when the call is in the audit log; None if it is."""
 
-    def sent(self) -> None:
+    def sent(self, entry: Entry) -> None:
         """Record that the upstream may see the call, so that its data may reach the script."""
+        entry.sent(self.destination)
         self.sources.add(self.destination)
 
 
 @dataclass(eq=False)
 class Authorization:
-    """Authorizes the calls of one run. `sources` are the destinations of calls of the run and its session so far.
+    """Authorizes the calls of one run. `sources` are where the data of the run and its session came from so far.
 
     `counted` has the budgets that each call spent, by `seq`: once for each request that was sent for it.
     """
@@ -307,16 +308,21 @@ class Authorization:
             self._count(request)
         return None
 
+    def carry(self, sources: Collection[str] | None) -> set[str]:
+        """Note the sources of what an earlier run left; None, if nobody knows them, means all. Returns them."""
+        found = {*self.authority.manifest.portal.upstreams, NETWORK} if sources is None else {*sources}
+        self.sources |= found
+        return found
+
     def prime(
-        self, seq: int, keys: Collection[KeyPath], source: str | None, age_seconds: float | None
+        self, seq: int, keys: Collection[KeyPath], sources: Collection[str], age_seconds: float | None
     ) -> None:
         """Restore what a call counted before the portal restarted, without deciding anything.
 
-        `keys` are those of its budgets; one that the manifest no longer has is ignored. `source` is its destination if
-        it was sent. `age_seconds` says when it was counted; None if that does not matter for the rates any more.
+        `keys` are those of its budgets; one that the manifest no longer has is ignored. `sources` are where its
+        data came from. `age_seconds` says when it was counted; None if that does not matter for the rates any more.
         """
-        if source is not None:
-            self.sources.add(source)
+        self.carry(sources)
         known = {
             budget.keys: budget for section in self.authority.manifest.rules for budget in section.budgets
         }
@@ -339,8 +345,7 @@ class Authorization:
             refusal = self.confirm(request(), permit, is_repeat=was_seen)
             if refusal is not None:
                 raise WithheldError(refusal)
-            entry.sent(permit.destination)
-            permit.sent()
+            permit.sent(entry)
 
         return sent
 

@@ -200,6 +200,9 @@ class Broker:
             if outcome.error is None:
                 entry.answered_by = "middleware"
                 entry.end("not_started")
+                # Perhaps it has kept an earlier answer.
+                known = None if call.function in RESOURCE_FUNCTIONS else [described.upstream or NETWORK]
+                entry.sources |= self.authorization.carry(known)
             else:
                 self._refuse(call, entry, outcome.error)
         elif entry.error is None and outcome.error is not None:
@@ -443,7 +446,7 @@ class Broker:
     async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:
         assert self.fetcher is not None, "a permit for fetch requires a network grant"
         try:
-            answer = await self.fetcher.fetch(permit.arguments, partial(_sent, entry, permit))
+            answer = await self.fetcher.fetch(permit.arguments, partial(permit.sent, entry))
         except FetchError as error:
             return _end(entry, error.state, error.call_error)
         entry.end("done")
@@ -462,11 +465,6 @@ def _is_long(arguments: dict[str, Json]) -> bool:
         for value in arguments.values()
         if isinstance(value, str | list | dict)
     )
-
-
-def _sent(entry: Entry, permit: Permit) -> None:
-    entry.sent(permit.destination)
-    permit.sent()
 
 
 def _end(entry: Entry, state: CallState, error: CallError | None) -> Outcome:

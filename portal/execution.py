@@ -219,7 +219,7 @@ class Execution:
                         channel=channel,
                         history=history,
                         journal=journal,
-                        waits=Waits(self.runs, journal, caller.run_owner, channel, audit),
+                        waits=Waits(self.runs, journal, caller.run_owner, authorization, channel, audit),
                         middleware=self.middleware,
                         own=CallerUpstreams(
                             self.fleet, self.accounts, caller, channel, limits.wall_seconds / 2
@@ -367,6 +367,7 @@ class Execution:
             calls=ledger.rows(),
             notices=(*notices, *broker.notices(), *result.notices, *self._stdout_notice(result)),
             emitted=result.emitted,
+            sources=sorted(broker.authorization.sources),
         )
 
     async def _await_mentioned(self, snapshot: Snapshot, prepared: Prepared) -> None:

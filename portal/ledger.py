@@ -32,15 +32,16 @@ class Entry:
     """The request to the upstream, if that is not the function: `files.resources/read`, or a fallback."""
     answered_by: str = ""
     """The fallback that answered, or "middleware" if nothing was sent; "" if the function itself did."""
-    source: str = ""
-    """Where the call was sent, as the flow rules name it; "" if it was not."""
+    sources: set[str] = field(default_factory=set)
+    """Where its data may come from, as the flow rules name it: all to which it was sent, in any of its attempts."""
 
     def restart(self, request: str) -> None:
         """Begin an attempt with another request."""
         self.state, self.error, self.ended, self.request = "not_started", None, None, request
 
-    def sent(self, source: str = "") -> None:
-        self.state, self.source = "unknown", source
+    def sent(self, *sources: str) -> None:
+        self.state = "unknown"
+        self.sources.update(sources)
 
     def end(self, state: CallState, error: CallError | None = None) -> None:
         self.state, self.error, self.ended = state, error, time.monotonic()

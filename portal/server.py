@@ -277,7 +277,7 @@ async def fit_answer(portal: Portal, owner: str, answer: Answer) -> CallToolResu
     kept: dict[str, str] = {}
     for key, whole in (("result", answer.result), ("stdout", answer.stdout)):
         if whole and shown.get(key) != whole:
-            handle = await portal.runs.results.keep(answer.run_id, key, owner, whole)
+            handle = await portal.runs.results.keep(answer.run_id, key, owner, whole, answer.sources)
             kept |= {key: handle} if handle else {}
     return await _fitted(replace(answer, kept=kept), output_tokens) if kept else fitted
 

@@ -126,7 +126,7 @@ class Journal:
         known.restore(entry)
         # Calls that this process made are counted in its rates already.
         age_seconds = time.time() - known.at if known.at < self.runs.began else None
-        self.authorization.prime(entry.seq, known.budgets, known.source or None, age_seconds)
+        self.authorization.prime(entry.seq, known.budgets, entry.sources, age_seconds)
 
     def known_outcome(self, entry: Entry) -> Outcome | None:
         """The outcome of a call that an earlier piece made, and whose answer the script did not get yet.
@@ -516,7 +516,7 @@ class Journal:
             at,
             entry.error,
             budgets,
-            entry.source,
+            "\n".join(sorted(entry.sources)),
             entry.answered_by,
         )
 

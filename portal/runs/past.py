@@ -37,7 +37,10 @@ class RunHead:
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A ledger entry in the journal, with what the call counted. `at` is in seconds since 1970."""
+    """A ledger entry in the journal, with what the call counted. `at` is in seconds since 1970.
+
+    `source` has its sources, each on a line.
+    """
 
     seq: int
     function: str
@@ -55,7 +58,7 @@ class EntryRow:
         entry.ended = time.monotonic()
         entry.began = entry.ended - self.ms / 1000
         entry.state, entry.error, entry.request = self.state, self.error, self.request
-        entry.source, entry.answered_by = self.source, self.answered_by
+        entry.sources, entry.answered_by = {*filter(None, self.source.split("\n"))}, self.answered_by
 
 
 @dataclass(frozen=True)

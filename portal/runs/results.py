@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -35,7 +35,9 @@ class KeptResults:
         self._store = store
         self._mask = mask
 
-    async def keep(self, run: str, part: str, owner: str, value: Json) -> str | None:
+    async def keep(
+        self, run: str, part: str, owner: str, value: Json, sources: Sequence[str] | None
+    ) -> str | None:
         """Keep a part of a run's answer. Returns its handle, each time the same; None if it cannot be kept."""
         if self._store is None:
             return None
@@ -45,25 +47,29 @@ class KeptResults:
         # Nobody can guess it, because nobody can guess the run's id.
         handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
         try:
-            await self._store.write(partial(RunTables.keep, handle=handle, owner=owner, value=text))
+            keep = partial(RunTables.keep, handle=handle, owner=owner, value=text, sources=sources)
+            await self._store.write(keep)
         except StoreError as error:
             log.error("result_not_kept", error=str(error))
             return None
         return handle
 
-    async def recall(self, handle: Json, owner: str) -> Json | CallError:
-        """The value behind a handle."""
+    async def recall(self, handle: Json, owner: str, carry: Callable[..., object]) -> Json | CallError:
+        """The value behind a handle. `carry` is told its sources before; None if nobody knows them."""
         if isinstance(handle, str) and _HANDLE.fullmatch(handle) and self._store is not None:
             found = await self._store.read(partial(RunTables.kept, handle=handle, owner=owner))
             if found is not None:
-                return json.loads(found)
+                carry(found[1])
+                return json.loads(found[0])
         return CallError(
             "unknown_handle",
             f"there is no kept result {str(handle)[:60]!r}: it is kept no longer, or belongs to another caller",
             "Run the script again that returned it.",
         )
 
-    async def search(self, arguments: Mapping[str, Json], owner: str) -> Json | CallError:
+    async def search(
+        self, arguments: Mapping[str, Json], owner: str, carry: Callable[..., object]
+    ) -> Json | CallError:
         """Where a text occurs in a kept one, ignoring case: `[{position, text}]` with some characters around.
 
         A value that is no text is searched as JSON with an indent.
@@ -79,7 +85,7 @@ class KeptResults:
             return CallError("invalid_arguments", f"context is a number of characters, at most {MAX_CONTEXT}")
         if not (isinstance(limit, int) and 1 <= limit <= MAX_HITS):
             return CallError("invalid_arguments", f"limit is from 1 to {MAX_HITS}")
-        value = await self.recall(arguments.get("handle"), owner)
+        value = await self.recall(arguments.get("handle"), owner, carry)
         if isinstance(value, CallError):
             return value
         text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)

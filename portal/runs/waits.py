@@ -15,7 +15,7 @@ import anyio
 
 from manifests.json_value import Json
 from portal.audit.audit import NO_RUN_AUDIT, RunAudit
-from portal.authority import ApprovalNeeded
+from portal.authority import ApprovalNeeded, Authorization
 from portal.budget.tokens import compact
 from portal.ledger import Entry
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
@@ -49,6 +49,7 @@ class Waits:
     runs: Runs
     journal: Journal | None
     owner: str
+    authorization: Authorization
     channel: ClientChannel = NO_CLIENT
     audit: RunAudit = NO_RUN_AUDIT
 
@@ -63,6 +64,8 @@ class Waits:
             SEARCH_TEXT: self._search_text,
         }[call.function]
         answer = await work(call.seq, call.arguments)
+        if call.function in (RECALL, SEARCH_TEXT):
+            entry.sources |= self.authorization.sources
         error = answer if isinstance(answer, CallError) else None
         entry.end("refused" if error else "done", error)
         return Outcome(error=error) if error else Outcome(value=answer)
@@ -209,10 +212,10 @@ class Waits:
         return row if isinstance(row, CallError) else True
 
     async def _recall(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
-        return await self.runs.results.recall(arguments.get("handle"), self.owner)
+        return await self.runs.results.recall(arguments.get("handle"), self.owner, self.authorization.carry)
 
     async def _search_text(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
-        return await self.runs.results.search(arguments, self.owner)
+        return await self.runs.results.search(arguments, self.owner, self.authorization.carry)
 
     def _no_journal(self, what: str) -> CallError:
         error = self.runs.unavailable(what)

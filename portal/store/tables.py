@@ -1,5 +1,6 @@
 """The tables in SQLite or in Postgres, and what they hold besides runs: portals, results, logins, audit."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -8,7 +9,7 @@ from portal.store.postgres import PostgresDatabase
 from portal.store.records import Seal, StoreError
 from portal.store.sqlite import SqliteDatabase
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 DAY_SECONDS: Final = 86_400.0
 
@@ -43,7 +44,7 @@ CREATE TABLE IF NOT EXISTS hooks (
     UNIQUE (run, name)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS results (
-    handle TEXT PRIMARY KEY, owner TEXT NOT NULL, value BLOB NOT NULL, kept REAL NOT NULL
+    handle TEXT PRIMARY KEY, owner TEXT NOT NULL, value BLOB NOT NULL, kept REAL NOT NULL, sources TEXT
 );
 CREATE TABLE IF NOT EXISTS log (n INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT, at REAL, kind TEXT, data BLOB);
 CREATE INDEX IF NOT EXISTS log_of_run ON log (run, n);
@@ -85,14 +86,14 @@ class Tables:
 
     # Kept results
 
-    def keep(self, handle: str, owner: str, value: bytes) -> None:
+    def keep(self, handle: str, owner: str, value: bytes, sources: Sequence[str] | None) -> None:
         values = {"handle": handle, "owner": owner, "value": self._seal.close(value), "kept": self.now()}
-        self._insert("results", values, "DO NOTHING")
+        self._insert("results", {**values, "sources": json.dumps(sources)}, "DO NOTHING")
 
-    def kept(self, handle: str, owner: str) -> bytes | None:
-        """The value behind a handle, if it is the owner's."""
-        found = self._rows("SELECT value FROM results WHERE handle = ? AND owner = ?", handle, owner)
-        return self._seal.open(found[0][0]) if found else None
+    def kept(self, handle: str, owner: str) -> tuple[bytes, list[str] | None] | None:
+        """The value behind a handle, if it is the owner's, and its sources; None if nobody knows them."""
+        found = self._rows("SELECT value, sources FROM results WHERE handle = ? AND owner = ?", handle, owner)
+        return (self._seal.open(found[0][0]), json.loads(found[0][1] or "null")) if found else None
 
     # What portals keep besides, such as logins and types
 
@@ -187,6 +188,8 @@ class Tables:
             )
         if not number and "key check" in found:  # format 1 has no number here
             self._execute("ALTER TABLE runs ADD COLUMN holder TEXT NOT NULL DEFAULT ''")
+        if number < FORMAT and "key check" in found:
+            self._execute("ALTER TABLE results ADD COLUMN sources TEXT")
         if number < FORMAT:
             self.database.prepare(_SCHEMA)
             self._insert(

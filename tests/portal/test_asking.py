@@ -164,7 +164,7 @@ async def test_counts_of_calls_before_a_restart_are_restored(tmp_path: Path) -> 
         def resumed(source: str, age: float | None, *, calls: int = 1) -> tuple[Authorization, str]:
             authorization = Authorization(restarted, set())
             for seq in range(1, calls + 1):
-                authorization.prime(seq, [*keys[1], ("capabilities", "tools", "budgets", 7)], source, age)
+                authorization.prime(seq, [*keys[1], ("capabilities", "tools", "budgets", 7)], [source], age)
             answer = authorization.authorize(request("read", {}, 3))
             return authorization, answer.code if isinstance(answer, CallError) else "permitted"
 

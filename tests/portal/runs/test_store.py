@@ -159,7 +159,7 @@ def test_forgotten_runs_expire_and_ended_ones_are_deleted_after_their_days(file:
     asked(file, run)
     now = time.time()
     with file.transaction():
-        file.keep("kept_1", "local", b"[]")
+        file.keep("kept_1", "local", b"[]", [])
         assert file.sweep(now, DAY_SECONDS) == []
         assert file.sweep(now + DAY_SECONDS + 1, 7 * DAY_SECONDS) == [run.id]
     expired = file.row(run.id)
@@ -176,7 +176,7 @@ def test_only_the_owner_of_the_file_can_read_it_and_a_key_hides_what_is_in_it(tm
     run = begun(file, "the_script()")
     asked(file, run, function="git.merge")
     with file.transaction():
-        file.keep("kept_1", "local", b'"the result"')
+        file.keep("kept_1", "local", b'"the result"', [])
     for path in tmp_path.iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
         content = path.read_bytes()
