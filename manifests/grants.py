@@ -237,10 +237,10 @@ Ends: TypeAlias = Annotated[
 
 
 class FlowRule(Section):
-    """Refuses calls to `not_to` once a script, or an earlier one of its session, has called one of `from`.
+    """Refuses calls to `not_to` once a script has called one of `from`, or used what a script that did has left.
 
-    A name is that of an upstream, `network` for portal.fetch, or * for all not under from. The rule does not cover
-    files that a script writes, nor what it returns to the model.
+    A name is that of an upstream, `network` for portal.fetch, or * for all not under from. The rule covers sessions,
+    kept results and shared files, but not what a script returns to the model.
     """
 
     from_: Ends = Field(alias="from")

@@ -29,10 +29,12 @@ from portal.runs.components import Components
 from portal.runs.service import Runs
 from portal.runs.shapes import SharedShapes
 from portal.runs.webhooks import Webhooks, note_states
+from portal.runs.workspaces import SharedWorkspace
 from portal.sessions import Sessions
-from portal.store.places import Place, held_place, open_store
+from portal.store.places import FilePlace, Place, held_place, open_store
 from portal.store.records import StoreError
 from portal.store.run_tables import RunTables
+from portal.store.tables import UNSOURCED
 from portal.store.writer import RunStore
 from portal.telemetry.export import open_telemetry
 from portal.telemetry.gauges import observe_portal, observe_runs
@@ -155,6 +157,7 @@ async def open_portal(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
         observations = await stack.enter_async_context(_open_observations(manifest, kept))
+        workspace = await _open_workspace(stack, manifest, place, kept)
         views = await stack.enter_async_context(open_views(observations))
         await views.open(manifests)
         listings, changes = state_folder(os.environ) / "listings", ListChanges()
@@ -194,6 +197,7 @@ async def open_portal(
                 or (lambda fleet, names: fleet.settled(settings.start_seconds, names)),
                 runs=service,
                 accounts=accounts,
+                workspace=workspace,
                 telemetry=telemetry,
             )
             views.serve(tasks, fleet, grants, execution)
@@ -261,6 +265,24 @@ async def _opened_store(stack: AsyncExitStack, manifest: Manifest) -> tuple[Plac
     store = await anyio.to_thread.run_sync(open_store, place, manifest)
     stack.push_async_callback(store.close)
     return place, store
+
+
+async def _open_workspace(
+    stack: AsyncExitStack, manifest: Manifest, place: Place | None, kept: RunStore | None
+) -> SharedWorkspace | None:
+    """The folder that scripts write and share; None if there is none. Raises StoreError."""
+    grant, store = manifest.portal.capabilities.files, kept
+    if grant is None or grant.mode == "read" or grant.share in ("session", "run"):
+        return None
+    if isinstance(place, FilePlace):
+        store = await anyio.to_thread.run_sync(place.open_workspaces)
+        stack.push_async_callback(store.close)
+    workspace = SharedWorkspace(store, folder := manifest.folder / grant.workspace)
+    if kept is not None and await kept.read(lambda tables: tables.get(*UNSOURCED)) is not None:
+        if any(folder.iterdir()):
+            await workspace.add("", None)
+        await kept.write(lambda tables: tables.drop(*UNSOURCED))
+    return workspace
 
 
 @asynccontextmanager

@@ -32,6 +32,7 @@ from portal.runs.journal import Journal, unwritten
 from portal.runs.past import NO_PAST, Past, RunHead, new_run_id
 from portal.runs.service import Runs
 from portal.runs.waits import Waits
+from portal.runs.workspaces import SharedWorkspace
 from portal.sessions import LOCAL, Caller, SessionError, SessionHistory, Sessions
 from portal.store.records import FencedError, StoreError
 from portal.telemetry.instruments import CHECK, QUEUE_WAIT, RESULT_BYTES, RUN, SCRIPT_RUN, STATUS
@@ -100,6 +101,8 @@ class Execution:
     await_upstreams: AwaitUpstreams
     runs: Runs
     accounts: Accounts
+    workspace: SharedWorkspace | None = None
+    """Where scripts write files that others share."""
     telemetry: Telemetry = NO_TELEMETRY
     _histories: "WeakKeyDictionary[Session, SessionHistory]" = field(default_factory=WeakKeyDictionary)
 
@@ -201,12 +204,15 @@ class Execution:
                 )
                 async with self.grants.run(session, caller.tenant, piece.run_id) as grants:
                     ledger.files = grants.files
+                    history.sources.update(piece.head.sources)
                     authorization = Authorization(self.authority, history.sources, audit)
                     is_journaled = session is None and self.runs.store is not None
                     recording = self._recording(piece, grants) if is_journaled else None
                     journal = self.runs.journal(piece, recording, ledger, authorization)
                     if journal is not None and grants.files is not None:
                         grants.files.before_change = journal.before_change
+                    if self.workspace is not None and grants.files is not None:
+                        self.workspace.watch(grants.files, authorization, journal)
                     broker = Broker(
                         manifest=self.authority.manifest,
                         authorization=authorization,

@@ -8,7 +8,7 @@ Rule 2: an outcome is written before the run's answer is. It delays nobody until
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -152,6 +152,11 @@ class Journal:
         """The notices of parsing and checking the script, for its answer."""
         if notices:
             self.head = replace(self.head, notices=tuple(notices))
+
+    def note_sources(self, sources: Set[str]) -> None:
+        """The sources of what it read from shared files. Its calls have their own."""
+        if not sources <= {*self.head.sources}:
+            self.head = replace(self.head, sources=(*sorted({*self.head.sources, *sources}),))
 
     async def call(self, entry: Entry, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
         """Decide about a call, wait for it or make it. Its outcome is written soon, if it may not be repeated."""

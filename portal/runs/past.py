@@ -33,14 +33,13 @@ class RunHead:
     is_background: bool = False
     trace: str = ""
     """The `traceparent` of the request that started it; "" if nobody recorded that."""
+    sources: tuple[str, ...] = ()
+    """Where the data came from that it read from shared files."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A ledger entry in the journal, with what the call counted. `at` is in seconds since 1970.
-
-    `source` has its sources, each on a line.
-    """
+    """A ledger entry in the journal, with what the call counted. `at` is in seconds since 1970; `source` has lines."""
 
     seq: int
     function: str

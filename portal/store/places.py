@@ -39,6 +39,11 @@ class FilePlace:
     def components(self) -> Path:
         return self.path.with_name(f"{self.path.name}.components")
 
+    def open_workspaces(self) -> RunStore:
+        """What all portals beside it know of shared workspaces. It has no secrets, and no key. Raises StoreError."""
+        path = self.path.with_name("workspaces.db")
+        return RunStore(*(RunTables(SqliteDatabase(path), None) for _ in range(2)))
+
     @contextmanager
     def unmoved(self) -> Iterator[bool]:
         """Keep portals from moving the file of an ended one meanwhile. Yields whether it is still there."""

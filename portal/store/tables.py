@@ -11,6 +11,9 @@ from portal.store.sqlite import SqliteDatabase
 
 FORMAT: Final = 4
 
+UNSOURCED: Final = ("workspace", "", "")
+"""The key of what says that scripts ran here when no portal noted the sources of files."""
+
 DAY_SECONDS: Final = 86_400.0
 
 LEASE_SECONDS: Final = 10.0
@@ -188,10 +191,13 @@ class Tables:
             )
         if not number and "key check" in found:  # format 1 has no number here
             self._execute("ALTER TABLE runs ADD COLUMN holder TEXT NOT NULL DEFAULT ''")
-        if number < FORMAT and "key check" in found:
+        is_older = number < FORMAT and "key check" in found
+        if is_older:
             self._execute("ALTER TABLE results ADD COLUMN sources TEXT")
         if number < FORMAT:
             self.database.prepare(_SCHEMA)
+            if is_older:
+                self.put(*UNSOURCED, b"")
             self._insert(
                 "meta",
                 {"key": "format", "value": str(FORMAT).encode()},

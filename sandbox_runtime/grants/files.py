@@ -92,6 +92,10 @@ class FileService:
     saved is saved again when it is closed, and so could be changed twice."""
     before_change: Callable[[], Awaitable[None]] | None = None
     """Awaited before each operation that may change a file. If it raises, nothing is changed, and the run ends."""
+    after: Callable[[], Awaitable[None]] | None = None
+    """Awaited after each operation, before the script learns anything by it. If it raises, the run ends."""
+    shared: str = ""
+    """The tenant's folder in the workspace, if there is one for each tenant."""
     is_busy: bool = False
     """Whether an operation is under way."""
     _workspace: Workspace | None = None
@@ -129,8 +133,10 @@ class FileService:
         except TimeoutError:
             return FileAnswer(_error_json("ETIMEDOUT", "the disk did not answer; a change may still happen"))
         finally:
-            self.is_busy = False
             self._count(is_writing, state, time.monotonic() - began)
+            if self.after is not None:
+                await self.after()
+            self.is_busy = False
         return FileAnswer(b"1," + encode(value))
 
     def limit(self, key: str) -> str:
@@ -263,7 +269,8 @@ class Workspaces:
                 name, Place(self._folder / name, grant, self._where, is_below=bool(name))
             )
             effective = grant.model_copy(update={"mode": "read"}) if to_read else grant
-            yield FileService(effective, partial(place.open, to_read=to_read), self._where, self._threads)
+            opening = partial(place.open, to_read=to_read)
+            yield FileService(effective, opening, self._where, self._threads, shared=name)
         else:
             await self._sweep()
             place = Place(self._folder / secrets.token_hex(8), grant, self._where)

@@ -1,0 +1,70 @@
+"""The sources of the data in a shared workspace, for the flow rules: those of the runs that wrote into it.
+
+Rule 1: they are written before a file is changed, and read after each operation. So whoever sees the change sees them.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Set
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from portal.authority import Authorization
+from portal.runs.journal import Journal
+from portal.store.tables import Tables
+from portal.store.writer import RunStore
+from sandbox_runtime.grants.files import FileService
+
+
+class SharedWorkspace:
+    """A folder that scripts write and share. It forgets no source; without a store nobody knows them."""
+
+    def __init__(self, store: RunStore | None, folder: Path) -> None:
+        self._store = store
+        self._key = "workspace", hashlib.sha256(os.fsencode(folder.resolve())).hexdigest(), ""
+        self._written: dict[str, set[str]] = {}
+
+    def watch(self, files: FileService, authorization: Authorization, journal: Journal | None) -> None:
+        """Let a run carry its sources to those who share its folder, and theirs to the run."""
+        folder, write = files.shared, files.before_change
+
+        async def before_change() -> None:
+            if write is not None:
+                await write()
+            await self.add(folder, authorization.sources)
+
+        async def after() -> None:
+            found = authorization.carry(await self.sources(folder))
+            if journal is not None:
+                journal.note_sources(found)
+
+        files.before_change, files.after = before_change, after
+
+    async def sources(self, folder: str) -> set[str] | None:
+        """The sources of what is in a tenant's folder, or in all, ""; None if nobody knows them. Raises StoreError."""
+        if self._store is None:
+            return None
+        known = await self._store.read(self._known)
+        lists = [known[each] for each in known if not folder or each in ("", folder)]
+        return None if None in lists else {*chain.from_iterable(filter(None, lists))}
+
+    async def add(self, folder: str, sources: Set[str] | None) -> None:
+        """Note that a run with these sources is about to write. Raises StoreError."""
+        written = self._written.setdefault(folder, set())
+        added = None if sources is None else {*sources}  # those of a run may grow meanwhile
+        if self._store is not None and (added is None or not added <= written):
+            await self._store.write(partial(self._add, folder=folder, sources=added), is_lasting=True)
+            written |= added or set()
+
+    def _add(self, tables: Tables, folder: str, sources: set[str] | None) -> None:
+        tables.lock(*self._key)
+        known = self._known(tables)
+        before = known.get(folder, [])
+        known[folder] = None if before is None or sources is None else sorted(sources.union(before))
+        tables.put(*self._key, json.dumps(known).encode())
+
+    def _known(self, tables: Tables) -> dict[str, list[str] | None]:
+        """The sources of each folder."""
+        return json.loads(tables.get(*self._key) or b"{}")  # type: ignore[no-any-return]  # `_add` wrote it
