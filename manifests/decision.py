@@ -22,11 +22,12 @@ class Decision:
     """The decision about a tool, or about one call of it.
 
     `rule` names the deciding rule and `where` its place (`portal.yaml:14:5`), in the manifest's own words. `violation`
-    says what is wrong with the arguments, and may contain them. `grant` says what to write for another decision; ""
-    if nothing would help. `is_shown` is true for a tool that only its own declaration refuses: stubs and search
-    results show it, marked. `code` is the error code of a refused call. `conditions` are groups of rules: the
-    arguments must satisfy one rule of each group. `budgets` count the call. `asks` and `asks_where` are the rule, and
-    its place, by which each call of a granted tool waits for a person's approval; "" if none does.
+    says what is wrong with the arguments, and may contain them. `advice` says what the script can do; "" if nothing.
+    `grant` tells the operator what to write for another decision; "" if nothing would help. No model gets it.
+    `is_shown` is true for a tool that only its own declaration refuses: stubs and search results show it, marked.
+    `code` is the error code of a refused call. `conditions` are groups of rules: the arguments must satisfy one rule of
+    each group. `budgets` count the call. `asks` and `asks_where` are the rule, and its place, by which each call of a
+    granted tool waits for a person's approval; "" if none does.
     """
 
     verdict: Literal["allow", "deny"]
@@ -34,6 +35,7 @@ class Decision:
     rule: str
     where: str
     grant: str = ""
+    advice: str = ""
     is_shown: bool = True
     code: str = "not_granted"
     violation: str = ""
@@ -45,6 +47,11 @@ class Decision:
     @property
     def granted(self) -> bool:
         return self.verdict == "allow"
+
+    @property
+    def fix(self) -> str:
+        """What would help, for the operator."""
+        return f"{self.advice} {self.grant}".strip()
 
     @property
     def reason(self) -> str:
@@ -119,15 +126,14 @@ def decide_arguments(manifest: Manifest, tool: Decision, arguments: Mapping[str,
 
 def _unmet(manifest: Manifest, rules: Sequence[Rule], faults: Sequence[str]) -> Decision:
     index = faults.index(TOO_MUCH) if TOO_MUCH in faults else 0
-    others = [f"{rule.condition} ({_place(manifest, rule)})" for rule in rules if rule is not rules[index]]
+    others = [str(rule.condition) for rule in rules if rule is not rules[index]]
     more = "".join(f", or meet another condition: {each}" for each in others[:3])
     called = (
         "with fewer or smaller arguments" if TOO_MUCH in faults else "with arguments that meet the condition"
     )
-    grant = f"Call it {called}{more}, or change the condition."
-    return Decision(
-        "deny", _rule_text(rules[index]), _place(manifest, rules[index]), grant, violation=faults[index]
-    )
+    advice, where, rule = f"Call it {called}{more}.", _place(manifest, rules[index]), _rule_text(rules[index])
+    grant = f"Or change the condition at {where}."
+    return Decision("deny", rule, where, grant, advice, violation=faults[index])
 
 
 def _rule_text(rule: Rule) -> str:
@@ -161,10 +167,11 @@ def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) 
     if found := manifest.rules.flow_against(sources, destination):
         keys, source = found
         message = f"{_dotted(keys)}: data from {source} must not go to {destination}"
-        grant = (
+        advice = (
             f"Call {destination} before {source}, or in a script and a session with no data from {source}."
         )
-        return Decision("deny", message, manifest.where(*keys), grant)
+        where = manifest.where(*keys)
+        return Decision("deny", message, where, f"Or change the rule at {where}.", advice)
     return Decision("allow", "no flow rule forbids it", manifest.where("capabilities", "flows"))
 
 

@@ -354,18 +354,20 @@ class Authorization:
             if budget.calls is not None and self._made[budget.keys] >= budget.calls:
                 code = "tool_budget"
                 reason = f"this run has made its {budget.calls:,} calls of {budget.pattern}"
-                grant = "Do the work in fewer calls, or in several scripts."
+                advice = "Do the work in fewer calls, or in several scripts."
             elif seconds := self.authority.rates.wait_seconds(budget):
                 code = "rate_limited"
                 reason = (
                     f"the limit is {budget.per_minute:,} calls of {budget.pattern} per minute for all runs"
                 )
-                grant = f"Nothing was sent. Try again in {math.ceil(seconds)} s." if budget.per_minute else ""
+                advice = (
+                    f"Nothing was sent. Try again in {math.ceil(seconds)} s." if budget.per_minute else ""
+                )
             else:
                 continue
             rule = f"{'.'.join(map(str, budget.keys[:-1]))}: {reason}"
             where = self.authority.manifest.where(*budget.keys)
-            return replace(tool, verdict="deny", rule=rule, where=where, grant=grant), code
+            return replace(tool, verdict="deny", rule=rule, where=where, advice=advice), code
         return tool, ""
 
     def _count(self, request: CallRequest) -> None:

@@ -4,7 +4,8 @@ PortalError
 ├── OpenBindError     the address is not loopback, and no token is set
 ├── BindError         the portal cannot listen on the address
 ├── AuditError        the audit log cannot be written to
-└── TelemetryError    the packages for telemetry are not installed
+├── TelemetryError    the packages for telemetry are not installed
+└── RunsError         a person cannot do that with a run
 
 RuleError             data, not raised: a rule of the manifest refuses a call
 UnreachableError      data, not raised: the upstream of a call is down or does not answer
@@ -12,9 +13,16 @@ UnreachableError      data, not raised: the upstream of a call is down or does n
 
 from dataclasses import dataclass
 
+import structlog
+
 from manifests.decision import Decision
 from manifests.errors import with_extra
 from sandbox_runtime.calls import CallError
+
+log = structlog.get_logger()
+
+ASK_OPERATOR = "Only the operator can change that: ask them."
+"""A model gets no recipe: it may follow somebody else's orders. `explain`, `check` and the log have it."""
 
 _WHY = {"not_granted": "is not granted to scripts", "quarantined": "is quarantined"}
 
@@ -52,6 +60,15 @@ class TelemetryError(PortalError):
         )
 
 
+class RunsError(PortalError):
+    """A person cannot do that with a run. Nothing was changed. `code` is stable."""
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+
+
 @dataclass(frozen=True, slots=True)
 class RuleError(CallError):
     """A refusal by a rule. `rule` and `where` come from the manifest only, and contain nothing of the call."""
@@ -66,17 +83,22 @@ class UnreachableError(CallError):
 
 
 def refused(qualified: str, decision: Decision, code: str | None = None) -> RuleError:
-    """The error of a refused call: the rule, its place, and what would help. `code` overrides the decision's."""
+    """The error of a refused call: the rule, and what the script can do. `code` overrides the decision's.
+
+    What the operator could write is logged.
+    """
     code = code or decision.code
     why = _WHY.get(code, "was not called")
-    hint = f"{decision.grant} The rule is at {decision.where}.".strip()
+    hint = f"{decision.advice} {ASK_OPERATOR}".strip()
     message = f"{qualified} {why}: {decision.reason}"
-    return RuleError(code, message, hint, rule=decision.rule, where=decision.where)
+    told = {"rule": decision.rule, "where": decision.where}
+    log.info("call_refused", function=qualified, code=code, **told, fix=decision.fix)
+    return RuleError(code, message, hint, **told)
 
 
 def approval_required(qualified: str, tool: Decision) -> RuleError:
     """The error of a call that only a person may let through, if nobody was asked."""
-    message = f"{qualified} was not called: it asks for approval by rule {tool.asks} ({tool.asks_where})"
+    message = f"{qualified} was not called: it asks for approval by rule {tool.asks}"
     hint = "Only a person can approve it. Ask the user how to go on."
     return RuleError("approval_required", message, hint, rule=tool.asks, where=tool.asks_where)
 
@@ -86,6 +108,6 @@ SMALLEST_MANIFEST = (
 )
 
 NO_UPSTREAMS = (
-    f"no upstreams are configured, so there are no functions. {SMALLEST_MANIFEST}. Pass it with --config, "
-    "$MCP_CODE_PORTAL_CONFIG or as ./portal.yaml. execute_code still runs plain Python."
+    "no upstreams are configured, so there are no functions. The operator can add some; `mcp-code-portal check` says "
+    "how. execute_code still runs plain Python."
 )

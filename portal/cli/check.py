@@ -20,7 +20,7 @@ from portal.authority import grant_lines
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
-from portal.errors import NO_UPSTREAMS
+from portal.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
 from portal.library.catalog import listed_tools
 from portal.library.pinning import QUARANTINED, pins_of, suspicions
 from portal.library.plain_text import MARK
@@ -95,7 +95,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     names = list(there) if name is None else [name]
     findings = Findings(manifest=manifest.path.name if manifest.path else "none (all defaults)")
     if not there:
-        findings.notes.append(NO_UPSTREAMS)
+        how = "Pass it with --config, $MCP_CODE_PORTAL_CONFIG or as ./portal.yaml."
+        findings.notes.append(f"{NO_UPSTREAMS} {SMALLEST_MANIFEST}. {how}")
     async with open_portal(manifest, terminal.note, profile=options.profile, runs="none") as portal:
         if name is None:
             portal.fleet.want_all()

@@ -143,7 +143,7 @@ def _explanation(
         "verdict": decision.verdict,
         "rule": decision.reason,
         "where": decision.where,
-        "grant": decision.grant,
+        "grant": decision.fix,
         "is_shown": of_tool.granted or of_tool.is_shown,
         "conditions": [
             [{"where": manifest.where(*rule.keys), "demand": str(rule.condition)} for rule in rules]

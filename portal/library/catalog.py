@@ -19,6 +19,7 @@ from manifests.manifest import Manifest
 from manifests.names import function_names, namespace_of
 from portal.authority import Authority
 from portal.check.checker import Checker
+from portal.errors import ASK_OPERATOR
 from portal.library.library import Library, LibrarySource, write_stubs
 from portal.library.observed import Observations, Observed, schema_of
 from portal.library.snapshot import Snapshot
@@ -77,7 +78,7 @@ def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, 
             asking.add(tool.name)
         if not decision.granted:
             denied[f"{namespace}.{name}"] = decision
-            refusals[tool.name] = f"{decision.rule}. {decision.grant}"
+            refusals[tool.name] = f"{decision.rule}. {ASK_OPERATOR}"
     if not shown:
         return CatalogEntry(manifest, tools, summary, observed, None, denied)
     digests = {tool.name: tool.digest for tool in shown}

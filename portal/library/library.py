@@ -43,7 +43,7 @@ ASKS: Final = "(asks a person first)"
 """Begins the summary and the docstring of a function whose calls a person has to approve."""
 
 LONGEST_REFUSAL: Final = 400
-"""Characters of the reason why a function may not be called, with what would grant it."""
+"""Characters of the reason why a function may not be called."""
 
 LONGEST_SUMMARY: Final = 120
 """Characters of a function's summary, the first sentence of its description."""
@@ -69,7 +69,7 @@ class LibrarySource:
     observed: Mapping[str, Json] = field(default_factory=dict)
     """By tool: JSON Schema of its real results, if it declares nothing about them."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """By tool that is shown but may not be called: why, and what to write to grant it."""
+    """By tool that is shown but may not be called: why."""
     mismatches: Mapping[str, str] = field(default_factory=dict)
     """By tool: where real results differed from its declaration."""
     asking: Set[str] = frozenset()

@@ -16,7 +16,7 @@ from portal.authority import grant_lines
 from portal.broker import Broker
 from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
 from portal.definitions import DocsSearchRequest, RequestError, docs_search_request
-from portal.errors import NO_UPSTREAMS
+from portal.errors import ASK_OPERATOR, NO_UPSTREAMS
 from portal.library.catalog import Catalog, describe_state
 from portal.library.function import Function, short_parameter
 from portal.library.library import portal_functions
@@ -306,8 +306,7 @@ def _absence_notices(
             withheld[best.qualified] = decision
     for qualified, decision in withheld.items():
         why = "quarantined" if decision.code == "quarantined" else "not granted to scripts"
-        rule = f"{decision.rule} ({decision.where}). {decision.grant}".strip()
-        yield f"{qualified} exists but is {why}: {rule}"
+        yield f"{qualified} exists but is {why}: {decision.rule}. {ASK_OPERATOR}"
     if not query or withheld or _is_about_portal(query) or (functions and not _is_absent(query, functions)):
         return
     near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
@@ -337,7 +336,7 @@ def _diagnostics_notice(upstream: Upstream) -> str:
     """Counts the diagnostics. Their text may contain hidden tools' names and the upstream's own words."""
     count = len(upstream.diagnostics)
     problems = "1 problem" if count == 1 else f"{count} problems"
-    return f"upstream {upstream.name!r} has {problems}; `mcp-code-portal check` shows them"
+    return f"upstream {upstream.name!r} has {problems}, which the operator can see"
 
 
 def _words(text: str) -> list[str]:

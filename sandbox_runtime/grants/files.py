@@ -174,7 +174,9 @@ def _error_json(code: str, message: str, hint: str = "") -> bytes:
 
 
 NOT_GRANTED = _refused(
-    "not_granted", "file access is not granted", "An operator can grant a folder with capabilities.files."
+    "not_granted",
+    "file access is not granted",
+    "Only the operator can grant a folder (capabilities.files): ask them.",
 )
 """The answer if no files are granted."""
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
+from portal.errors import ASK_OPERATOR
 from tests.portal.peers import CHANGED_WHILE_RUNNING, Peer, opened, raw, raw_tools, schema, states, tool
 from tests.upstreams.faults.http_server import Fault, FaultyHttpServer, status
 
@@ -20,7 +21,7 @@ def peer() -> Peer:
     )
 
 
-async def test_destructive_tool_is_shown_with_what_grants_it_and_refused_before_anything_runs(
+async def test_destructive_tool_is_shown_with_who_grants_it_and_refused_before_anything_runs(
     tmp_path: Path,
 ) -> None:
     up = peer()
@@ -29,11 +30,11 @@ async def test_destructive_tool_is_shown_with_what_grants_it_and_refused_before_
         brief = await portal.search("wipe")
         full = await portal.search_text("up.wipe")
     assert (answer["status"], answer["error"]["code"]) == ("refused", "not_granted")
-    assert 'capabilities.tools.allow: ["*", "up.wipe"]' in answer["error"]["hint"]
+    assert answer["error"]["hint"] == ASK_OPERATOR
     assert up.calls == []
     [row] = [row for row in brief["functions"] if row["name"] == "up.wipe"]
     assert row["summary"].startswith("(not granted)")
-    assert '"""(not granted)' in full and 'capabilities.tools.allow: ["*", "up.wipe"]' in full
+    assert '"""(not granted)' in full and ASK_OPERATOR in full
 
 
 async def test_destructive_tool_is_refused_at_the_call_where_no_check_was(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.budget.tokens import compact, count_tokens
+from portal.errors import ASK_OPERATOR, NO_UPSTREAMS
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, schema, text_of, tool
 from tests.upstreams.peers import closed_port
 
@@ -129,7 +130,7 @@ async def test_a_function_that_is_not_granted_is_not_shown_and_explained_to_thos
         "await issue_tracker.delete_issue(id=7)",
     ):
         answer = await portal.search(query)
-        told = [notice for notice in answer["notices"] if "delete_*" in notice and "portal.yaml:" in notice]
+        told = [notice for notice in answer["notices"] if "delete_*" in notice and ASK_OPERATOR in notice]
         assert len(told) == 1, query
     answer = await portal.search("delete_issues")
     assert not any("delete_*" in notice for notice in answer["notices"])
@@ -181,7 +182,7 @@ async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_p
 async def test_without_upstreams_both_tools_say_how_to_begin(tmp_path: Path) -> None:
     async with opened(tmp_path) as portal:
         for query in ("", "issue"):
-            assert any("portal.yaml" in notice for notice in (await portal.search(query))["notices"])
+            assert any(NO_UPSTREAMS in notice for notice in (await portal.search(query))["notices"])
         assert await portal.result_of("import math\nmath.isqrt(50)") == 7
         answer = await portal.run("await tracker.create_issue(title='x')")
     assert answer["status"] in ("refused", "error")

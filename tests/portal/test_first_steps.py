@@ -1,4 +1,4 @@
-"""A portal that nobody configured answers, and says what to write."""
+"""A portal that nobody configured answers, and says who can help."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.portal.peers import opened
 pytestmark = pytest.mark.anyio
 
 
-async def test_both_tools_tell_the_smallest_manifest_that_helps(tmp_path: Path) -> None:
+async def test_both_tools_tell_who_can_help(tmp_path: Path) -> None:
     async with opened(tmp_path, {}) as portal:
         ran = await portal.run("1 + 1")
         found = await portal.search("anything")

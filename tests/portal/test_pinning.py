@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
+from portal.errors import ASK_OPERATOR
 from tests.portal.peers import (
     CHANGED_WHILE_RUNNING,
     Peer,
@@ -59,7 +60,7 @@ async def test_changed_tool_is_hidden_and_fails_the_check(tmp_path: Path, change
         stubs = await portal.search_text("up.read")
         assert (await portal.run("await up.write()"))["status"] == "ok"
     assert (answer["status"], answer["error"]["code"]) == ("refused", "quarantined")
-    assert "portal.lock" in answer["error"]["message"] and "lock --accept" in answer["error"]["hint"]
+    assert "portal.lock" in answer["error"]["message"] and answer["error"]["hint"] == ASK_OPERATOR
     assert "up.read" not in [row["name"] for row in found["functions"]]
     assert "def read" not in stubs and "quarantined" in stubs
     assert [name for name, _ in up.calls] == ["write"]

@@ -99,7 +99,7 @@ REFUSED = [
     *((*row, "not_awaited") for row in AWAITS),
     ("await github.get_issue", 1, "github.get_issue(...)", "not_called"),
     ("github(repo='a')", 1, "github namespace", "not_a_function"),
-    ("await github.delete_repo(repo='a')", 1, "github.delete_* portal.yaml", "not_granted"),
+    ("await github.delete_repo(repo='a')", 1, "github.delete_* operator", "not_granted"),
     (
         "from tools.github import delete_repo\nawait delete_repo(repo='a')",
         1,

@@ -11,6 +11,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.cli import check, explain
 from portal.cli.terminal import Terminal
+from portal.errors import ASK_OPERATOR
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.passthrough.peers import UPSTREAMS, chatty_upstreams, one_chatty
 from tests.portal.peers import Opened, opened, raw, states
@@ -122,7 +123,7 @@ async def test_a_rule_keeps_a_resource_from_scripts(tmp_path: Path, name: str) -
         assert answer["error"]["code"] == ("tool_budget" if name == "used up" else "not_granted")
         assert states(answer)[-1] == ("portal.read_resource", "refused")
         assert not [read for read in up.reads if "read" in read]
-        assert "portal.yaml" in answer["error"]["hint"]
+        assert ASK_OPERATOR in answer["error"]["hint"]
 
 
 async def test_explain_and_check_know_the_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
