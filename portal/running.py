@@ -57,6 +57,11 @@ def announced(portal: RunningPortal) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_portal_port(port: int) -> bool:
+    """Whether a portal of this user listens on this port, at any address of this machine. Blocks."""
+    return any(portal.port == port for portal in running_portals())
+
+
 def running_portals() -> list[RunningPortal]:
     """The portals of this user that run now, by process. Removes the files of those that were killed."""
     found = []

@@ -43,6 +43,9 @@ from sandbox_runtime.calls import CallError
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import limit_text
 
+IsPortal: TypeAlias = Callable[[int], bool]
+"""Whether a portal listens on a port of this machine. It may block."""
+
 FETCH = "portal.fetch"
 """The function's name. No namespace can be called `portal`."""
 
@@ -62,12 +65,15 @@ _PARALLEL = 8
 _TRIED_ADDRESSES = 3
 _CONNECT_SECONDS = 10.0
 
+FROM_SCRIPT = "mcp-code-portal-script"
+"""The header of each request of a script, by which portals know and refuse it, also behind a proxy."""
+
 _SET_BY_PORTAL = re.compile(
-    "accept-encoding|connection|content-length|expect|host|http2-settings|keep-alive|te|trailer|transfer-encoding|upgrade|"
+    f"{FROM_SCRIPT}|accept-encoding|connection|content-length|expect|host|http2-settings|keep-alive|te|trailer|transfer-encoding|upgrade|"
     "proxy-.*",
     re.IGNORECASE,
 )
-"""Headers of the transport itself."""
+"""Headers of the transport itself, and the one that names the sender."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # Methods that become a GET without a body: POST after 301 and 302, as in browsers, and all but GET and HEAD after 303.
 _POST = frozenset({"POST"})
@@ -80,6 +86,16 @@ _HARMLESS = re.compile(
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _DEFAULTS = (("Accept", "*/*"), ("User-Agent", "mcp-code-portal"))
 _CHECK = "Check the effect before retrying: the request may have been processed."
+
+
+_ONLY_PRIVATE = "Only capabilities.network.private can allow {}, which it must name. Ask the operator."
+_WHAT_ALLOWS = {
+    AddressClass.PUBLIC: "",
+    AddressClass.PRIVATE: _ONLY_PRIVATE.format("a host at a private address"),
+    AddressClass.BY_ADDRESS: _ONLY_PRIVATE.format("that address itself"),
+    AddressClass.NEVER: "No rule can allow it: the address is reserved, or embeds another one.",
+}
+"""Which rule could allow an address, or that none can."""
 
 
 class FetchError(Exception):
@@ -109,9 +125,16 @@ class Network:
         *,
         resolve: Resolver | None = None,
         trusted: ssl.SSLContext | None = None,
+        is_portal: IsPortal = lambda port: False,
+        is_of_scripts: bool = True,
     ) -> None:
-        """`where` gives the place of a limit; `trusted` are the certificate authorities, by default the system's."""
+        """`where` gives the place of a limit; `trusted` are the certificate authorities, by default the system's.
+
+        `is_portal` says whether a portal listens on a port of this machine, which no rule lets scripts reach.
+        """
         self.grant = grant
+        self.headers = [(FROM_SCRIPT, "1")] if is_of_scripts else []
+        self._is_portal = is_portal
         self._private = tuple(map(HostPattern.parse, grant.private))
         self._granted = (*map(HostPattern.parse, grant.allow), *self._private)
         self._resolve = resolve or self._look_up
@@ -127,23 +150,21 @@ class Network:
         host, port = _host_and_port(url)
         if not any(pattern.matches(url.scheme, host, port) for pattern in self._granted):
             patterns = ", ".join(map(str, self._granted[:20]))
-            hint = (
-                f"Scripts may fetch from {patterns}. An operator can change that at {self._where('allow')}."
-            )
+            hint = f"Scripts may fetch from {patterns}. Ask the operator for another host."
             raise FetchError("not_granted", f"{host} on port {port} is not granted", hint)
         private = {each.host for each in self._private if each.matches(url.scheme, host, port)}
         allowed = {AddressClass.PUBLIC, *([AddressClass.PRIVATE] if private else [])}
         if is_address(host) and host in private:
             allowed.add(AddressClass.BY_ADDRESS)
         addresses = await self._addresses(host, port)
+        message = f"{host} has an address that scripts must not reach"
         for kind in map(classify_address, addresses):
             if kind not in allowed:
-                what = {AddressClass.PRIVATE: "it", AddressClass.BY_ADDRESS: "the address itself"}.get(kind)
-                hint = (
-                    f"An operator can list {what} under private ({self._where('private')})." if what else ""
-                )
-                message = f"{host} has an address that scripts must not reach"
-                raise FetchError("address_not_allowed", message, hint)
+                raise FetchError("address_not_allowed", message, _WHAT_ALLOWS[kind])
+        is_own = any(map(_is_of_this_machine, addresses))
+        if is_own and await anyio.to_thread.run_sync(self._is_portal, port):
+            hint = "A portal listens there. No rule can allow it."
+            raise FetchError("address_not_allowed", message, hint)
         return Destination(host, port, addresses)
 
     async def transport(self, scheme: str) -> httpx2.AsyncHTTPTransport:
@@ -168,6 +189,15 @@ class Network:
         # A cancelled wait leaves its thread running; the pool limits how many.
         ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
         return addresses_in(await asyncio.get_running_loop().run_in_executor(self._threads, ask))
+
+
+def _is_of_this_machine(address: Address) -> bool:
+    # Only an own address can be bound.
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.bind((str(address), 0))
+        return True
+    return address.is_loopback
 
 
 def _host_and_port(url: httpx2.URL) -> tuple[str, int]:
@@ -262,14 +292,18 @@ class FetchRequest(BaseModel):
         return self.model_copy(update={"url": url, "method": method, "headers": headers, "body": body})
 
     def as_sent(
-        self, destination: Destination, address: Address, trace: Callable[[str, Json], Awaitable[None]]
+        self,
+        destination: Destination,
+        address: Address,
+        trace: Callable[[str, Json], Awaitable[None]],
+        own: Sequence[tuple[str, str]],
     ) -> httpx2.Request:
         """The request to one address, with the Host and the TLS name that the script asked for."""
         host, port, _ = destination
         named = f"[{host}]" if ":" in host else host
         if port != DEFAULT_PORTS[self.url.scheme]:
             named += f":{port}"
-        headers = [("Host", named), ("Connection", "close"), ("Accept-Encoding", "identity")]
+        headers = [("Host", named), ("Connection", "close"), ("Accept-Encoding", "identity"), *own]
         given = {name.lower() for name, _ in self.headers}
         headers += [(name, value) for name, value in _DEFAULTS if name.lower() not in given]
         return httpx2.Request(
@@ -366,13 +400,12 @@ class _Hops:
         self, transport: httpx2.AsyncHTTPTransport, request: FetchRequest, destination: Destination
     ) -> httpx2.Response:
         """Send the request to one of the checked addresses only."""
+        sent = partial(request.as_sent, destination, trace=self._note_sent, own=self.network.headers)
         *others, last = destination.addresses[:_TRIED_ADDRESSES]
         for address in others:
             with suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
-                return await transport.handle_async_request(
-                    request.as_sent(destination, address, self._note_sent)
-                )
-        return await transport.handle_async_request(request.as_sent(destination, last, self._note_sent))
+                return await transport.handle_async_request(sent(address))
+        return await transport.handle_async_request(sent(last))
 
     async def _answer_json(self, request: FetchRequest, response: httpx2.Response) -> bytes:
         body, chunks = bytearray(), 0

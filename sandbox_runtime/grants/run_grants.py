@@ -8,7 +8,7 @@ from pathlib import Path
 
 from manifests.json_value import Json
 from manifests.portal_manifest import Capabilities
-from sandbox_runtime.grants.fetch import Fetcher, Network
+from sandbox_runtime.grants.fetch import Fetcher, IsPortal, Network
 from sandbox_runtime.grants.files import FileService, Owner, Workspaces, open_workspaces
 
 _ENVELOPE_BYTES = 1 << 16
@@ -56,31 +56,40 @@ NO_GRANTS = RunGrants()
 
 @asynccontextmanager
 async def open_grants(
-    capabilities: Capabilities, folder: Path, where: Callable[..., str]
+    capabilities: Capabilities,
+    folder: Path,
+    where: Callable[..., str],
+    is_portal: IsPortal = lambda port: False,
 ) -> AsyncIterator["OpenGrants"]:
     """Prepare the grants of `capabilities`. Paths are relative to `folder`; `where` gives the place of a key.
+    `is_portal` says whether a portal listens on a port of this machine, which no script may reach.
 
     Raises WorkspaceError: the folder for files does not exist, or cannot be accessed as granted.
     """
     where_files = partial(where, "capabilities", "files")
     async with open_workspaces(capabilities.files, folder, where_files) as workspaces:
-        yield OpenGrants(capabilities, workspaces, where)
+        yield OpenGrants(capabilities, workspaces, where, is_portal)
 
 
 class OpenGrants:
     """Creates the grants of each run."""
 
-    def __init__(self, capabilities: Capabilities, workspaces: Workspaces, where: Callable[..., str]) -> None:
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        workspaces: Workspaces,
+        where: Callable[..., str],
+        is_portal: IsPortal,
+    ) -> None:
         self._capabilities = capabilities
         self._workspaces = workspaces
-        network = capabilities.network
-        self._network = (
-            None if network is None else Network(network, partial(where, "capabilities", "network"))
-        )
+        self._is_portal = is_portal
+        network, where_network = capabilities.network, partial(where, "capabilities", "network")
+        self._network = None if network is None else Network(network, where_network, is_portal=is_portal)
 
     def narrowed(self, capabilities: Capabilities, where: Callable[..., str]) -> "OpenGrants":
         """The same grants narrowed to other capabilities, with the same files."""
-        return OpenGrants(capabilities, self._workspaces, where)
+        return OpenGrants(capabilities, self._workspaces, where, self._is_portal)
 
     @asynccontextmanager
     async def run(
