@@ -39,6 +39,7 @@ from benchmarks.journal import fsync_ms, write_manifest
 from benchmarks.measuring import RESULTS, machine, percentile
 from benchmarks.processes import cpu_by_role, memory_by_role, spent
 from manifests.loader import load_manifest
+from portal.approvers import Approvers, Decider
 from portal.cli.serve import OBJECTS_BETWEEN_COLLECTIONS
 from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
@@ -134,7 +135,7 @@ async def wakes(portal: Portal, runs: Sequence[str]) -> dict[str, Any]:
     before = cpu_by_role(os.getpid())
     for run in runs:
         began = time.perf_counter()
-        await portal.runs.decide(run, None, is_approved=True, by="a person")
+        await portal.runs.decide(run, None, Decider("a person"), is_approved=True)
         await until_ended(portal, [run])
         to_end.append((time.perf_counter() - began) * 1000)
         to_call.append((sent[-1] - began) * 1000)
@@ -181,7 +182,7 @@ async def storm(portal: Portal, runs: Sequence[str]) -> dict[str, Any]:
 
 def _approve_all(file: RunTables, runs: Sequence[str]) -> None:
     for run in runs:
-        decide_call(file, run, None, is_approved=True, by="a person")
+        decide_call(file, run, None, Decider("a person"), Approvers(), is_approved=True)
 
 
 async def trivial_ms(portal: Portal) -> float:
@@ -205,7 +206,7 @@ async def races(portal: Portal, runs: Sequence[str]) -> dict[str, int]:
             other.stdin.flush()
             await anyio.sleep(random.random() * 0.002)  # neither is always the first
             try:
-                await portal.runs.decide(run, None, is_approved=True, by="the portal")
+                await portal.runs.decide(run, None, Decider("the portal"), is_approved=True)
                 ours = "won"
             except RunsError as error:
                 ours = error.code
@@ -233,7 +234,7 @@ def deny_what_comes(path: Path) -> None:
         time.sleep(random.random() * 0.004)
         try:
             with file.transaction(is_lasting=True):
-                decide_call(file, line.strip(), None, is_approved=False, by="another")
+                decide_call(file, line.strip(), None, Decider("another"), Approvers(), is_approved=False)
             print("won", flush=True)
         except RunsError as error:
             print(error.code, flush=True)

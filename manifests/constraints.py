@@ -273,6 +273,18 @@ def addresses_in(found: Iterable[tuple[Any, ...]]) -> list[Address]:
     return [ip_address(str(place[0]).partition("%")[0]) for *_, place in found]
 
 
+Approver: TypeAlias = Annotated[
+    str,
+    Field(max_length=1000),
+    _matching(
+        r"profile:[A-Za-z0-9_-]+|token:[A-Za-z][A-Za-z0-9_-]*|claim:([^=]+|.+://.+)=[^=]+",
+        "names no approver",
+        'Write "claim:scope=approve", "profile:lead" or "token:ops". For a value with = give its people a profile.',
+    ),
+]
+"""`claim:NAME=VALUE`, split at the last `=`. Only a NAME that is a URL may have another one."""
+
+
 class AddressClass(enum.Enum):
     """The grant that a script needs to reach an address."""
 

@@ -104,6 +104,7 @@ def validation_problems(
             *found,
             _token_problems(portal),
             _tenant_problems(portal),
+            _approver_problems(portal),
             _telemetry_problems(portal),
             _audit_problems(portal),
             _fallback_problems(portal),
@@ -169,6 +170,8 @@ def _token_problems(portal: PortalManifest) -> Iterator[_Finding]:
             hint = "Callers with the same token cannot be distinguished. Use a different one."
             yield (*keys, "token"), "the token repeats another one", hint
         known.add(token.token.get_secret_value())
+        if token.name is not None and token.name in [each.name for each in portal.server.tokens[:index]]:
+            yield (*keys, "name"), f"the name {token.name!r} repeats another one", "Use a different one."
         profile = None if token.profile is None else portal.profiles.get(token.profile)
         if token.profile is not None and profile is None:
             hint = _near(token.profile, portal.profiles)
@@ -202,6 +205,17 @@ def _tenant_problems(portal: PortalManifest) -> Iterator[_Finding]:
     if portal.server.auth is not None and _shares_by_tenant(portal) and not (tenants and tenants.claim):
         message = "who signs in has no tenant, but capabilities.files shares files by tenant"
         yield ("server", "auth"), message, "Set tenants.claim."
+
+
+def _approver_problems(portal: PortalManifest) -> Iterator[_Finding]:
+    names = [token.name for token in portal.server.tokens if token.name is not None]
+    for index, approver in enumerate(portal.capabilities.approvers):
+        keys, (kind, _, name) = ("capabilities", "approvers", index), approver.partition(":")
+        if kind == "claim":
+            if portal.server.auth is None:
+                yield keys, "nobody signs in: there is no server.auth", "Set server.auth, or remove it."
+        elif name not in (known := names if kind == "token" else [*portal.profiles]):
+            yield keys, f"there is no {kind} {name!r}", _near(name, known)
 
 
 def _telemetry_problems(portal: PortalManifest) -> Iterator[_Finding]:

@@ -26,6 +26,7 @@ from manifests.constraints import (
     EMPTY_IS_DEFAULT,
     TAG,
     UNUSABLE,
+    Approver,
     Argument,
     FunctionName,
     Header,
@@ -266,6 +267,11 @@ class Capabilities(Section):
         default_factory=dict, repr=False
     )
     """The variables in os.environ of every script, which the model can read. Default: none."""
+    approvers: Annotated[tuple[Approver, ...], Strict(False), Field(max_length=1000)] = ()
+    """Who decides about calls that wait for a person, of runs of their tenant: "claim:scope=approve", "profile:lead" or
+    "token:ops". A terminal always may. Default: whoever started the run; over HTTP without tokens only a terminal."""
+    four_eyes: bool = False
+    """Whether nobody decides about calls of their own runs (default false), except at a terminal."""
 
 
 class BoundToken(Section):
@@ -273,6 +279,8 @@ class BoundToken(Section):
 
     token: Token = Field(repr=False)
     """The token. Write ${NAME} and keep it in the environment."""
+    name: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")] | None = None
+    """Its name in capabilities.approvers, logs and lists of runs. Default: its number."""
     profile: ProfileName | None = None
     """The profile that narrows its callers' capabilities. Default: none."""
     tenant: TenantName | None = None

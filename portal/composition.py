@@ -25,6 +25,7 @@ from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
 from portal.reload import Reload, adopt_upstreams
 from portal.replicas import home_of
+from portal.running import is_portal_port
 from portal.runs.components import Components
 from portal.runs.service import Runs
 from portal.runs.shapes import SharedShapes
@@ -154,7 +155,12 @@ async def open_portal(
         audit = await open_audit(manifest, shared)
         stack.callback(audit.close)
         grants = await stack.enter_async_context(
-            open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
+            open_grants(
+                manifest.portal.capabilities,
+                manifest.folder,
+                manifest.where,
+                is_portal_port,
+            )
         )
         observations = await stack.enter_async_context(_open_observations(manifest, kept))
         workspace = await _open_workspace(stack, manifest, place, kept)
@@ -184,7 +190,7 @@ async def open_portal(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lazy.hold)
             tasks.start_soon(sessions.keep)
-            service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
+            service = Runs(manifest, kept, components, tasks, takes_all=runs == "all", profile=profile)
             execution = partial(
                 Execution,
                 fleet=fleet,

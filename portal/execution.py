@@ -20,14 +20,13 @@ from portal.authority import Authority, Authorization
 from portal.broker import Broker
 from portal.check.checker import Checker, Diagnostic
 from portal.definitions import ExecuteCode
-from portal.errors import NO_UPSTREAMS
+from portal.errors import NO_UPSTREAMS, RunsError
 from portal.ledger import Ledger
 from portal.library.catalog import Catalog
 from portal.library.observed import Observations
 from portal.library.snapshot import Snapshot
 from portal.middleware import Middleware
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
-from portal.runs.decisions import RunsError
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import NO_PAST, Past, RunHead, new_run_id
 from portal.runs.service import Runs
@@ -59,8 +58,8 @@ MAX_DIAGNOSTICS = 8
 
 
 _STUCK = (
-    "It was not run anew, and will not be. `calls` says what it did; `mcp-code-portal runs show` has its journal, and "
-    "`runs fork` starts another run from a point before."
+    "It was not run anew, and will not be. `calls` says what it did. The operator can see its journal, and start "
+    "another run from a point before."
 )
 
 

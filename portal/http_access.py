@@ -5,7 +5,7 @@ import ipaddress
 import math
 import time
 from collections.abc import Collection, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
@@ -24,6 +24,7 @@ from manifests.portal_manifest import AuthSettings, ServerSettings, TelemetrySet
 from portal.errors import OpenBindError
 from portal.sessions import BEARER, Bearer
 from portal.sign_in import SignIn, SignInError
+from sandbox_runtime.grants.fetch import FROM_SCRIPT
 
 
 def is_loopback(host: str) -> bool:
@@ -69,7 +70,7 @@ class HttpAccess:
             raise OpenBindError(host)
         self._auth, self._tenants, self._claims = settings.auth, tenants, {*claims}
         self._sign_in = SignIn(settings.auth, tenants, claims) if settings.auth else None
-        self._needs_token = settings.knows_callers
+        self.needs_token = settings.knows_callers
         self._metrics_token = (telemetry and telemetry.metrics_token) or settings.token
         bracketed = f"[{host}]" if ":" in host else host
         own = [AnyHttpUrl(settings.auth.resource).host or ""] if settings.auth else []
@@ -81,7 +82,9 @@ class HttpAccess:
             self._bearers[settings.token.get_secret_value().encode()] = None
         for index, each in enumerate(settings.tokens, 1):
             token = each.token.get_secret_value().encode()
-            self._bearers[token] = Bearer.of(f"token {index}", token, each.profile, each.tenant)
+            name = f"token {each.name or index}" + (f" of {each.tenant}" if each.tenant else "")
+            bearer = Bearer.of(name, token, each.profile, each.tenant)
+            self._bearers[token] = replace(bearer, entry=f"token:{each.name}" if each.name else "")
 
     def adopt(self, other: "HttpAccess") -> None:
         """Decide as the other one does from now on. Checked tokens stay checked unless tenants or claims change."""
@@ -98,7 +101,7 @@ class HttpAccess:
             return found[0]
         if self._sign_in is not None and token:
             return await self._sign_in.bearer(token)
-        if self._needs_token:
+        if self.needs_token:
             how = "sign in" if self._sign_in else "send `Authorization: Bearer <server.token>`"
             code = "invalid_token" if token else ""
             raise SignInError(401, code, f"a bearer token is required: {how}")
@@ -123,7 +126,7 @@ class HttpAccess:
         With that token any Host is allowed: a scraper uses addresses, and a web page that guesses one has no token.
         """
         if self._metrics_token is None:
-            if self._needs_token:
+            if self.needs_token:
                 return PlainTextResponse("Set telemetry.metrics_token in portal.yaml.\n", 403)
             return self.refusal(headers)
         expected = self._metrics_token.get_secret_value().encode()
@@ -176,32 +179,43 @@ class HttpAccessMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ends = math.inf
-        if scope["type"] == "http":
-            headers, path, bearer = Headers(scope=scope), scope["path"], None
-            refusal = self.access.refusal(headers)
-            if path == METRICS_PATH:
-                refusal = None
-            elif refusal is None and path not in OPEN_PATHS and not path.startswith(OPEN_BEGINNINGS):
-                try:
-                    bearer = await self.access.caller(headers)
-                except SignInError as error:
-                    refusal = self.access.challenge(error)
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
-            if bearer is not None:
-                # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
-                user = AuthenticatedUser(AccessToken(token="", client_id=bearer.run_owner, scopes=[]))
-                scope = {**scope, BEARER: bearer, "user": user}
-                # Streams end with the token, so that nobody listens on. Scripts that run may end.
-                if scope["method"] == "GET" or headers.get("mcp-method") == "subscriptions/listen":
-                    ends = bearer.ends
         if scope["type"] == "websocket":
             return
+        if scope["type"] == "http":
+            admitted = await self._admitted(scope)
+            if isinstance(admitted, Response):
+                await admitted(scope, receive, send)
+                return
+            scope, bearer = admitted, admitted.get(BEARER)
+            is_listening = Headers(scope=scope).get("mcp-method") == "subscriptions/listen"
+            # Streams end with the token, so that nobody listens on. Scripts that run may end.
+            if bearer is not None and (scope["method"] == "GET" or is_listening):
+                ends = bearer.ends
         with anyio.move_on_after(ends - time.time()) as open_stream:
             await self.app(scope, receive, send)
         if open_stream.cancelled_caught:
             await send({"type": "http.response.body", "body": b""})
+
+    async def _admitted(self, scope: Scope) -> Scope | Response:
+        """The scope of a request, with its bearer; or the response that refuses it."""
+        headers, path = Headers(scope=scope), scope["path"]
+        if FROM_SCRIPT in headers and path not in OPEN_PATHS:
+            return PlainTextResponse("Scripts must not reach a portal.\n", 403)
+        if path == METRICS_PATH:
+            return scope
+        if (refusal := self.access.refusal(headers)) is not None:
+            return refusal
+        if path in OPEN_PATHS or path.startswith(OPEN_BEGINNINGS):
+            return scope
+        try:
+            bearer = await self.access.caller(headers)
+        except SignInError as error:
+            return self.access.challenge(error)
+        if bearer is None:
+            return {**scope, BEARER: None} if self.access.needs_token else scope
+        # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
+        user = AuthenticatedUser(AccessToken(token="", client_id=bearer.run_owner, scopes=[]))
+        return {**scope, BEARER: bearer, "user": user}
 
 
 def _token(headers: Headers) -> str:

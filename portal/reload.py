@@ -25,6 +25,7 @@ from manifests.own_files import lock_path
 from manifests.portal_manifest import ServerSettings, StdioUpstream
 from manifests.references import env_path
 from portal.accounts.accounts import Accounts
+from portal.approvers import Approvers
 from portal.audit.audit import Audit
 from portal.errors import PortalError
 from portal.passthrough.client_resources import ListChanges
@@ -150,6 +151,7 @@ class Reload:
         if self.telemetry.mask is not None:
             self.telemetry.mask.replace(self.fleet.secrets)
         self.runs.executions = [self.views.by_profile[name].execution for name in manifests]
+        self.runs.approvers = Approvers.of(manifest.portal.capabilities, self.profile)
         self.runs.note_change()
         self.list_changes.note()
         self.audit.reloaded(manifest)

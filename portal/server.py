@@ -30,6 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from portal.answer import GOING_WELL, Answer, with_effects
+from portal.approvers import Decider
 from portal.authority import effective_capabilities
 from portal.budget.content import content_blocks, truncate, without_binaries
 from portal.budget.tokens import compact, is_loaded
@@ -204,9 +205,8 @@ def _notifying(
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
     # Several clients may share this caller. Questions of one must not reach another.
     owner = caller.owner if caller.is_one_client else secrets.token_hex(8)
-    return Questions(
-        ask, context.session.client_capabilities, owner, caller.queue_key, portal.sampling_depths
-    )
+    can, decider = context.session.client_capabilities, Decider.of(context)
+    return Questions(ask, can, owner, caller.queue_key, portal.sampling_depths, decider)
 
 
 async def _call(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult:

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -13,6 +13,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
+from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.library.function import Function
 from portal.library.library import Library, Namespace
@@ -45,9 +46,20 @@ class Caller:
     claims: tuple[tuple[str, str], ...] | None = None
     """Of a person who signed in: the claims that headers of upstreams name. None for everybody else."""
 
+    @property
+    def label(self) -> str:
+        """Its name for people. Anyone who knows the id of an MCP session can join it, so that is a hash here."""
+        session = "session "
+        # Elsewhere in the text somebody may have chosen it, as the name of a person.
+        if not self.queue_key.startswith(session):
+            return self.queue_key
+        identifier = self.queue_key.removeprefix(session)
+        return session + hashlib.sha256(identifier.encode()).hexdigest()[:16]
+
 
 BEARER = "mcp_code_portal.bearer"
-"""The key in the ASGI scope under which HttpAccessMiddleware stores the Bearer of the token."""
+"""The key in the ASGI scope under which HttpAccessMiddleware stores the Bearer of the token, None for `server.token`.
+Without a token there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,10 @@ class Bearer:
     ends: float = math.inf
     """When the token expires, in seconds since 1970."""
     claims: tuple[tuple[str, str], ...] | None = None
+    token_claims: Mapping[str, Json] = field(default_factory=dict, compare=False, repr=False)
+    """All claims of its token."""
+    entry: str = ""
+    """`token:NAME`, if the token has a name."""
 
     @classmethod
     def of(
@@ -69,6 +85,16 @@ class Bearer:
         """The bearer that `identity` tells from all others, and who owns runs in this tenant with this profile."""
         owner = (tenant or "", profile or "", hashlib.sha256(identity).hexdigest())
         return cls(name, profile, tenant, "/".join(owner), ends)
+
+
+def tenant_of(run_owner: str) -> str:
+    """The tenant of an owner of runs; "" without one."""
+    return run_owner.rpartition("/")[0].partition("/")[0]
+
+
+def identity_of(run_owner: str) -> str:
+    """What an owner of runs has in common with the same person in another tenant or with another profile."""
+    return run_owner.rpartition("/")[2]
 
 
 LOCAL = Caller("local", "local")

@@ -206,7 +206,7 @@ class SignIn:
         )
         ends = _seconds(claims["exp"]) + self._settings.leeway_seconds
         bearer = Bearer.of(name, identity(self._settings.issuer, subject), profile, tenant, ends)
-        return replace(bearer, claims=tuple(self._told(claims, tenant)))
+        return replace(bearer, claims=tuple(self._told(claims, tenant)), token_claims=claims)
 
     def _told(self, claims: Mapping[str, Json], tenant: str | None) -> Iterator[tuple[str, str]]:
         for name in self._named:
@@ -227,7 +227,7 @@ class SignIn:
 
     def _profile(self, claims: Mapping[str, Json]) -> str | None:
         entries = [*self._tenants.entries.values()]
-        fitting = [each.profile for each in entries if each.value in _values(claims, each.claim)]
+        fitting = [each.profile for each in entries if each.value in values_of(claims, each.claim)]
         fitting += [each.profile for each in entries if each.claim == "*"]
         if entries and not fitting:
             told = {each.claim: claim(claims, each.claim) for each in entries}
@@ -446,7 +446,8 @@ def claim(claims: Mapping[str, Json], name: str) -> Json:
     return value
 
 
-def _values(claims: Mapping[str, Json], name: str) -> Collection[str]:
+def values_of(claims: Mapping[str, Json], name: str) -> Collection[str]:
+    """The texts of a claim: one, those of a list, or the scopes."""
     return _scopes(claims) if name in _SCOPES else _texts(claim(claims, name))
 
 

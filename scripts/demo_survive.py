@@ -107,9 +107,9 @@ def show(screen: Screen, log: TextIO) -> None:
                 listed = shell("runs")
             screen.show_lines("$ mcp-code-portal runs", "the run went on, and waits for a person", listed)
             with heartbeat("approving the call, and waiting for the end of the run"):
-                approved = shell("runs", "approve", run)
+                approved = shell("runs", "approve", run, "--yes")
                 told = until("its end", lambda: ended(client, run))
-            screen.show_lines(f"$ mcp-code-portal runs approve {run[:12]}", "", approved)
+            screen.show_lines(f"$ mcp-code-portal runs approve {run[:12]} --yes", "", approved)
     screen.show_answer(told["answer"])
     screen.show_lines("git log", "each step once", repository_lines())
     if told["state"] != "ok" or commits() != [f"step {step}" for step in range(1, STEPS + 1)]:

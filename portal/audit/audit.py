@@ -141,7 +141,7 @@ class RunAudit:
         self.audit.note("read_began", run=self.run_id, **self._who(), function=_cut(function))
 
     def _who(self) -> dict[str, Json]:
-        return {"who": _caller_label(self.caller), "profile": self.profile}
+        return {"who": _cut(self.caller.label), "profile": self.profile}
 
     def ended(self, status: str, code: str, ledger: Ledger) -> None:
         more = {"more_refused": self._refused - MAX_REFUSALS} if self._refused > MAX_REFUSALS else {}
@@ -216,16 +216,6 @@ def unrecorded(function: str) -> CallError:
 
 def _stamped(event: str, **fields: Json) -> dict[str, Json]:
     return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
-
-
-def _caller_label(caller: Caller) -> str:
-    """A label of the caller. Anyone who knows the id of an MCP session can join it, so only its hash is written."""
-    session = "session "
-    # Elsewhere in the text somebody may have chosen it, as the name of a person.
-    if not caller.queue_key.startswith(session):
-        return _cut(caller.queue_key)
-    identifier = caller.queue_key.removeprefix(session)
-    return session + hashlib.sha256(identifier.encode()).hexdigest()[:16]
 
 
 def _cut(text: str) -> str:

@@ -12,7 +12,7 @@ import anyio.to_thread
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.answer import Answer
-from portal.cli.terminal import Terminal, upstreams_tried
+from portal.cli.terminal import Terminal, shell_command, upstreams_tried
 from portal.composition import open_portal
 from portal.definitions import ExecuteCode
 from portal.ledger import Ledger
@@ -48,6 +48,10 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             if answer.status == "waiting":
                 for notice in answer.notices:
                     terminal.note(notice)
+                for call in answer.waiting:
+                    if call["kind"] in ("ask", "approve"):
+                        words = "runs", "approve", answer.run_id, str(call["seq"])
+                        terminal.note(f"decide with: {shell_command(manifest, *words)}")
                 answer = await portal.runs.final_answer(answer.run_id, to_its_end=True)
         except anyio.get_cancelled_exc_class():
             answer = _interrupted(ledger)

@@ -8,22 +8,24 @@ import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest, narrowed
+from portal.approvers import Approvers, Decider
 from portal.cli.run import print_answer
-from portal.cli.terminal import Terminal
+from portal.cli.terminal import Terminal, shell_command
+from portal.errors import RunsError
 from portal.library.plain_text import escaped
 from portal.runs.components import Components
 from portal.runs.decisions import (
-    RunsError,
     answer_of,
     call_to_decide,
     cancel_run,
@@ -37,7 +39,7 @@ from portal.runs.decisions import (
 )
 from portal.runs.past import HEAD, Past, RunHead
 from portal.runs.webhooks import note_states
-from portal.store.places import Place, open_tables, places
+from portal.store.places import FilePlace, Place, holding, open_tables, places
 from portal.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError
 from portal.store.run_tables import RunTables
 from sandbox_runtime.errors import DivergenceError, RecordError
@@ -46,6 +48,7 @@ from sandbox_runtime.replay import replay as replay_record
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from upstreams.redaction import Redaction
 
+Line: TypeAlias = Callable[[str], None]
 USAGE_ERROR = 2
 TIMED_OUT = 4
 
@@ -57,11 +60,16 @@ _STEP_CHARACTERS = 200
 
 
 class Stores:
-    """The stores of runs of a manifest. A portal that starts moves runs into its own one, which `refresh` finds."""
+    """The stores of runs of a manifest; without one, all in this user's state folder.
+
+    A run is also found there by its id. A portal that starts moves runs into its own one, which `refresh` finds.
+    """
 
     def __init__(self, manifest: Manifest, terminal: Terminal) -> None:
         self._manifest, self._terminal = manifest, terminal
         self._files: dict[Place, RunTables | None] = {}
+        self._others: list[FilePlace] = []
+        """Those of other manifests that have a run which was asked for."""
         self.refresh()
 
     def __iter__(self) -> Iterator[RunTables]:
@@ -73,7 +81,8 @@ class Stores:
 
     def refresh(self) -> None:
         """Open new stores and close those that are gone. Raises StoreError: the only one cannot be read."""
-        found = places(self._manifest)
+        found: list[Place] = [*places(self._manifest)] if self._manifest.path else [*holding()]
+        found += [place for place in self._others if place.path.exists() and place not in found]
         for place in self._files.keys() - {*found}:
             if (tables := self._files.pop(place)) is not None:
                 tables.close()
@@ -83,7 +92,7 @@ class Stores:
                     self._files[place] = tables = open_tables(place, self._manifest)
                     note_states(tables, self._manifest.portal.runs.webhooks)
                 except StoreError as error:
-                    if len(found) == 1:
+                    if len(found) == 1 and self._manifest.path:
                         raise
                     self._files[place] = None
                     self._terminal.error(str(error))
@@ -93,14 +102,32 @@ class Stores:
 
     def find(self, run: str) -> tuple[RunTables, str]:
         """The store of a run and its id, by the id or a unique prefix of it. Raises RunsError."""
-        found = {each: tables for tables in self for each in tables.ids(run)}
-        if len(run) < LEAST_PREFIX or not found:
-            raise unknown_run(run)
+        is_enough = len(run) >= LEAST_PREFIX
+        found = {each: tables for tables in self for each in tables.ids(run)} if is_enough else {}
+        if is_enough and not found:
+            self._open_others(run)
+            found = {each: tables for tables in self for each in tables.ids(run)}
+        if not found:
+            error = unknown_run(run)
+            error.hint = (
+                "`mcp-code-portal runs` lists them. If runs.store names their store, add --config FILE."
+            )
+            raise error
         if len(found) > 1 and run not in found:
             ids = ", ".join([*found][:5])
             raise RunsError("ambiguous_run", f"the ids of {len(found)} runs begin with {run!r}: {ids}")
         name = run if run in found else next(iter(found))
         return found[name], name
+
+    def _open_others(self, run: str) -> None:
+        """Open the stores of other manifests that have the run. Raises RunsError: one needs its manifest."""
+        for place in holding(run):
+            try:
+                self._files[place] = self._files.get(place) or open_tables(place, None)
+                self._others.append(place)
+            except StoreError as error:
+                hint = "--config FILE names the manifest of its portal, which has the runs.key."
+                raise RunsError("needs_config", f"run {run!r} cannot be read: {error}", hint) from None
 
     @contextmanager
     def writing(self, run: str) -> Iterator[RunTables]:
@@ -126,16 +153,20 @@ async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) 
     """Print the open runs, and with `--all` also those that have ended, newest first."""
     with closing(Stores(manifest, terminal)) as stores:
         rows: dict[str, tuple[RunRow, tuple[CallRow, ...]]] = {}
+        callers: dict[str, str] = {}
         for tables in stores:
             found = tables.listed(limit=options.limit, is_open=True)
             found += tables.listed(limit=options.limit) if options.all else []
             rows |= {row.id: (row, tables.calls(row.id) if row.state in OPEN else ()) for row in found}
+            callers |= {row.id: tables.caller(row.owner) for row in found}
     newest = sorted(rows.values(), key=lambda each: (each[0].state not in OPEN, -each[0].began))
     listed = newest[: options.limit]
     if options.json:
-        terminal.json([{**run_view(row), "waiting": waiting_view(calls)} for row, calls in listed])
+        terminal.json(
+            [{**run_view(row, callers[row.id]), "waiting": waiting_view(calls)} for row, calls in listed]
+        )
     elif listed:
-        _list(listed, terminal)
+        _list(listed, callers, terminal)
     else:
         terminal.note("there are no runs" if options.all else "no run is open; `runs list --all` shows all")
         if manifest.path is None:
@@ -152,17 +183,18 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         terminal.json(told)
         return 0
     terminal.line(f"{told['run_id']}: {told['state']}")
-    for name in ("began", "updated", "ended", "wakes", "parent", "profile"):
-        _show(name, told.get(name), terminal)
+    for name in ("caller", "tenant", "profile", "began", "updated", "ended", "wakes", "parent"):
+        _show(name, told.get(name), terminal.line)
     terminal.line("    script")
     for line in told["code"].splitlines():
         terminal.line(f"      | {line}")
     for view in told["waiting"]:
-        _show_call(view, "waits for", terminal)
+        _show_call(view, "waits for", terminal.line)
     for each in told["decisions"]:
-        terminal.line(f"decided: call {each['seq']} ({each['function']})")
-        for name, value in each["decision"].items():
-            _show(name, value, terminal)
+        decision = dict(each["decision"])
+        terminal.line(f"{decision.pop('decision', 'decided')}: call {each['seq']} ({each['function']})")
+        for name, value in decision.items():
+            _show(name, value, terminal.line)
     print_answer(answer_of(stored), False, terminal)
     return 0
 
@@ -203,7 +235,8 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
                 for call in stores.find(run)[0].calls(run):
                     if call.state == "waiting" and call.kind in ("ask", "approve") and call.seq not in asked:
                         asked.add(call.seq)
-                        terminal.note(f"it waits for a person: mcp-code-portal runs approve {run} {call.seq}")
+                        command = shell_command(manifest, "runs", "approve", run, str(call.seq))
+                        terminal.note(f"it waits for a person: {command}")
                 await anyio.sleep(_POLL_SECONDS)
                 stores.refresh()
         _, stored = stores.load(run)
@@ -216,7 +249,10 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 
 
 async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Approve or deny a call that waits for a person. Exits with 2 if the new arguments are not a JSON object."""
+    """Approve or deny a call that waits for a person.
+
+    Exits with 2 if nobody confirms an approval, or the new arguments are not a JSON object.
+    """
     try:
         arguments = _arguments(options)
     except (ValueError, RecursionError) as error:
@@ -226,19 +262,24 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     with closing(Stores(manifest, terminal)) as stores:
         tables, stored = stores.load(options.run)
         run, call = stored.row.id, call_to_decide(tables, stored.row, options.seq)
+        asks = options.is_approved and not options.yes and call.state == "waiting"
         # Not within the transaction: a slow terminal would hold the portal's lock.
-        if not options.json:
-            for view in waiting_view([call]):
-                _show_call(view, f"{run}:", terminal)
-                _show("script", stored.row.title, terminal)
-                _show("changed", arguments, terminal)
+        for view in waiting_view([call]) if asks or not options.json else []:
+            # Whoever is asked reads stderr; the output may go elsewhere.
+            line = terminal.note if asks else terminal.line
+            _show_call(view, f"{run}:", line)
+            _show("script", stored.row.title, line)
+            _show("changed", arguments, line)
+        if asks and not await _is_confirmed("Approve it?", terminal):
+            return USAGE_ERROR
         with stores.writing(run) as tables:
             decide_call(
                 tables,
                 run,
                 call.seq,
+                Decider(f"{_person()} --yes" if options.yes else _person()),
+                Approvers(),
                 is_approved=options.is_approved,
-                by=_person(),
                 reason=options.reason,
                 arguments=arguments,
             )
@@ -293,7 +334,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         terminal.error(f"the replay differs from the journal: {divergence}")
         return 1
     for name, value in ended.items():
-        _show(name, value, terminal)
+        _show(name, value, terminal.line)
     terminal.line(
         "the replay is identical" + ("" if ended else ", as far as it goes: the run has no end here")
     )
@@ -310,24 +351,33 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
     with closing(Stores(manifest, terminal)) as stores:
         _, stored = stores.load(options.run)
         _announce_fork(stored, options.at, terminal)
-        if not options.yes and not await _is_confirmed(terminal):
-            terminal.error("nothing was done: nobody confirmed it. --yes does without")
+        if not options.yes and not await _is_confirmed("Go on?", terminal):
             return USAGE_ERROR
         with stores.writing(stored.row.id) as tables:
             row = fork_run(tables, stored.row.id, options.at, code)
-        text = f"{row.id} goes on from there. Its answer: mcp-code-portal runs wait {row.id}"
-        _tell(run_view(row), text, options, terminal)
+        text = f"{row.id} goes on from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
+        _tell(run_view(row, tables.caller(row.owner)), text, options, terminal)
         _say_if_nobody(stores, tables, row.id, terminal)
     return 0
 
 
-def _list(listed: Sequence[tuple[RunRow, Sequence[CallRow]]], terminal: Terminal) -> None:
-    cells = [(row.id, row.state, _age(row.began), _what(calls), escaped(row.title)) for row, calls in listed]
-    # The id is pasted, so it stays whole; the script and what it waits for share the rest of the line.
-    left = terminal.columns - sum(max(len(cell[n]) for cell in cells) for n in range(3)) - 8
-    longest = min(max(9, *(len(cell[3]) for cell in cells)), left * 3 // 5)
-    rows = [(*cell[:3], _cut(cell[3], longest), _cut(cell[4], left - longest)) for cell in cells]
-    terminal.table(("run", "state", "age", "waits for", "script"), rows)
+def _list(
+    listed: Sequence[tuple[RunRow, Sequence[CallRow]]], callers: Mapping[str, str], terminal: Terminal
+) -> None:
+    cells = [
+        (row.id, row.state, _age(row.began), escaped(callers[row.id]), _what(calls), escaped(row.title))
+        for row, calls in listed
+    ]
+    # The id is pasted, so it stays whole; the others share the rest of the line.
+    left = terminal.columns - sum(max(len(cell[n]) for cell in cells) for n in range(3)) - 10
+    who = min(max(6, *(len(cell[3]) for cell in cells)), left // 3)
+    left -= who
+    longest = min(max(9, *(len(cell[4]) for cell in cells)), left * 3 // 5)
+    rows = [
+        (*cell[:3], _cut(cell[3], who), _cut(cell[4], longest), _cut(cell[5], left - longest))
+        for cell in cells
+    ]
+    terminal.table(("run", "state", "age", "caller", "waits for", "script"), rows)
 
 
 async def _sandbox(
@@ -379,12 +429,15 @@ def _announce_fork(stored: StoredRun, at: int, terminal: Terminal) -> None:
     terminal.note(f"Every call from {record.calls_made + 1} on is made live, whatever it did the first time.")
 
 
-async def _is_confirmed(terminal: Terminal) -> bool:
-    if not (sys.stdin.isatty() and terminal.is_watched):
-        return False
-    terminal.note("Go on? [y/N]")
-    line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
-    return line.strip().lower() in ("y", "yes")
+async def _is_confirmed(question: str, terminal: Terminal) -> bool:
+    """Whether a person at a terminal says yes. Prints an error if not."""
+    if sys.stdin.isatty() and terminal.is_watched:
+        terminal.note(f"{question} [y/N]")
+        line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+        if line.strip().lower() in ("y", "yes"):
+            return True
+    terminal.error("nothing was done: nobody confirmed it. --yes does without")
+    return False
 
 
 def _past(stored: StoredRun) -> tuple[RunHead, Past, Record]:
@@ -413,22 +466,22 @@ def _tell(view: dict[str, Json], text: str, options: Namespace, terminal: Termin
         terminal.line(text)
 
 
-def _show_call(view: dict[str, Json], label: str, terminal: Terminal) -> None:
-    """A waiting call; if it waits for a person, everything that this person approves."""
-    terminal.line(f"{label} call {view['seq']}: {view['function']}")
+def _show_call(view: dict[str, Json], label: str, line: Line) -> None:
+    """A waiting call; if it waits for a person, everything that this person approves. Its script is shown beside it."""
+    line(f"{label} call {view['seq']}: {view['function']}")
     for name, value in {**view, **view.get("asked", {})}.items():
-        if name not in ("seq", "function", "asked"):
-            _show(name, value, terminal)
+        if name not in ("seq", "function", "asked", "script"):
+            _show(name, value, line)
 
 
-def _show(name: str, value: Json, terminal: Terminal) -> None:
+def _show(name: str, value: Json, line: Line) -> None:
     """A value under its name: texts as they are, others as JSON, on as many lines as it needs."""
     if value is None or value == "":
         return
     lines = [value] if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2).split("\n")
-    terminal.line(f"    {name:<16} {lines[0]}")
-    for line in lines[1:]:
-        terminal.line(f"      {line}")
+    line(f"    {name:<16} {lines[0]}")
+    for each in lines[1:]:
+        line(f"      {each}")
 
 
 def _arguments(options: Namespace) -> dict[str, Json] | None:

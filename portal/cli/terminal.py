@@ -6,6 +6,7 @@ cannot control the terminal, hide characters, or imitate a line of the portal.
 
 import io
 import json
+import shlex
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
@@ -17,6 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from manifests.json_value import Json
+from manifests.loader import DEFAULT_FILE
+from manifests.manifest import Manifest
 from portal.library.plain_text import escaped, marked_lines
 
 if TYPE_CHECKING:  # the SDK behind it takes a second to import
@@ -115,6 +118,13 @@ def unknown_name(noun: str, name: str, there: Collection[str]) -> str:
     """The error for an unknown name, with the nearest name or all names."""
     near = get_close_matches(name, there, n=1) or sorted(there)[:_MAX_NAMED]
     return f"the manifest has no {noun} {name!r}; known: {', '.join(near) or 'none'}"
+
+
+def shell_command(manifest: Manifest, *words: str) -> str:
+    """A command of the portal about this manifest, as it works in the current folder."""
+    path = manifest.path and manifest.path.resolve()
+    config = [] if path in (None, DEFAULT_FILE.resolve()) else ["--config", str(path)]
+    return shlex.join(["mcp-code-portal", *words, *config])
 
 
 def counted(number: int, noun: str) -> str:

@@ -16,6 +16,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 
 from manifests.portal_manifest import UpstreamSection
+from portal.approvers import NOBODY, Decider
 from portal.ledger import Entry, Ledger
 from portal.passthrough.clean_json import Scrub, clean_text, one_line
 from portal.passthrough.questions import CallQuestions, Questions, can_show_forms
@@ -148,6 +149,11 @@ class ClientChannel:
     def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions | None:
         """The questions that the upstream may ask during one call; None if there is no client."""
         return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
+
+    @property
+    def decider(self) -> Decider:
+        """The person at the client."""
+        return NOBODY if self._questions is None else self._questions.decider
 
     @property
     def can_ask_person(self) -> bool:

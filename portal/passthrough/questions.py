@@ -37,6 +37,7 @@ from pydantic import ValidationError
 from manifests.constraints import is_safe_for_tokens
 from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
+from portal.approvers import NOBODY, Decider
 from portal.budget.tokens import compact
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, is_larger, one_line, sendable_json
 from upstreams.questions import SAMPLE, QuestionError
@@ -247,6 +248,8 @@ class Questions:
     owner: str
     queue_key: str
     depths: SamplingDepths
+    decider: Decider = NOBODY
+    """The person who is asked."""
     asked: int = 0
     sampled_tokens: Counter[str] = field(default_factory=Counter)
 

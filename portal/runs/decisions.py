@@ -11,14 +11,17 @@ from typing import Any
 
 from manifests.json_value import Json
 from portal.answer import Answer, load_answer
-from portal.errors import PortalError
+from portal.approvers import Approvers, Decider
+from portal.errors import RunsError
 from portal.ledger import Ledger
 from portal.runs.past import HEAD, Past, RunHead, dump_chunk, new_row, new_run_id
-from portal.sessions import Caller
+from portal.sessions import Caller, tenant_of
 from portal.store.records import OPEN, CallRow, CallRowState, RunRow, StoredRun
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
 from sandbox_runtime.result import RunError
+
+_ASKED = "kind IN ('ask', 'approve')"
 
 _WHY = {
     "cancelled": "the run was cancelled",
@@ -28,21 +31,12 @@ _WHY = {
 }
 
 
-class RunsError(PortalError):
-    """A person cannot do that with a run. Nothing was changed. `code` is stable."""
-
-    def __init__(self, code: str, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.code = code
-        self.hint = hint
-
-
 def unknown_run(run: str) -> RunsError:
     """The error for a run that does not exist, or belongs to somebody else."""
     return RunsError(
         "unknown_run",
         f"there is no run {run[:60]!r}: it was never journaled, is kept no longer, or belongs to another caller",
-        "`mcp-code-portal runs` lists them.",
+        "Use the id in the answer of its start.",
     )
 
 
@@ -54,27 +48,42 @@ def find_run(tables: RunTables, run: str, owner: str | None) -> RunRow:
     return row
 
 
+def find_seen(tables: RunTables, run: str, decider: Decider, approvers: Approvers) -> RunRow:
+    """The run, if it is the decider's own, or goes on, asked a person and has the decider among its approvers.
+
+    Raises RunsError.
+    """
+    row = tables.row(run)
+    if row is None or row.state not in OPEN or not approvers.oversee(row.owner, decider):
+        return find_run(tables, run, decider.owner)
+    return row if tables.calls(run, _ASKED) else find_run(tables, run, decider.owner)
+
+
 def decide_call(
     tables: RunTables,
     run: str,
     seq: int | None,
+    decider: Decider,
+    approvers: Approvers,
     *,
     is_approved: bool,
-    by: str,
-    owner: str | None = None,
     reason: str = "",
     arguments: dict[str, Json] | None = None,
 ) -> CallRow:
     """Approve or deny a call that waits for a person; without `seq` the only one. Within a transaction.
 
-    Changed `arguments` are validated and authorised when the call is made. Returns the call.
-    Raises RunsError: there is no such call, or somebody decided before.
+    The only place where a decision is written, and so the one that asks who may. Changed `arguments` are validated and
+    authorised when the call is made. Returns the call.
+    Raises RunsError: there is no such call, somebody else has to decide, or somebody decided before.
     """
-    call = call_to_decide(tables, find_run(tables, run, owner), seq)
+    row = find_seen(tables, run, decider, approvers)
+    if (refusal := approvers.refusal(row.owner, decider)) is not None:
+        raise refusal
+    call = call_to_decide(tables, row, seq)
     seq = call.seq
     state: CallRowState = "approved" if is_approved else "denied"
-    decision = json.dumps({"reason": reason, "arguments": arguments}).encode()
-    if not tables.decide(run, seq, state, decision, by):
+    decision = json.dumps({"decision": state, "reason": reason, "arguments": arguments}).encode()
+    if not tables.decide(run, seq, state, decision, decider.by):
         known = tables.call(run, seq) or call
         was = {"approved": "already approved", "denied": "already denied"}.get(known.state, "already over")
         who = f" by {known.decided_by}" if known.decided_by else ""
@@ -87,7 +96,7 @@ def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
     run = row.id
     if row.state not in OPEN:
         raise RunsError("run_ended", f"run {run} has ended: {row.state}. Nothing waits for a decision.")
-    asked = tables.calls(run, "kind IN ('ask', 'approve')")
+    asked = tables.calls(run, _ASKED)
     waiting = [call for call in asked if call.state == "waiting"]
     if seq is None:
         # Whoever comes too late is told who decided, as if they had named the call.
@@ -143,18 +152,19 @@ def fork_run(
         state="waiting",
         wake_at=0.0,
     )
-    tables.create(row, HEAD.dump_json(head))
+    tables.create(row, HEAD.dump_json(head), head.caller.label)
     calls = [replace(call, run=row.id) for call in known]
     tables.advance(row.id, row.epoch, chunk=dump_chunk(record.events, entries), calls=calls)
     return row
 
 
-def run_view(row: RunRow) -> dict[str, Json]:
-    """A run as JSON, for lists. Times are ISO 8601 in UTC."""
+def run_view(row: RunRow, caller: str) -> dict[str, Json]:
+    """A run as JSON, for lists. `caller` is the name of its owner, if that is known. Times are ISO 8601 in UTC."""
     times = {"began": row.began, "updated": row.updated, "ended": row.ended, "wakes": row.wake_at or None}
     shown = {key: at and iso(at) for key, at in times.items() if at}
     parent = {"parent": row.parent} if row.parent else {}
-    return {"run_id": row.id, "state": row.told, **shown, **parent, "script": row.title}
+    who = {"caller": caller or None, "tenant": tenant_of(row.owner) or None}
+    return {"run_id": row.id, "state": row.told, **who, **shown, **parent, "script": row.title}
 
 
 def waiting_view(calls: Sequence[CallRow]) -> list[dict[str, Json]]:
@@ -177,7 +187,7 @@ def details(stored: StoredRun) -> dict[str, Json]:
     head = HEAD.validate_json(stored.head)
     answer = answer_of(stored, head)
     return {
-        **run_view(stored.row),
+        **run_view(stored.row, head.caller.label),
         "code": head.request.code,
         "profile": head.profile,
         "waiting": waiting_view(stored.calls) if stored.row.state in OPEN else [],
@@ -212,11 +222,7 @@ def advice(run: str, calls: Sequence[CallRow]) -> list[str]:
     people = [call.seq for call in calls if call.state == "waiting" and call.kind in ("ask", "approve")]
     if people:
         seqs = ", ".join(map(str, people[:10]))
-        notices.insert(
-            0,
-            f"It waits for a person to decide about call {seqs}: `mcp-code-portal runs approve {run} {people[0]}`, "
-            "or `runs deny`.",
-        )
+        notices.insert(0, f"A person was asked to decide about call {seqs}. Only they can.")
     return notices
 
 
@@ -236,7 +242,10 @@ def ledger_rows(past: Past) -> list[dict[str, Json]]:
 
 def _decision(call: CallRow) -> dict[str, Any]:
     told = json.loads(call.decision) if call.decision else {}
-    return {"by": call.decided_by, **{key: value for key, value in told.items() if value}}
+    decided = (
+        {"decision": call.state} if call.state in ("approved", "denied") else {}
+    )  # by an earlier version
+    return {**decided, "by": call.decided_by, **{key: value for key, value in told.items() if value}}
 
 
 def iso(at: float) -> str:

@@ -20,10 +20,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from manifests.json_value import Json
+from portal.approvers import Decider
 from portal.definitions import ExecuteCode
-from portal.runs.decisions import RunsError, details, find_run, fork_run, iso, run_view
+from portal.errors import RunsError
+from portal.runs.decisions import details, find_run, fork_run, iso, run_view, waiting_view
 from portal.runs.service import Runs
-from portal.sessions import BEARER, http_caller
+from portal.sessions import http_caller, tenant_of
 from portal.store.records import OPEN, LogRow, StoreError
 from portal.store.run_tables import RunTables
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
@@ -47,8 +49,8 @@ _STATUSES: Final = {
     **dict.fromkeys(("run_ended", "already_decided"), 409),
     **dict.fromkeys(("runs_unavailable", "journal_failed", "store_failed"), 503),
     "body_too_large": 413,
-    "token_required": 403,
     "unsupported_media_type": 415,
+    **dict.fromkeys(("token_required", "not_an_approver", "four_eyes"), 403),
 }
 _ADAPTERS: Final = cache(TypeAdapter)
 _STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -61,6 +63,7 @@ class Query:
     __pydantic_config__ = _STRICT
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     open: bool = False
+    waiting: bool = False
     wait: Annotated[float, Field(ge=0, le=60)] = 0.0
 
     @classmethod
@@ -92,15 +95,9 @@ class Decision:
     arguments: dict[str, Json] | None = None
 
 
-def run_routes(
-    runs: Runs, execution: Callable[[str | None], "Execution"], *, may_decide: bool
-) -> list[Route]:
-    """The routes. `execution` is that of a profile. All but `/hooks/` have to be behind the portal's authentication.
-
-    `may_decide` says whether callers may approve calls. Without tokens they must not: any program that reaches the
-    port could, and so could a script that may fetch from it.
-    """
-    own = RunRoutes(runs, execution, may_decide)
+def run_routes(runs: Runs, execution: Callable[[str | None], "Execution"]) -> list[Route]:
+    """The routes. `execution` is that of a profile. All but `/hooks/` have to be behind the portal's authentication."""
+    own = RunRoutes(runs, execution)
     routes: list[tuple[str, str, Handler]] = [
         ("POST", "/runs", own.start),
         ("GET", "/runs", own.listed),
@@ -120,7 +117,6 @@ class RunRoutes:
 
     runs: Runs
     execution: Callable[[str | None], "Execution"]
-    may_decide: bool
 
     async def start(self, request: Request) -> Response:
         """Start a run; with `?wait=` answer when it has ended, at the latest after that many seconds."""
@@ -140,12 +136,27 @@ class RunRoutes:
         return await _json(answer.structured, 202 if answer.status in OPEN else 200, Location=f"/runs/{run}")
 
     async def listed(self, request: Request) -> Response:
+        """The caller's own runs; with `?waiting=true` those that wait for a person, an approver's of the tenant."""
         query, (_, owner) = Query.of(request), _named(request)
-        rows = await self._read(partial(RunTables.listed, owner=owner, limit=query.limit, is_open=query.open))
-        return await _json(lambda: {"runs": list(map(run_view, rows))})
+        oversees = query.waiting and self.runs.approvers.oversee(owner, _decider(request))
+        tenant = tenant_of(owner) if oversees else None
+
+        def views(tables: RunTables) -> list[dict[str, Json]]:
+            rows = tables.listed(
+                owner, query.limit, tenant=tenant, is_open=query.open, is_asking=query.waiting
+            )
+            found = [run_view(row, tables.caller(row.owner)) for row in rows]
+            if query.waiting:
+                found = [
+                    {**each, "waiting": waiting_view(tables.calls(str(each["run_id"])))} for each in found
+                ]
+            return found
+
+        listed = await self._read(views)
+        return await _json(lambda: {"runs": listed})
 
     async def show(self, request: Request) -> Response:
-        return await _json(partial(details, await self.runs.load(*_named(request))))
+        return await _json(partial(details, await self.runs.seen(_named(request)[0], _decider(request))))
 
     async def cancel(self, request: Request) -> Response:
         await self.runs.cancel(*_named(request))
@@ -156,24 +167,25 @@ class RunRoutes:
         work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=http_caller(request))
         row = await self.runs.store_or_error().write(work, is_lasting=True)
         self.runs.wake(row.id)
-        return await _json(partial(run_view, row), 201, Location=f"/runs/{row.id}")
+        view = run_view(row, http_caller(request).label)
+        return await _json(lambda: view, 201, Location=f"/runs/{row.id}")
 
     async def decide(self, request: Request) -> Response:
-        if not self.may_decide:
-            hint = "Set server.token or server.auth, or decide with `mcp-code-portal runs approve`."
-            raise RunsError("token_required", "without a token nobody decides over HTTP", hint)
-        given, (run, owner) = await _body(request, Decision), _named(request)
-        bearer = request.scope.get(BEARER)
+        given, (run, _) = await _body(request, Decision), _named(request)
+        is_approved, seq = given.decision == "approve", request.path_params["seq"]
         await self.runs.decide(
             run,
-            request.path_params["seq"],
-            is_approved=given.decision == "approve",
-            by="http" if bearer is None else f"http {bearer.name}",
-            owner=owner,
+            seq,
+            _decider(request),
+            is_approved=is_approved,
             reason=given.reason,
             arguments=given.arguments,
         )
-        return await self.show(request)
+        try:
+            return await self.show(request)
+        except RunsError:  # it has ended, and its answer is for its owner
+            decided = {"run_id": run, "seq": seq, "decision": "approved" if is_approved else "denied"}
+            return await _json(lambda: decided)
 
     async def deliver(self, request: Request) -> Response:
         """Deliver an event. Whoever knows the URL may."""
@@ -230,6 +242,10 @@ def _event(row: LogRow) -> str:
     call: dict[str, Json] = {"seq": row.seq, "function": row.function} if row.seq else {}
     data = encode({"run_id": row.run, "at": iso(row.at), **call}).decode()
     return f"id: {row.n}\nevent: {row.kind}\ndata: {data}\n\n"
+
+
+def _decider(request: Request) -> Decider:
+    return Decider.of_request(request, "http")
 
 
 def _named(request: Request) -> tuple[str, str]:

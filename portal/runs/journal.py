@@ -474,7 +474,7 @@ class Journal:
             text = HEAD.dump_json(replace(head, record=record))
         if row is not None:
             assert text is not None
-            tables.create(replace(row, title=self.runs.mask(row.title)), text)
+            tables.create(replace(row, title=self.runs.mask(row.title)), text, self.head.caller.label)
             text = None
         masked = tuple(event.masked(self.runs.mask) for event in events)
         chunk = dump_chunk(masked, entries) if events or entries else b""

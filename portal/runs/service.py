@@ -16,12 +16,21 @@ from anyio.abc import TaskGroup
 
 from manifests.manifest import Manifest
 from portal.answer import Answer
+from portal.approvers import Approvers, Decider
 from portal.authority import Authorization
 from portal.definitions import ExecuteCode
+from portal.errors import RunsError
 from portal.ledger import Ledger
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
-from portal.runs.decisions import RunsError, answer_of, ask_later, cancel_run, decide_call, find_run
+from portal.runs.decisions import (
+    answer_of,
+    ask_later,
+    cancel_run,
+    decide_call,
+    find_run,
+    find_seen,
+)
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import HEAD, Past, RunHead, new_row, new_run_id
 from portal.runs.results import KeptResults
@@ -80,8 +89,11 @@ class Runs:
         tasks: TaskGroup,
         *,
         takes_all: bool,
+        profile: str | None = None,
     ) -> None:
         self.settings = manifest.portal.runs
+        self.approvers = Approvers.of(manifest.portal.capabilities, profile)
+        """Who decides. Replaced by reloads."""
         self.store = store
         self.mask = Redaction(manifest.hidden)
         """Masks secrets in what is written."""
@@ -169,7 +181,7 @@ class Runs:
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
         row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))
         try:
-            create = partial(RunTables.create, row=row, head=HEAD.dump_json(head))
+            create = partial(RunTables.create, row=row, head=HEAD.dump_json(head), caller=caller.label)
             await self.store.write(create, is_lasting=True)
         except StoreError as error:
             log.error("run_not_journaled", run=row.id, error=str(error))
@@ -182,7 +194,7 @@ class Runs:
         return RunError(
             "runs_unavailable",
             f"{what} needs the store of runs, which cannot be used; the portal's log says why",
-            hint="Set runs.store in portal.yaml to a file that can be written, or to a Postgres database.",
+            hint="Ask the operator: it is set by runs.store.",
         )
 
     async def end(
@@ -226,9 +238,9 @@ class Runs:
                 with scope:
                     if (answer := await ask()) is not None:
                         is_approved, reason = answer
-                        await self.decide(run, seq, is_approved=is_approved, by="client", reason=reason)
-            except RunsError:
-                pass  # somebody else was faster
+                        await self.decide(run, seq, channel.decider, is_approved=is_approved, reason=reason)
+            except RunsError as error:  # somebody else was faster, or the rules have changed
+                log.info("decision_refused", run=run, call=seq, by=channel.decider.by, code=error.code)
             except StoreError as error:
                 log.error("decision_not_written", run=run, error=str(error))
             finally:
@@ -264,18 +276,22 @@ class Runs:
 
     async def load(self, run: str, owner: str | None) -> StoredRun:
         """Everything about a run. Raises RunsError: the owner has no such run."""
+        return await self.seen(run, Decider("", owner), Approvers())
+
+    async def seen(self, run: str, decider: Decider, approvers: Approvers | None = None) -> StoredRun:
+        """Everything about a run that the decider may see. Raises RunsError: there is none."""
 
         def load(tables: RunTables) -> StoredRun | None:
-            find_run(tables, run, owner)
+            find_seen(tables, run, decider, approvers or self.approvers)
             return tables.load(run)
 
         stored = await self.store_or_error().read(load)
         assert stored is not None
         return stored
 
-    async def decide(self, run: str, seq: int | None, **decision: Any) -> int:
+    async def decide(self, run: str, seq: int | None, decider: Decider, **decision: Any) -> int:
         """Approve or deny a waiting call, as `decide_call` does. Returns its number. Raises RunsError."""
-        decide = partial(decide_call, run=run, seq=seq, **decision)
+        decide = partial(decide_call, run=run, seq=seq, decider=decider, approvers=self.approvers, **decision)
         call = await self.store_or_error().write(decide, is_lasting=True)
         self.wake(run)
         return call.seq

@@ -34,8 +34,10 @@ from pydantic import ValidationError
 
 from manifests.json_value import Json
 from portal.answer import Answer
+from portal.approvers import Decider
+from portal.errors import RunsError
 from portal.passthrough.questions import approval_of, approval_request, can_show_forms
-from portal.runs.decisions import RunsError, find_run, iso
+from portal.runs.decisions import find_run, iso
 from portal.runs.service import Runs
 from portal.runs.waits import question
 from portal.sessions import caller_of
@@ -116,19 +118,27 @@ class Tasks:
         texts = {
             key: question(row.id, json.loads(call.shown)) for key, call in _asked(context, calls).items()
         }
-        requests = {key: approval_request(text) for key, text in texts.items()}
+        is_refused = self.runs.approvers.refusal(row.owner, Decider.of(context)) is not None
+        requests = {} if is_refused else {key: approval_request(text) for key, text in texts.items()}
         return task("input_required", input_requests=requests) if requests else task("working")
 
     async def update(self, context: Context, params: TaskUpdateParams) -> EmptyResult:
-        """Take the person's decisions. Answers to what is not asked, or not any more, are ignored."""
+        """Take the person's decisions. Answers to what does not wait, or not any more, are ignored.
+
+        Raises MCPError: somebody else has to decide.
+        """
         row, calls = await self._find(context, params.task_id)
         asked, given = _asked(context, calls), params.input_responses
         decisions = {call.seq: _decision(key, given[key]) for key, call in asked.items() if key in given}
-        decide = partial(self.runs.decide, row.id, by="client", owner=row.owner)
+        decider = Decider.of(context)
         for seq, decision in decisions.items():
-            if decision is not None:
-                with suppress(RunsError):  # somebody else was faster
-                    await decide(seq, is_approved=decision[0], reason=decision[1])
+            if decision is None:
+                continue
+            try:
+                await self.runs.decide(row.id, seq, decider, is_approved=decision[0], reason=decision[1])
+            except RunsError as error:
+                if error.code not in ("already_decided", "run_ended", "unknown_run"):  # nobody was faster
+                    raise MCPError(INVALID_PARAMS, f"{error.code}: {error}. {error.hint}") from None
         return EmptyResult()
 
     async def cancel(self, context: Context, params: TaskParams) -> EmptyResult:

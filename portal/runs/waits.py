@@ -122,7 +122,8 @@ class Waits:
         assert self.journal is not None
         shown = {**shown, "script": title_of(self.journal.head.request.code)}
         ask = None
-        if self.channel.can_ask_person:
+        may_decide = self.runs.approvers.refusal(self.owner, self.channel.decider) is None
+        if may_decide and self.channel.can_ask_person:
             run, text = self.journal.run_id, self.runs.mask(question(self.journal.run_id, shown))
             ask = partial(
                 self.runs.ask_client, run, seq, self.channel, partial(self.channel.ask_person, text)
@@ -195,7 +196,7 @@ class Waits:
             return CallError(
                 "no_public_url",
                 "events come over HTTP, and this portal has no URL for them",
-                "Set runs.public_url in portal.yaml, or serve with --http.",
+                "Ask the operator: it is set by runs.public_url.",
             )
         await self.journal.begin()
         token = await self.journal.store.write(partial(RunTables.hook, run=self.journal.run_id, name=name))

@@ -65,7 +65,7 @@ def _add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[We
     row = tables.row(run) if wanting else None
     if row is None:
         return
-    data = run_view(row)
+    data = run_view(row, tables.caller(row.owner))
     if state == "waiting":
         data["waiting"] = waiting_view(tables.calls(run, "state = 'waiting'"))
         if not data["waiting"]:
@@ -103,7 +103,7 @@ def network_of(url: str, manifest: Manifest) -> Network:
         seconds=REQUEST_SECONDS,
         response_bytes=MAX_RESPONSE_BYTES,
     )
-    return Network(grant, partial(manifest.where, "capabilities", "network"))
+    return Network(grant, partial(manifest.where, "capabilities", "network"), is_of_scripts=False)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -90,6 +90,17 @@ def places(manifest: Manifest) -> list[Place]:
     return [FilePlace(path) for path in sorted(found, key=lambda path: (len(path.name), path.name))]
 
 
+def holding(run: str = "") -> list[FilePlace]:
+    """The files in this user's state folder, whatever their manifest, that have a run whose id begins so."""
+    found = []
+    for path in sorted((state_folder(os.environ) / "runs").glob("*/*.sqlite")):
+        with suppress(StoreError), closing(SqliteDatabase(path)) as database:
+            # Ids are never encrypted, and nothing is written: a portal of another version may use the file.
+            if database.rows("SELECT 1 FROM runs WHERE substr(id, 1, ?) = ? LIMIT 1", len(run), run):
+                found.append(FilePlace(path))
+    return found
+
+
 def written_place(manifest: Manifest) -> Place | None:
     """What `runs.store` names."""
     settings = manifest.portal.runs
@@ -130,9 +141,9 @@ def held_place(manifest: Manifest) -> Iterator[Place]:
     raise StoreError(f"{MAX_SLOTS} portals use this manifest: {folder}")
 
 
-def open_tables(place: Place, manifest: Manifest, holder: str = "") -> RunTables:
-    """Open the tables at a place. Raises StoreError."""
-    key = manifest.portal.runs.key
+def open_tables(place: Place, manifest: Manifest | None, holder: str = "") -> RunTables:
+    """Open the tables at a place; without its manifest only those that are not encrypted. Raises StoreError."""
+    key = manifest and manifest.portal.runs.key
     database = SqliteDatabase(place.path) if isinstance(place, FilePlace) else PostgresDatabase(place.url)
     return RunTables(database, key.get_secret_value() if key else None, holder)
 

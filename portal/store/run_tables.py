@@ -38,6 +38,10 @@ _ADD_CALL: Final = (
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
 _OPEN: Final = "state IN ('running', 'waiting')"
+_ASKING: Final = (
+    "EXISTS (SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.state = 'waiting' "
+    "AND calls.kind IN ('ask', 'approve'))"
+)
 _OPEN_RUN: Final = f"runs.{_OPEN}"
 """The same beside another table's `state`. Ask it of one run: `run IN (SELECT ...)` would read all open ones."""
 
@@ -62,8 +66,8 @@ class RunTables(Tables):
 
     # Runs
 
-    def create(self, row: RunRow, head: bytes) -> None:
-        """Add a run, with its epoch. Raises TooManyRunsError."""
+    def create(self, row: RunRow, head: bytes, caller: str = "") -> None:
+        """Add a run, with its epoch, of the caller with this name. Raises TooManyRunsError."""
         if self._value(f"SELECT count(*) FROM runs WHERE owner = ? AND {_OPEN}", row.owner) >= MAX_OPEN_RUNS:
             raise TooManyRunsError(
                 f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit. Cancel some, or wait for them"
@@ -76,7 +80,13 @@ class RunTables(Tables):
         }
         # It is there already if its transaction was committed and nobody heard.
         self._insert("runs", {**values, "holder": self.holder}, "DO NOTHING")
+        if "/" in row.owner and self.caller(row.owner) != caller:
+            self.put("caller", row.owner, "", caller.encode("utf-8", "replace"))
         self.note(row.id, "began")
+
+    def caller(self, owner: str) -> str:
+        """The name of whoever owns runs, as it was last; "" if it is not known."""
+        return (self.get("caller", owner, "") or b"").decode() if "/" in owner else owner
 
     def advance(
         self,
@@ -212,14 +222,27 @@ class RunTables(Tables):
         found = prefix.isprintable() and self._rows(query, len(prefix), prefix, limit)
         return [run for (run,) in found or ()]
 
-    def listed(self, owner: str | None = None, limit: int = 100, *, is_open: bool = False) -> list[RunRow]:
-        """The newest runs, of one owner or of all; with `is_open` only those that go on."""
-        where = ["owner = ?"] if owner is not None else []
+    def listed(
+        self,
+        owner: str | None = None,
+        limit: int = 100,
+        *,
+        tenant: str | None = None,
+        is_open: bool = False,
+        is_asking: bool = False,
+    ) -> list[RunRow]:
+        """The newest runs, of one owner or of all; with `is_open` only those that go on, with `is_asking` only those
+        that wait for a person. With a `tenant`, which may be "", also those of all its owners.
+        """
+        where = ["true" if owner is None else "owner = ?"]
+        values: list[Any] = [] if owner is None else [owner]
+        if tenant is not None:
+            of_tenant = "substr(owner, 1, ?) = ?" + ("" if tenant else " OR owner = 'local'")
+            where, values = [f"({where[0]} OR {of_tenant})"], [*values, len(tenant) + 1, f"{tenant}/"]
         where += [_OPEN] if is_open else []
-        clause = f"WHERE {' AND '.join(where)}" if where else ""
-        values = [] if owner is None else [owner]
+        where += [f"{_OPEN} AND {_ASKING}"] if is_asking else []
         found = self._rows(
-            f"SELECT {_RUN_COLUMNS} FROM runs {clause} ORDER BY began DESC, id LIMIT ?",
+            f"SELECT {_RUN_COLUMNS} FROM runs WHERE {' AND '.join(where)} ORDER BY began DESC, id LIMIT ?",
             *values,
             limit,
         )

@@ -79,12 +79,14 @@ class KeptRuns:
     runs: Runs
     store: RunStore
     app: Starlette
+    headers: dict[str, str]
+    """Of a client that may decide."""
 
     @asynccontextmanager
     async def client(self, **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
         transport = httpx2.ASGITransport(app=self.app)
         async with httpx2.AsyncClient(
-            transport=transport, base_url="http://127.0.0.1:8080", headers=headers
+            transport=transport, base_url="http://127.0.0.1:8080", headers={**self.headers, **headers}
         ) as client:
             yield client
 
@@ -108,11 +110,18 @@ class KeptRuns:
 
 @asynccontextmanager
 async def kept_runs(
-    folder: Path, *, tokens: Json = (), may_decide: bool = True, **settings: Json
+    folder: Path,
+    *,
+    tokens: Json = (),
+    may_decide: bool = True,
+    sections: dict[str, Json] | None = None,
+    **settings: Json,
 ) -> AsyncIterator[KeptRuns]:
     """A store of runs in `folder`, what goes on with them, and their routes."""
+    is_known = may_decide and not tokens
+    server: Json = {"tokens": [*tokens], **({"token": "token-of-operator"} if is_known else {})}
     written = write_manifest(
-        folder, {}, runs={"store": "runs.sqlite", **settings}, server={"tokens": [*tokens]}
+        folder, {}, runs={"store": "runs.sqlite", **settings}, server=server, **(sections or {})
     )
     manifest = load_manifest(written, {})
     place = FilePlace(folder / "runs.sqlite")
@@ -126,6 +135,7 @@ async def kept_runs(
         tasks.start_soon(runs.keep)
         tasks.start_soon(Webhooks(manifest, runs, store).keep)
         access = Middleware(HttpAccessMiddleware, access=HttpAccess("127.0.0.1", manifest.portal.server))
-        routes = run_routes(runs, lambda profile: runs.executions[0], may_decide=may_decide)
-        yield KeptRuns(runs, store, Starlette(routes=routes, middleware=[access]))
+        routes = run_routes(runs, lambda profile: runs.executions[0])
+        headers = {"Authorization": "Bearer token-of-operator"} if is_known else {}
+        yield KeptRuns(runs, store, Starlette(routes=routes, middleware=[access]), headers)
         tasks.cancel_scope.cancel()

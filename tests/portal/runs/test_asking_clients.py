@@ -6,16 +6,19 @@ from functools import partial
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
 from manifests.json_value import Json
+from portal.approvers import Decider
 from portal.store.run_tables import RunTables
 from portal.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
 from tests.portal.runs.test_waiting import approved
-from tests.portal.test_http_app import served
+from tests.portal.test_http_app import BEARER, TOKEN, served
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +84,7 @@ async def opened_portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
     runs: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
     async with (
         opened(folder, {"git": peer}, capabilities=RULES, runs=runs) as portal,
-        served(portal) as origin,
+        served(portal, TOKEN) as origin,
     ):
         yield portal, peer, f"{origin}/mcp"
 
@@ -93,7 +96,12 @@ async def desk(
     portal, peer, url = opened_portal
     peer.calls.clear()
     person = Person()
-    async with Client(url, mode=request.param, elicitation_callback=person) as client:
+    async with (
+        httpx2.AsyncClient(headers=BEARER, timeout=DEADLINE_SECONDS) as http,
+        Client(
+            streamable_http_client(url, http_client=http), mode=request.param, elicitation_callback=person
+        ) as client,
+    ):
         yield Desk(Opened(portal.portal, client), peer, person)
 
 
@@ -168,7 +176,9 @@ async def test_decision_from_elsewhere_wins_while_the_form_is_open(desk: Desk, i
 
     async def overtaken() -> ElicitResult:
         run = await desk.until_parked() if is_parked else desk.person.asked[-1].split("run ")[1].split(")")[0]
-        await desk.portal.portal.runs.decide(run, 1, is_approved=False, by="ann", reason="ann was faster")
+        await desk.portal.portal.runs.decide(
+            run, 1, Decider("ann"), is_approved=False, reason="ann was faster"
+        )
         is_over.set()
         return APPROVE
 
@@ -184,7 +194,7 @@ async def test_decision_from_elsewhere_wins_while_the_form_is_open(desk: Desk, i
 @pytest.mark.parametrize("desk", ["legacy"], indirect=True)
 async def test_answer_does_not_wait_for_a_form_that_nobody_needs_any_more(desk: Desk) -> None:
     async def ignored() -> ElicitResult:
-        await desk.portal.portal.runs.decide(await desk.until_parked(), 1, is_approved=True, by="ann")
+        await desk.portal.portal.runs.decide(await desk.until_parked(), 1, Decider("ann"), is_approved=True)
         await anyio.sleep_forever()
         return DENY
 

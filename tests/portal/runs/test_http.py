@@ -219,7 +219,7 @@ async def watched(kept: KeptRuns, path: str, **headers: str) -> AsyncIterator[As
     async with (
         http_peer(kept.app) as peer,
         AsyncClient(base_url=f"http://127.0.0.1:{peer.port}", timeout=DEADLINE_SECONDS) as client,
-        client.stream("GET", path, headers=headers) as response,
+        client.stream("GET", path, headers={**kept.headers, **headers}) as response,
     ):
         assert response.status_code == 200
         yield response.aiter_lines()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
+from portal.approvers import Approvers, Decider
 from portal.runs.decisions import RunsError, decide_call
 from portal.store.records import CallRow
 from portal.store.run_tables import RunTables
@@ -37,7 +38,7 @@ def decided(folder: Path, run: str) -> None:
     """A person approves while no portal runs."""
     file = rows.opened(folder)
     with file.transaction():
-        decide_call(file, run, 1, is_approved=True, by="ann")
+        decide_call(file, run, 1, Decider("ann"), Approvers(), is_approved=True)
     file.close()
 
 
@@ -75,7 +76,7 @@ async def test_run_that_expired_is_not_approved_any_more(tmp_path: Path) -> None
         answer = await answer_of(portal, run, until="expired")
         assert answer["error"]["code"] == "expired"
         with pytest.raises(RunsError) as error:
-            await portal.portal.runs.decide(run, 1, is_approved=True, by="ann")
+            await portal.portal.runs.decide(run, 1, Decider("ann"), is_approved=True)
         assert (error.value.code, peer.calls) == ("run_ended", [])
 
 
@@ -94,7 +95,7 @@ def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tables: 
             both.wait()
             try:
                 with own.transaction():
-                    decide_call(own, run, 1, is_approved=by == "ann", by=by)
+                    decide_call(own, run, 1, Decider(by), Approvers(), is_approved=by == "ann")
                 told.append("")
             except RunsError as error:
                 told.append(error.code)

@@ -13,6 +13,7 @@ import anyio.to_thread
 import psycopg
 import pytest
 
+from portal.approvers import Approvers, Decider
 from portal.runs.decisions import decide_call
 from portal.runs.journal import unwritten
 from portal.store import postgres as database
@@ -94,7 +95,7 @@ def test_of_portals_that_wake_a_run_at_the_same_moment_one_gets_it(shared: Table
         run = begun(portals[0])
         asked(portals[0], run)
         with portals[0].transaction():
-            decide_call(portals[0], run.id, 1, is_approved=True, by="ann")
+            decide_call(portals[0], run.id, 1, Decider("ann"), Approvers(), is_approved=True)
         assert together(*(partial(is_claimed, file, run.id) for file in portals)).count(True) == 1
 
 
@@ -107,7 +108,7 @@ def test_no_decision_is_lost_while_its_run_is_being_parked(shared: Tables) -> No
 
     def decide(run: str) -> None:
         with other.transaction():
-            decide_call(other, run, 1, is_approved=True, by="ann")
+            decide_call(other, run, 1, Decider("ann"), Approvers(), is_approved=True)
 
     for _ in range(50):
         run = begun(portal)

@@ -16,6 +16,7 @@ from mcp_types import ElicitResult
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.answer import Answer
+from portal.approvers import Approvers, Decider
 from portal.cli.runs import Stores
 from portal.cli.terminal import Terminal
 from portal.composition import open_portal
@@ -49,7 +50,7 @@ await portal.sleep(hours=1)
             "it does not wait for a person any more"
         )
         with pytest.raises(RunsError):
-            await portal.portal.runs.decide(answer["run_id"], 1, is_approved=True, by="ann")
+            await portal.portal.runs.decide(answer["run_id"], 1, Decider("ann"), is_approved=True)
 
 
 async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ async def test_the_portal_does_not_spin_while_a_due_run_waits_for_its_turn(tmp_p
         await portal.call("execute_code", code="await git.slow()", background=True)
         await peer.until(lambda: len(peer.calls) == 1)
         store = portal.portal.runs.store_or_error()
-        await portal.portal.runs.decide(parked["run_id"], 1, is_approved=True, by="ann")
+        await portal.portal.runs.decide(parked["run_id"], 1, Decider("ann"), is_approved=True)
         written: list[Any] = []
         read, reads = store.read, []
 
@@ -106,7 +107,7 @@ async def test_a_run_of_another_profile_is_left_for_a_portal_that_serves_it(tmp_
         answer = await waiting(portal, "await portal.approve('?')")
         run = answer["run_id"]
     async with opened(tmp_path, profile="ops", **sections) as portal:
-        await portal.portal.runs.decide(run, 1, is_approved=True, by="ann")
+        await portal.portal.runs.decide(run, 1, Decider("ann"), is_approved=True)
         await anyio.sleep(1)
         row = await portal.portal.runs.store.read(partial(RunTables.row, run=run))
         assert row.state == "waiting", row.state
@@ -192,7 +193,7 @@ async def test_a_decision_that_the_command_line_makes_while_a_portal_moves_the_f
         # It takes the first portal's file, and moves the second one's into it.
         async with open_portal(manifest, lambda line: None) as portal, Client(build_server(portal)) as client:
             with stores.writing(run) as file:
-                decide_call(file, run, 1, is_approved=True, by="cli")
+                decide_call(file, run, 1, Decider("cli"), Approvers(), is_approved=True)
             assert (await answer_of(Opened(portal, client), run))["result"] is True
 
 
@@ -211,7 +212,7 @@ async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tm
         run = (await waiting(Opened(portal, client), "await portal.approve('?')"))["run_id"]
     file = open_tables(places(manifest)[0], manifest)
     with file.transaction():
-        decide_call(file, run, 1, is_approved=True, by="cli")
+        decide_call(file, run, 1, Decider("cli"), Approvers(), is_approved=True)
     file.close()
     async with open_portal(manifest, lambda line: None, runs="own") as portal:
         store = portal.runs.store_or_error()

@@ -4,9 +4,10 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.answer import Answer
+from portal.approvers import Approvers, Decider
 from portal.definitions import ExecuteCode
 from portal.runs.decisions import decide_call
 from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
@@ -98,7 +100,7 @@ class Shell:
         head = RunHead(ExecuteCode(SCRIPT), LOCAL, None, started)
         entries = [EntryRow(n, "git.git_log", "done", "", 1.5, 0.0, None, (), "git") for n in (1, 2)]
         with self.store.transaction():
-            self.store.create(new_row(run, "somebody", head, None, 30), HEAD.dump_json(head))
+            self.store.create(new_row(run, "red//x", head, None, 30), HEAD.dump_json(head), "ann of red")
             if record is not None:
                 self.store.advance(run, 1, chunk=dump_chunk(record.events, tuple(entries)))
 
@@ -138,7 +140,7 @@ def test_open_runs_are_listed_with_what_they_wait_for(shell: Shell) -> None:
     shell.end(Answer("ok", OTHER))
     done = shell()
     assert (done.returncode, OTHER in done.stdout) == (0, False)
-    assert re.search(rf"{RUN} +waiting +\d+ s +ask git.push +# release", done.stdout)
+    assert re.search(rf"{RUN} +waiting +\d+ s +ann of red +ask git.push +# release", done.stdout)
     everything = shell.json("list", "--all")
     assert [(each["run_id"], each["state"]) for each in everything] == [(RUN, "waiting"), (OTHER, "ok")]
     newest = shell.json("list", "--all", "--limit", "1")
@@ -237,15 +239,104 @@ def test_watch_prints_the_log_until_the_run_ends(shell: Shell, monkeypatch: pyte
 
 def test_approval_shows_the_call_and_who_approved(shell: Shell) -> None:
     shell.ask(3, is_parked=True)
-    done = shell("approve", RUN, "--arguments", '{"branch": "next"}')
+    done = shell("approve", RUN, "--arguments", '{"branch": "next"}', "--yes")
     assert done.returncode == 0
     assert '"force": true' in done.stdout and '"branch": "next"' in done.stdout
     assert done.stdout.index("git.push") < done.stdout.index("approved")
     call = shell.store.call(RUN, 3)
     assert (call.state, json.loads(call.decision)["arguments"]) == ("approved", {"branch": "next"})
-    assert call.decided_by.startswith("cli")
+    assert call.decided_by.startswith("cli") and call.decided_by.endswith(" --yes")
+    told = shell("show", RUN).stdout
+    assert "approved: call 3 (git.push)" in told and call.decided_by in told
+    assert told.count("# release") == 1
     assert shell.store.due(0.0, [None], 10) == [RUN]
     assert "no portal" in done.stderr
+
+
+def test_approval_without_a_terminal_changes_nothing(shell: Shell) -> None:
+    shell.ask(3, is_parked=True)
+    for options in ((), ("--json",)):
+        done = shell("approve", RUN, "3", *options, stdin="y\n")
+        assert (done.returncode, done.stdout) == (2, "") and "--yes" in done.stderr
+    assert shell.store.call(RUN, 3).state == "waiting"
+
+
+def on_a_terminal(shell: Shell, answer: bytes, *arguments: str) -> str:
+    """What a person reads who answers so."""
+    person, terminal = pty.openpty()
+    streams = {"stdin": terminal, "stderr": terminal, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([*COMMAND, "runs", *arguments], cwd=shell.folder, **streams)
+    os.close(terminal)
+    os.write(person, answer)
+    process.communicate(timeout=COMMAND_SECONDS)
+    read = b""
+    with suppress(OSError):  # the terminal has no other end any more
+        while more := os.read(person, 65_536):
+            read += more
+    os.close(person)
+    return read.decode()
+
+
+def test_approval_asks_on_a_terminal(shell: Shell) -> None:
+    shell.ask(3, is_parked=True)
+    for answer, state in ((b"n\n", "waiting"), (b"y\n", "approved")):
+        told = on_a_terminal(shell, answer, "approve", RUN, "--json")
+        assert "git.push" in told and "force" in told
+        assert shell.store.call(RUN, 3).state == state
+    assert not shell.store.call(RUN, 3).decided_by.endswith("--yes")
+
+
+# From any folder
+
+
+@pytest.fixture
+def elsewhere(portal: PortalCommand, tmp_path: Path, own_state: None) -> Iterator[Shell]:
+    """A shell in a folder with another manifest; its store is that of a manifest which is not there."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "portal.yaml").write_text("upstreams: {}\n")
+    (tmp_path / "other" / "portal.yaml").write_text("upstreams: {}\n")
+    manifest = load_manifest(tmp_path / "portal.yaml", {})
+    with held_place(manifest) as place, closing(open_tables(place, manifest)) as file:
+        yield Shell(portal, tmp_path / "other", file)
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_run_is_found_by_its_id_from_any_folder(elsewhere: Shell, has_manifest: bool) -> None:
+    if not has_manifest:
+        (elsewhere.folder / "portal.yaml").unlink()
+    elsewhere.ask(3, 4, is_parked=True)
+    assert RUN[:12] in elsewhere("show", RUN[:12]).stdout
+    assert elsewhere("approve", RUN, "3", "--yes").returncode == 0
+    assert elsewhere("deny", RUN, "4").returncode == 0
+    assert [call.state for call in elsewhere.store.calls(RUN)] == ["approved", "denied"]
+    assert elsewhere("cancel", RUN).returncode == 0
+    assert elsewhere("wait", RUN).returncode == 1
+    assert elsewhere("show", OTHER).returncode == 1
+    assert bool(elsewhere.json("list", "--all")) is not has_manifest
+
+
+def test_encrypted_run_of_another_folder_needs_its_manifest(
+    portal: PortalCommand, tmp_path: Path, own_state: None
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "portal.yaml").write_text("runs: {key: 0123456789abcdef}\n")
+    manifest = load_manifest(tmp_path / "portal.yaml", {})
+    with held_place(manifest) as place, closing(open_tables(place, manifest)) as file:
+        shell = Shell(portal, tmp_path / "other", file)
+        shell.ask(3, is_parked=True)
+        done = shell("approve", RUN, "--yes")
+        assert done.returncode == 1 and "--config" in done.stderr and "runs.key" in done.stderr
+        assert shell("approve", RUN, "--yes", "--config", "../portal.yaml").returncode == 0
+
+
+def test_command_that_is_printed_works_where_it_is_printed(shell: Shell, tmp_path: Path) -> None:
+    shell.ask(3, is_parked=True)
+    (tmp_path / "my folder").mkdir()
+    waiting = Shell(shell.portal, tmp_path / "my folder", shell.store)
+    told = waiting("wait", RUN, "--timeout", "0.01", "--config", "../portal.yaml").stderr
+    command = re.search(r"mcp-code-portal (runs approve .*)", told)[1]
+    assert waiting.portal(*shlex.split(command), "--yes", cwd=waiting.folder).returncode == 0
+    assert shell.store.call(RUN, 3).state == "approved"
 
 
 def test_nothing_is_said_about_portals_if_one_goes_on(shell: Shell) -> None:
@@ -260,7 +351,7 @@ def test_nothing_is_said_about_portals_if_one_goes_on(shell: Shell) -> None:
 def test_first_decision_wins(shell: Shell) -> None:
     shell.ask(3)
     with shell.store.transaction():
-        decide_call(shell.store, RUN, 3, is_approved=False, by="http")
+        decide_call(shell.store, RUN, 3, Decider("http"), Approvers(), is_approved=False)
     done = shell("approve", RUN, "3")
     assert done.returncode == 1
     assert "already denied by http" in done.stderr
@@ -348,12 +439,5 @@ def test_fork_without_anybody_who_confirms_is_refused(shell: Shell, record: Reco
 def test_fork_asks_on_a_terminal(shell: Shell, record: Record) -> None:
     shell.begin(RUN, record)
     for answer, forks in ((b"n\n", 0), (b"y\n", 1)):
-        person, terminal = pty.openpty()
-        command = [*COMMAND, "runs", "fork", RUN, "--at", "2"]
-        streams = {"stdin": terminal, "stderr": terminal, "stdout": subprocess.PIPE}
-        process = subprocess.Popen(command, cwd=shell.folder, **streams)
-        os.close(terminal)
-        os.write(person, answer)
-        process.communicate(timeout=COMMAND_SECONDS)
-        os.close(person)
+        on_a_terminal(shell, answer, "fork", RUN, "--at", "2")
         assert len(shell.store.listed()) == 1 + forks

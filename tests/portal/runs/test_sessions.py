@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
+from portal.approvers import Decider
 from portal.store.run_tables import RunTables
 from tests.portal.peers import Opened, opened, states
 from tests.portal.runs.test_waiting import ASKS, answer_of, found, git
@@ -48,7 +49,7 @@ async def test_run_in_a_session_that_asks_waits_in_its_worker_and_is_not_run_aft
             identifier = await asked(portal)
             await anyio.sleep(2 * RUNS["park_after_seconds"])  # a run without a session would be parked
             copy_store(tmp_path, tmp_path / "later")  # as a crash leaves it
-            await portal.portal.runs.decide(identifier, None, is_approved=True, by="ann")
+            await portal.portal.runs.decide(identifier, None, Decider("ann"), is_approved=True)
         assert answers[0]["result"] == [7, {"id": 7}]
         assert states(answers[0]) == [("git.push", "done"), ("git.merge", "done")]
         assert await portal.result_of("x", session=session) == 7

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
+from portal.approvers import Decider
 from portal.runs.journal import Journal
 from portal.store.records import StoreError
 from portal.store.run_tables import RunTables
@@ -55,7 +56,7 @@ async def test_a_decision_counts_though_nobody_waited_for_it(
         run = (await waiting(portal, "await portal.approve('?')"))["run_id"]
         slow(monkeypatch, lambda write: write["name"] == "decide_call")
         with anyio.move_on_after(SLOW_SECONDS / 3):
-            await portal.portal.runs.decide(run, None, is_approved=True, by="ann")
+            await portal.portal.runs.decide(run, None, Decider("ann"), is_approved=True)
         assert await end_of(portal, run) == "ok"
 
 

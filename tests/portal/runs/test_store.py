@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from manifests.loader import load_manifest
+from portal.approvers import Approvers, Decider
 from portal.runs.decisions import RunsError, cancel_run, decide_call
 from portal.store.places import FilePlace, held_place, open_store, open_tables, places
 from portal.store.records import CallRow, FencedError, RunRow, StoreError
@@ -80,9 +81,9 @@ def test_the_first_decision_wins_and_wakes_the_run(file: RunTables, run: RunRow,
     asked(file, run)
     assert file.due(time.time(), [None], 10) == []
     with file.transaction():
-        decide_call(file, run.id, None, is_approved=True, by="ann")
+        decide_call(file, run.id, None, Decider("ann"), Approvers(), is_approved=True)
     with pytest.raises(RunsError, match="approved by ann") as error, file.transaction():
-        decide_call(file, run.id, named, is_approved=False, by="bob")
+        decide_call(file, run.id, named, Decider("bob"), Approvers(), is_approved=False)
     assert error.value.code == "already_decided"
     assert file.due(time.time(), [None], 10) == [run.id]
 
@@ -93,7 +94,7 @@ def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(
     call = CallRow(run.id, 1, "ask", "git.merge", "waiting")
     with file.transaction():
         file.advance(run.id, run.epoch, calls=[call])
-        decide_call(file, run.id, 1, is_approved=True, by="ann")
+        decide_call(file, run.id, 1, Decider("ann"), Approvers(), is_approved=True)
         file.park(run.id, run.epoch, [1])
     assert file.due(time.time(), [None], 10) == [run.id]
 
@@ -104,7 +105,7 @@ def test_nothing_of_an_ended_run_can_be_decided(file: RunTables, run: RunRow, en
     with file.transaction():
         file.finish(run.id, ended, None)  # type: ignore[arg-type]
     with pytest.raises(RunsError) as error, file.transaction():
-        decide_call(file, run.id, 1, is_approved=True, by="ann")
+        decide_call(file, run.id, 1, Decider("ann"), Approvers(), is_approved=True)
     assert error.value.code == "run_ended"
     with pytest.raises(RunsError) as error, file.transaction():
         cancel_run(file, run.id)
@@ -117,7 +118,7 @@ def test_the_run_of_somebody_else_is_as_unknown_as_none(file: RunTables) -> None
     errors = []
     for name in (run.id, "run_" + "0" * 32):
         with pytest.raises(RunsError) as error, file.transaction():
-            decide_call(file, name, 1, is_approved=True, by="bob", owner="bob")
+            decide_call(file, name, 1, Decider("bob", "bob"), Approvers(), is_approved=True)
         errors.append(str(error.value).replace(name, "RUN"))
     assert errors[0] == errors[1]
     assert file.listed("bob") == []
@@ -129,9 +130,9 @@ def test_which_of_two_waiting_calls_is_meant_has_to_be_said(file: RunTables, run
     with file.transaction():
         file.advance(run.id, run.epoch, calls=calls)
     with pytest.raises(RunsError, match=r"1 \(git.merge\), 2 \(git.merge\)"), file.transaction():
-        decide_call(file, run.id, None, is_approved=True, by="ann")
+        decide_call(file, run.id, None, Decider("ann"), Approvers(), is_approved=True)
     with file.transaction():
-        assert decide_call(file, run.id, 2, is_approved=True, by="ann").seq == 2
+        assert decide_call(file, run.id, 2, Decider("ann"), Approvers(), is_approved=True).seq == 2
 
 
 def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(file: RunTables) -> None:

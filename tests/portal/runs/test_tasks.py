@@ -36,7 +36,7 @@ from portal.sessions import LOCAL
 from portal.store.records import CallRow, RunState
 from portal.store.run_tables import RunTables
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool, write_manifest
-from tests.portal.test_http_app import served
+from tests.portal.test_http_app import BEARER, TOKEN, served
 from upstreams.secret_sources import fetch_secrets
 
 pytestmark = pytest.mark.anyio
@@ -143,8 +143,8 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wire
     mail, store = Peer(tool("send")), Peer(tool("hang"), hang=never)
     async with (
         opened(folder, {"mail": mail, "store": store}, runs=RUNS, capabilities=rules) as portal,
-        served(portal) as origin,
-        httpx2.AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as http,
+        served(portal, TOKEN) as origin,
+        httpx2.AsyncClient(base_url=origin, headers=BEARER, timeout=DEADLINE_SECONDS) as http,
     ):
         yield Wire(http, portal, DECLARED, mail, store)
 

@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 
 from manifests.json_value import Json
+from portal.approvers import Decider
 from portal.runs.decisions import RunsError
 from portal.store.records import OPEN
 from portal.store.run_tables import RunTables
@@ -42,7 +43,7 @@ async def answer_of(portal: Opened, run: str, *, until: str = "ok") -> dict[str,
 
 async def approved(portal: Opened, run: str, *, until: str = "ok", **decision: Json) -> dict[str, Json]:
     """The answer of a run, once a person has approved the one call that waits."""
-    await portal.portal.runs.decide(run, None, is_approved=True, by="ann", **decision)
+    await portal.portal.runs.decide(run, None, Decider("ann"), is_approved=True, **decision)
     return await answer_of(portal, run, until=until)
 
 
@@ -95,7 +96,7 @@ async def test_a_run_that_goes_on_waits_for_an_upstream_that_starts(tmp_path: Pa
     async with opened(tmp_path, {"slow": raw()}, **sections) as portal:
         run = (await waiting(portal, "(await slow.echo(n=1))['n']"))["run_id"]
     async with opened(tmp_path, {"slow": raw(waits_for=str(go))}, **sections) as portal:
-        await portal.portal.runs.decide(run, None, is_approved=True, by="ann")
+        await portal.portal.runs.decide(run, None, Decider("ann"), is_approved=True)
         await answer_of(portal, run, until="running")
         assert await portal.result_of("1") == 1  # now the other one has come to where it waits
         await anyio.to_thread.run_sync(go.write_text, "go")
@@ -112,7 +113,9 @@ except ToolError as error:
 """
     async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=SOON) as portal:
         answer = await waiting(portal, code)
-        await portal.portal.runs.decide(answer["run_id"], 1, is_approved=False, by="ann", reason="not today")
+        await portal.portal.runs.decide(
+            answer["run_id"], 1, Decider("ann"), is_approved=False, reason="not today"
+        )
         done = await answer_of(portal, answer["run_id"])
         assert done["stdout"].startswith("denied a person denied git.merge: not today")
         assert states(done) == [("git.merge", "refused")]
@@ -229,7 +232,7 @@ async def test_a_cancelled_run_is_over_whether_it_waits_or_runs(tmp_path: Path) 
             assert done["error"]["code"] == "cancelled"
         await peer.until(lambda: peer.cancelled == ["slow"])
         with pytest.raises(RunsError):
-            await portal.portal.runs.decide(parked["run_id"], 1, is_approved=True, by="ann")
+            await portal.portal.runs.decide(parked["run_id"], 1, Decider("ann"), is_approved=True)
 
 
 async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path) -> None:

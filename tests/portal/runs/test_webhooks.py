@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from portal.approvers import Decider
 from portal.runs import webhooks
 from portal.runs.webhooks import MAX_ATTEMPTS, network_of, note_states, retry_seconds, signature
 from portal.store.run_tables import RunTables
@@ -113,7 +114,7 @@ async def test_waiting_run_and_its_end_are_told_in_order_and_signed(tmp_path: Pa
     async with receiving() as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
         run = await kept.start("ask")
         await receiver.until(1)
-        await kept.runs.decide(run, 1, is_approved=True, by="http")
+        await kept.runs.decide(run, 1, Decider("http"), is_approved=True)
         assert await receiver.until(2) == ["run.waiting", "run.ok"]
         for headers, body in receiver.requests:
             timestamp = int(headers["webhook-timestamp"])
@@ -143,7 +144,7 @@ async def test_message_is_sent_again_under_its_id_and_before_later_ones(tmp_path
     async with receiving(failure, failure) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
         run = await kept.start("ask")
         await kept.until(run, "waiting")
-        await kept.runs.decide(run, 1, is_approved=True, by="http")
+        await kept.runs.decide(run, 1, Decider("http"), is_approved=True)
         assert await receiver.until(4) == ["run.waiting", "run.waiting", "run.waiting", "run.ok"]
         first, *again, last = receiver.ids()
         assert again == [first, first] and last != first
