@@ -478,7 +478,9 @@ def _call_error(error: UpstreamError, hint: str | None = None) -> CallError:
 
 
 def _not_readonly(fallback: str) -> CallError:
-    return CallError("not_granted", f"{fallback} is no fallback: it does not declare readOnlyHint")
+    return CallError(
+        "not_granted", f"{fallback} is no fallback: it does not declare readOnlyHint", "Ask the operator."
+    )
 
 
 def _unanswered_error(refusal: QuestionError, text: str) -> CallError:

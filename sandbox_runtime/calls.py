@@ -259,7 +259,7 @@ class CallsInFlight:
             values = parse(arguments)
         except GuestJsonError as error:
             message = f"the arguments cannot be sent: {error}"
-            self._refuse(identity, seq, CallError("argument_error", message))
+            self._refuse(identity, seq, CallError("argument_error", message, "Call it as its stub says."))
             return None
         if isinstance(values, dict):
             return values

@@ -115,7 +115,11 @@ class Stores:
             raise error
         if len(found) > 1 and run not in found:
             ids = ", ".join([*found][:5])
-            raise RunsError("ambiguous_run", f"the ids of {len(found)} runs begin with {run!r}: {ids}")
+            raise RunsError(
+                "ambiguous_run",
+                f"the ids of {len(found)} runs begin with {run!r}: {ids}",
+                "Write more of it.",
+            )
         name = run if run in found else next(iter(found))
         return found[name], name
 
@@ -446,7 +450,9 @@ def _past(stored: StoredRun) -> tuple[RunHead, Past, Record]:
     past = Past.of(stored, head)
     if past.record is None:
         raise RunsError(
-            "no_record", f"run {stored.row.id} has no record: it did not begin yet, or is of a session"
+            "no_record",
+            f"run {stored.row.id} has no record: it did not begin yet, or is of a session",
+            "It has an answer only.",
         )
     return head, past, past.record
 
@@ -455,7 +461,11 @@ def _index(record: Record, seq: int) -> int:
     """The event with which the script made a call. Raises RunsError: there is none."""
     index = record.index_of_call(seq)
     if index is None:
-        raise RunsError("unknown_call", f"the run made {record.calls_made} calls, and no call {seq}")
+        raise RunsError(
+            "unknown_call",
+            f"the run made {record.calls_made} calls, and no call {seq}",
+            "`runs replay` lists them.",
+        )
     return index
 
 

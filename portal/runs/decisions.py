@@ -23,6 +23,10 @@ from sandbox_runtime.result import RunError
 
 _ASKED = "kind IN ('ask', 'approve')"
 
+_FIRST = "The first decision counts."
+_OVER = "Read its answer, or run the script again."
+_LOOK = "Read what the run waits for and called."
+
 _WHY = {
     "cancelled": "the run was cancelled",
     "expired": "the run did not end within runs.max_age_days",
@@ -87,7 +91,9 @@ def decide_call(
         known = tables.call(run, seq) or call
         was = {"approved": "already approved", "denied": "already denied"}.get(known.state, "already over")
         who = f" by {known.decided_by}" if known.decided_by else ""
-        raise RunsError("already_decided", f"call {seq} of run {run} was {was}{who}; it is not {state} now")
+        raise RunsError(
+            "already_decided", f"call {seq} of run {run} was {was}{who}; it is not {state} now", _FIRST
+        )
     return call
 
 
@@ -95,7 +101,9 @@ def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
     """The call of a run that waits, or waited, for a person; without `seq` the only one. Raises RunsError."""
     run = row.id
     if row.state not in OPEN:
-        raise RunsError("run_ended", f"run {run} has ended: {row.state}. Nothing waits for a decision.")
+        raise RunsError(
+            "run_ended", f"run {run} has ended: {row.state}. Nothing waits for a decision.", _OVER
+        )
     asked = tables.calls(run, _ASKED)
     waiting = [call for call in asked if call.state == "waiting"]
     if seq is None:
@@ -109,7 +117,7 @@ def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
         seq = candidates[0].seq
     call = next((each for each in asked if each.seq == seq), None)
     if call is None:
-        raise RunsError("unknown_call", f"call {seq} of run {run} does not wait for a person")
+        raise RunsError("unknown_call", f"call {seq} of run {run} does not wait for a person", _LOOK)
     return call
 
 
@@ -117,7 +125,7 @@ def cancel_run(tables: RunTables, run: str, owner: str | None = None) -> None:
     """End a run in any state. Within a transaction. Raises RunsError: it is unknown, or has ended."""
     row = find_run(tables, run, owner)
     if not tables.finish(run, "cancelled", None):
-        raise RunsError("run_ended", f"run {run} has ended already: {row.state}")
+        raise RunsError("run_ended", f"run {run} has ended already: {row.state}", _OVER)
 
 
 def fork_run(
@@ -136,7 +144,7 @@ def fork_run(
     past = Past.of(stored, head)
     index = None if past.record is None else past.record.index_of_call(seq)
     if past.record is None or index is None:
-        raise RunsError("unknown_call", f"the journal of run {run} has no call {seq}")
+        raise RunsError("unknown_call", f"the journal of run {run} has no call {seq}", _LOOK)
     record = past.record.until(index)
     seq = record.calls_made + 1  # calls that were made at the same moment are made again together
     if code is not None:
@@ -209,6 +217,8 @@ def answer_of(stored: StoredRun, head: RunHead | None = None) -> Answer:
     calls = ledger_rows(Past.of(stored, head))
     if row.state in OPEN:
         waiting = waiting_view(stored.calls) if row.told == "waiting" else []
+        for view in waiting:
+            view.get("asked", {}).pop("where", None)  # a model is not told where to change a rule
         notices = tuple(advice(row.id, stored.calls))
         return Answer(row.told, row.id, calls=calls, notices=notices, waiting=waiting)
     code = "run_lost" if row.state == "error" else row.state

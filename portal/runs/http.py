@@ -189,7 +189,10 @@ class RunRoutes:
 
     async def deliver(self, request: Request) -> Response:
         """Deliver an event. Whoever knows the URL may."""
-        token, unknown = request.path_params["token"], RunsError("unknown_hook", _NO_HOOK)
+        token, unknown = (
+            request.path_params["token"],
+            RunsError("unknown_hook", _NO_HOOK, "Ask for another URL."),
+        )
         if not await self._read(partial(RunTables.knows_hook, token=token)):
             raise unknown
         payload = encode(await _body(request, Any, MAX_PAYLOAD_BYTES))
@@ -208,7 +211,9 @@ class RunRoutes:
         await self._read(partial(find_run, run=run, owner=owner))
         given = request.headers.get("last-event-id", "")
         if given and not re.fullmatch(r"[0-9]{1,18}", given):
-            raise RunsError("invalid_arguments", f"Last-Event-ID is a number, not {given[:60]!r}")
+            raise RunsError(
+                "invalid_arguments", f"Last-Event-ID is a number, not {given[:60]!r}", "Send the last id."
+            )
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(self._stream(run, int(given or 0)), 200, headers, "text/event-stream")
 
@@ -264,7 +269,7 @@ async def _answer(handler: Handler, request: Request) -> Response:
         log.error("runs_not_served", error=str(error))  # the client gets no path of the host
         code, message, hint = "store_failed", "the store of runs cannot be used now", "Try again later."
     except ClientDisconnect:
-        code, message, hint = "disconnected", "the request ended before its body", ""
+        code, message, hint = "disconnected", "the request ended before its body", "Send it again."
     body: Json = {"error": {"code": code, "message": message, "hint": hint}}
     return await _json(lambda: body, _STATUSES.get(code, 400))
 
@@ -290,11 +295,13 @@ async def _body(request: Request, kind: type[Parsed], limit: int = MAX_BODY_BYTE
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
-            raise RunsError("body_too_large", f"the body is longer than {limit:,} bytes")
+            raise RunsError("body_too_large", f"the body is longer than {limit:,} bytes", "Send less.")
     try:
         return _parsed(parse(bytes(body)) if body.strip() else None, kind)
     except GuestJsonError as error:
-        raise RunsError("invalid_json", f"the body is no valid JSON: {error}") from None
+        raise RunsError(
+            "invalid_json", f"the body is no valid JSON: {error}", "Send JSON in UTF-8."
+        ) from None
 
 
 def _parsed(given: Any, kind: type[Parsed]) -> Parsed:
@@ -303,4 +310,6 @@ def _parsed(given: Any, kind: type[Parsed]) -> Parsed:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))[:60] or "the request"
-        raise RunsError("invalid_arguments", f"{place}: {first['msg']}") from None
+        raise RunsError(
+            "invalid_arguments", f"{place}: {first['msg']}", "docs/runs.md lists what is taken."
+        ) from None

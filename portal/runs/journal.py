@@ -234,7 +234,9 @@ class Journal:
                     await self.park()
         except asyncio.CancelledError:
             if not (self.is_parked or self.scope.cancel_called):  # the script gave it up
-                given_up = CallError("cancelled", "the script does not wait for it any more")
+                given_up = CallError(
+                    "cancelled", "the script does not wait for it any more", "Nothing was sent."
+                )
                 self._note_outcome(self.ledger[seq], Outcome(error=given_up))
             raise
         finally:

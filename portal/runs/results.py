@@ -28,6 +28,9 @@ MAX_HITS: Final = 100
 _HANDLE: Final = re.compile("kept_[0-9a-f]{32}")
 
 
+_USAGE: Final = "Call it as portal.search_text(handle, text, context=200, limit=10)."
+
+
 class KeptResults:
     """The kept results of all callers. Each belongs to the owner of its run, for `runs.keep_days`."""
 
@@ -80,11 +83,13 @@ class KeptResults:
             arguments.get("limit", 10),
         )
         if not isinstance(wanted, str) or not wanted:
-            return CallError("invalid_arguments", "portal.search_text takes the text to look for")
+            return CallError("invalid_arguments", "portal.search_text takes the text to look for", _USAGE)
         if not (isinstance(context, int) and 0 <= context <= MAX_CONTEXT):
-            return CallError("invalid_arguments", f"context is a number of characters, at most {MAX_CONTEXT}")
+            return CallError(
+                "invalid_arguments", f"context is a number of characters, at most {MAX_CONTEXT}", _USAGE
+            )
         if not (isinstance(limit, int) and 1 <= limit <= MAX_HITS):
-            return CallError("invalid_arguments", f"limit is from 1 to {MAX_HITS}")
+            return CallError("invalid_arguments", f"limit is from 1 to {MAX_HITS}", _USAGE)
         value = await self.recall(arguments.get("handle"), owner, carry)
         if isinstance(value, CallError):
             return value

@@ -178,7 +178,7 @@ class Waits:
             known = await self.journal.store.read(payload)
         if known is None:
             message = f"the event {name!r} did not come within {timeout:g} s"
-            return CallError("event_timeout", message)
+            return CallError("event_timeout", message, "Wait for it again, or go on without it.")
         return json.loads(known)
 
     async def _event_url(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
@@ -254,4 +254,4 @@ def _is_duration(value: Json) -> TypeGuard[float]:
 
 
 def _invalid(what: str, value: Json) -> CallError:
-    return CallError("invalid_arguments", f"{what}, not {compact(value)[:100]}")
+    return CallError("invalid_arguments", f"{what}, not {compact(value)[:100]}", "Nothing was done.")

@@ -373,13 +373,15 @@ class ScriptSearch:
         try:
             request = docs_search_request(arguments)
         except RequestError as error:
-            return CallError(error.code, str(error))
+            return CallError(error.code, str(error), "Change the arguments.")
         return self.docs_search.find(self.broker.snapshot, request).structured()
 
     def _describe(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
         name = arguments.get("function")
         if not isinstance(name, str) or len(arguments) > 1:
-            return CallError("invalid_arguments", "portal.describe takes the name of one function")
+            return CallError(
+                "invalid_arguments", "portal.describe takes the name of one function", "Search first."
+            )
         named = _named(self.broker.snapshot, name)
         if len(named) == 1:
             (row,) = rows(named, full=1)

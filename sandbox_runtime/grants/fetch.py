@@ -85,6 +85,8 @@ _HARMLESS = re.compile(
 """The headers that a redirect to another host keeps: any other may contain a key for the first host."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _DEFAULTS = (("Accept", "*/*"), ("User-Agent", "mcp-code-portal"))
+_SYNTAX = "Write it like https://api.example.com/path?query, with method, headers and body beside it."
+_THEIRS = "The server answers so. Ask it for something else."
 _CHECK = "Check the effect before retrying: the request may have been processed."
 
 
@@ -182,7 +184,7 @@ class Network:
         except (OSError, UnicodeError):  # UnicodeError: not a valid name
             addresses = ()
         if not addresses:
-            raise FetchError("fetch_failed", f"the name {host} cannot be resolved", state="not_started")
+            raise FetchError("fetch_failed", f"the name {host} cannot be resolved", _SYNTAX, "not_started")
         return addresses[:_MAX_ADDRESSES]
 
     async def _look_up(self, host: str, port: int) -> Sequence[Address]:
@@ -202,7 +204,9 @@ def _is_of_this_machine(address: Address) -> bool:
 
 def _host_and_port(url: httpx2.URL) -> tuple[str, int]:
     if url.scheme not in DEFAULT_PORTS:
-        raise FetchError("invalid_arguments", f"the scheme must be http or https, not {url.scheme[:20]!r}")
+        raise FetchError(
+            "invalid_arguments", f"the scheme must be http or https, not {url.scheme[:20]!r}", _SYNTAX
+        )
     if url.userinfo:
         message = "the URL must not contain a user or a password"
         raise FetchError("invalid_arguments", message, "Send an Authorization header.")
@@ -213,7 +217,7 @@ def _host_and_port(url: httpx2.URL) -> tuple[str, int]:
         port = 0
     if not 0 < port < 65536:
         message = f"{str(url)[:200]!r} is not a valid URL"
-        raise FetchError("invalid_arguments", message, "Write it like https://api.example.com/path?query.")
+        raise FetchError("invalid_arguments", message, _SYNTAX)
     return host, port
 
 
@@ -267,10 +271,10 @@ class FetchRequest(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             place = ".".join(str(part) for part in first["loc"])[:60]
-            raise FetchError("invalid_arguments", f"portal.fetch: {place}: {first['msg']}") from None
+            raise FetchError("invalid_arguments", f"portal.fetch: {place}: {first['msg']}", _SYNTAX) from None
         if sum(len(name) + len(value) for name, value in request.headers) > _MAX_HEADER_BYTES:
             message = f"the headers may have at most {_MAX_HEADER_BYTES:,} characters in total"
-            raise FetchError("invalid_arguments", message)
+            raise FetchError("invalid_arguments", message, "Send fewer headers, or shorter ones.")
         return request
 
     def redirected(self, status: int, location: str) -> "FetchRequest":
@@ -280,7 +284,7 @@ class FetchRequest(BaseModel):
             url = _url(str(old.join(_url(location)))).copy_with(fragment=None)
             is_elsewhere = (url.scheme, url.host, url.port) != (old.scheme, old.host, old.port)
         except (httpx2.InvalidURL, ValueError):
-            raise FetchError("fetch_failed", "the redirect has an invalid URL", state="done") from None
+            raise FetchError("fetch_failed", "the redirect has an invalid URL", _THEIRS, "done") from None
         becomes_get = self.method in (_POST if status in (301, 302) else _CHANGING if status == 303 else ())
         headers = tuple(
             (name, value)
@@ -413,7 +417,7 @@ class _Hops:
             body += chunk
             chunks += 1
             if chunks > _MAX_CHUNKS:
-                raise FetchError("fetch_failed", "the response body has too many chunks", state="done")
+                raise FetchError("fetch_failed", "the response body has too many chunks", _THEIRS, "done")
             if len(body) > self.network.grant.response_bytes:
                 message = f"the response body is longer than {self.network.name('response_bytes')}"
                 raise FetchError("response_limit", message, "Ask for less: filter, limit, or page.", "done")
