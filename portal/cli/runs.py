@@ -109,17 +109,12 @@ class Stores:
             found = {each: tables for tables in self for each in tables.ids(run)}
         if not found:
             error = unknown_run(run)
-            error.hint = (
-                "`mcp-code-portal runs` lists them. If runs.store names their store, add --config FILE."
-            )
+            error.hint = "`runs` lists them. If runs.store names their store, add --config FILE."
             raise error
         if len(found) > 1 and run not in found:
             ids = ", ".join([*found][:5])
-            raise RunsError(
-                "ambiguous_run",
-                f"the ids of {len(found)} runs begin with {run!r}: {ids}",
-                "Write more of it.",
-            )
+            message = f"the ids of {len(found)} runs begin with {run!r}: {ids}"
+            raise RunsError("ambiguous_run", message, "Write more of it.")
         name = run if run in found else next(iter(found))
         return found[name], name
 
@@ -449,11 +444,8 @@ def _past(stored: StoredRun) -> tuple[RunHead, Past, Record]:
     head = HEAD.validate_json(stored.head)
     past = Past.of(stored, head)
     if past.record is None:
-        raise RunsError(
-            "no_record",
-            f"run {stored.row.id} has no record: it did not begin yet, or is of a session",
-            "It has an answer only.",
-        )
+        message = f"run {stored.row.id} has no record: it did not begin yet, or is of a session"
+        raise RunsError("no_record", message, "It has an answer only.")
     return head, past, past.record
 
 
@@ -461,11 +453,8 @@ def _index(record: Record, seq: int) -> int:
     """The event with which the script made a call. Raises RunsError: there is none."""
     index = record.index_of_call(seq)
     if index is None:
-        raise RunsError(
-            "unknown_call",
-            f"the run made {record.calls_made} calls, and no call {seq}",
-            "`runs replay` lists them.",
-        )
+        message = f"the run made {record.calls_made} calls, and no call {seq}"
+        raise RunsError("unknown_call", message, "`runs replay` lists them.")
     return index
 
 

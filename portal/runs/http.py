@@ -145,12 +145,11 @@ class RunRoutes:
             rows = tables.listed(
                 owner, query.limit, tenant=tenant, is_open=query.open, is_asking=query.waiting
             )
-            found = [run_view(row, tables.caller(row.owner)) for row in rows]
-            if query.waiting:
-                found = [
-                    {**each, "waiting": waiting_view(tables.calls(str(each["run_id"])))} for each in found
-                ]
-            return found
+            return [
+                run_view(row, tables.caller(row.owner))
+                | ({"waiting": waiting_view(tables.calls(row.id))} if query.waiting else {})
+                for row in rows
+            ]
 
         listed = await self._read(views)
         return await _json(lambda: {"runs": listed})
@@ -189,10 +188,7 @@ class RunRoutes:
 
     async def deliver(self, request: Request) -> Response:
         """Deliver an event. Whoever knows the URL may."""
-        token, unknown = (
-            request.path_params["token"],
-            RunsError("unknown_hook", _NO_HOOK, "Ask for another URL."),
-        )
+        token, unknown = request.path_params["token"], RunsError("unknown_hook", _NO_HOOK, "Check it.")
         if not await self._read(partial(RunTables.knows_hook, token=token)):
             raise unknown
         payload = encode(await _body(request, Any, MAX_PAYLOAD_BYTES))
@@ -211,9 +207,8 @@ class RunRoutes:
         await self._read(partial(find_run, run=run, owner=owner))
         given = request.headers.get("last-event-id", "")
         if given and not re.fullmatch(r"[0-9]{1,18}", given):
-            raise RunsError(
-                "invalid_arguments", f"Last-Event-ID is a number, not {given[:60]!r}", "Send the last id."
-            )
+            message = f"Last-Event-ID is a number, not {given[:60]!r}"
+            raise RunsError("invalid_arguments", message, "Send the id of the last event.")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(self._stream(run, int(given or 0)), 200, headers, "text/event-stream")
 
@@ -299,9 +294,7 @@ async def _body(request: Request, kind: type[Parsed], limit: int = MAX_BODY_BYTE
     try:
         return _parsed(parse(bytes(body)) if body.strip() else None, kind)
     except GuestJsonError as error:
-        raise RunsError(
-            "invalid_json", f"the body is no valid JSON: {error}", "Send JSON in UTF-8."
-        ) from None
+        raise RunsError("invalid_json", f"the body is no valid JSON: {error}", "Send JSON.") from None
 
 
 def _parsed(given: Any, kind: type[Parsed]) -> Parsed:
@@ -310,6 +303,4 @@ def _parsed(given: Any, kind: type[Parsed]) -> Parsed:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))[:60] or "the request"
-        raise RunsError(
-            "invalid_arguments", f"{place}: {first['msg']}", "docs/runs.md lists what is taken."
-        ) from None
+        raise RunsError("invalid_arguments", f"{place}: {first['msg']}", "See docs/runs.md.") from None

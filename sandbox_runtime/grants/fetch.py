@@ -196,7 +196,7 @@ class Network:
 def _is_of_this_machine(address: Address) -> bool:
     # Only an own address can be bound.
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    with socket.socket(family, socket.SOCK_DGRAM) as probe, suppress(OSError):
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.bind((str(address), 0))
         return True
     return address.is_loopback
@@ -205,7 +205,7 @@ def _is_of_this_machine(address: Address) -> bool:
 def _host_and_port(url: httpx2.URL) -> tuple[str, int]:
     if url.scheme not in DEFAULT_PORTS:
         raise FetchError(
-            "invalid_arguments", f"the scheme must be http or https, not {url.scheme[:20]!r}", _SYNTAX
+            "invalid_arguments", f"the scheme is http or https, not {url.scheme[:20]!r}", _SYNTAX
         )
     if url.userinfo:
         message = "the URL must not contain a user or a password"

@@ -18,7 +18,7 @@ from tests.acceptance import real_servers
 from tests.acceptance.model import Json
 from tests.acceptance.portal_process import http_portal, write_manifest
 from tests.conformance.client import Driver
-from tests.conformance.relay import open_relay
+from tests.conformance.relay import TOKEN, open_relay
 from tests.upstreams.peers import http_peer
 
 pytestmark = [pytest.mark.servers, pytest.mark.anyio]
@@ -112,7 +112,7 @@ def write_portal(folder: Path) -> Path:
     return write_manifest(
         folder,
         {"fixture": fixture},
-        server={"offers": ["resources", "prompts"]},
+        server={"offers": ["resources", "prompts"], "token": TOKEN},
         capabilities={"tools": {"ask": ["fixture.confirm_delete"]}},
         audit={"to": "audit.jsonl"},
     )
