@@ -7,7 +7,7 @@ from manifests.manifest import Manifest
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import open_portal
 from portal.definitions import RequestError, docs_search_request
-from portal.errors import NO_UPSTREAMS
+from portal.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
 from portal.library.library import ForeignFileError, Library, write_stubs
 
 
@@ -32,6 +32,8 @@ async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         searched = portal.docs_search.searched(request.upstream)
         await upstreams_tried(portal.fleet, terminal, [upstream.name for upstream in searched])
         answer = await portal.docs_search.answer(request)
+    if not manifest.portal.upstreams:
+        terminal.note(SMALLEST_MANIFEST)
     if options.json:
         terminal.json(answer.structured)
     else:
@@ -45,7 +47,7 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
     is_of_all = options.namespace is None or options.out is not None
     names = {name for name, space in manifest.namespaces.items() if is_of_all or space == options.namespace}
     if not manifest.portal.upstreams:
-        terminal.note(f"notice: {NO_UPSTREAMS}")
+        terminal.note(f"notice: {NO_UPSTREAMS} {SMALLEST_MANIFEST}")
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         await upstreams_tried(portal.fleet, terminal, names)
         library = (await portal.catalog.fresh()).library
