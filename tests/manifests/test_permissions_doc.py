@@ -18,7 +18,7 @@ def verdict(manifest: Manifest, upstream: str, tool: str, arguments: Json = None
 
 
 def test_example_decides_as_it_says(load: Load) -> None:
-    example, _ = re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)
+    example, *_ = re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)
     manifest = load(example, PORTAL_TOKEN="whole", READER_TOKEN="part")
     reader = narrowed(manifest, "reader")
     assert verdict(manifest, "files", "read_file") == "allow"
@@ -40,7 +40,7 @@ def test_example_decides_as_it_says(load: Load) -> None:
 
 
 def test_example_of_asking_decides_as_it_says(load: Load) -> None:
-    _, example = re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)
+    _, example, _ = re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)
     manifest = load(f"upstreams: {{github: {{command: x}}}}\n{example}")
     merge, wipe = (
         decide(manifest, upstream="github", tool=each, function=each, hints=Hints(destructive=True))
@@ -48,6 +48,11 @@ def test_example_of_asking_decides_as_it_says(load: Load) -> None:
     )
     assert merge.granted and merge.asks.endswith("github.merge_*")
     assert wipe.granted and wipe.asks.endswith("destructive tools")
+
+
+def test_example_of_approvers_names_who_exists(load: Load) -> None:
+    example = re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)[-1]
+    assert len(load(example, OPS_TOKEN="ops").portal.capabilities.approvers) == 3
 
 
 def test_words_for_arguments_are_those_that_it_names() -> None:
