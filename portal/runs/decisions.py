@@ -23,7 +23,6 @@ from sandbox_runtime.result import RunError
 
 _ASKED = "kind IN ('ask', 'approve')"
 
-_FIRST = "The first decision counts."
 _OVER = "Read its answer, or run the script again."
 _LOOK = "Read what the run waits for and called."
 
@@ -91,9 +90,8 @@ def decide_call(
         known = tables.call(run, seq) or call
         was = {"approved": "already approved", "denied": "already denied"}.get(known.state, "already over")
         who = f" by {known.decided_by}" if known.decided_by else ""
-        raise RunsError(
-            "already_decided", f"call {seq} of run {run} was {was}{who}; it is not {state} now", _FIRST
-        )
+        message = f"call {seq} of run {run} was {was}{who}; it is not {state} now"
+        raise RunsError("already_decided", message, "The first decision counts.")
     return call
 
 
@@ -101,9 +99,7 @@ def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
     """The call of a run that waits, or waited, for a person; without `seq` the only one. Raises RunsError."""
     run = row.id
     if row.state not in OPEN:
-        raise RunsError(
-            "run_ended", f"run {run} has ended: {row.state}. Nothing waits for a decision.", _OVER
-        )
+        raise RunsError("run_ended", f"run {run} has ended: {row.state}. Nothing waits.", _OVER)
     asked = tables.calls(run, _ASKED)
     waiting = [call for call in asked if call.state == "waiting"]
     if seq is None:
@@ -252,9 +248,8 @@ def ledger_rows(past: Past) -> list[dict[str, Json]]:
 
 def _decision(call: CallRow) -> dict[str, Any]:
     told = json.loads(call.decision) if call.decision else {}
-    decided = (
-        {"decision": call.state} if call.state in ("approved", "denied") else {}
-    )  # by an earlier version
+    # An earlier version did not write what was decided.
+    decided = {"decision": call.state} if call.state in ("approved", "denied") else {}
     return {**decided, "by": call.decided_by, **{key: value for key, value in told.items() if value}}
 
 

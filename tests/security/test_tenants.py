@@ -43,7 +43,7 @@ TABLES = {
     "results": "the owner of the run",
     "log": OWNED,
     "deliveries": "the receiver that the manifest names: states and functions, no results",
-    "key_values": "the portal: types of results and guest components, or the person that is its owner",
+    "key_values": "the portal: types of results, guest components, names of callers; or the person that is its owner",
     "audit": "the operator: who called what, without arguments and results",
     "meta": "the portal: its format, and a check of its key",
     "replicas": "the portal: which replicas live, and where",

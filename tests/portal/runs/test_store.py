@@ -12,7 +12,10 @@ import pytest
 
 from manifests.loader import load_manifest
 from portal.approvers import Approvers, Decider
+from portal.definitions import ExecuteCode
 from portal.runs.decisions import RunsError, cancel_run, decide_call
+from portal.runs.past import HEAD, RunHead, new_row, new_run_id
+from portal.sessions import LOCAL
 from portal.store.places import FilePlace, held_place, open_store, open_tables, places
 from portal.store.records import CallRow, FencedError, RunRow, StoreError
 from portal.store.run_tables import RunTables
@@ -123,6 +126,30 @@ def test_the_run_of_somebody_else_is_as_unknown_as_none(file: RunTables) -> None
     assert errors[0] == errors[1]
     assert file.listed("bob") == []
     assert [each.id for each in file.listed("ann")] == [run.id]
+
+
+def test_runs_that_wait_for_a_person_are_listed_by_tenant(file: RunTables) -> None:
+    owners = ("red/dev/1", "red//2", "redder//3", "//4", "local")
+    runs = {owner: begun(file, owner=owner) for owner in owners}
+    for run in runs.values():
+        asked(file, run)
+    begun(file, owner="red//2")
+
+    def listed(owner: str, tenant: str | None) -> set[str]:
+        return {each.owner for each in file.listed(owner, tenant=tenant, is_asking=True)}
+
+    assert listed("red//9", "red") == {"red/dev/1", "red//2"}
+    assert listed("//9", "") == {"//4", "local"}
+    assert listed("red//2", None) == {"red//2"}
+    assert len(file.listed("red//2")) == 2 and len(file.listed()) == 6
+
+
+def test_caller_of_a_run_is_known_by_the_last_name(file: RunTables) -> None:
+    head = RunHead(ExecuteCode("1"), LOCAL, None)
+    for name in ("token 1", "token ops"):
+        with file.transaction():
+            file.create(new_row(new_run_id(), "red//1", head, None, 1), HEAD.dump_json(head), name)
+    assert [file.caller(owner) for owner in ("red//1", "blue//1", "local")] == ["token ops", "", "local"]
 
 
 def test_which_of_two_waiting_calls_is_meant_has_to_be_said(file: RunTables, run: RunRow) -> None:
