@@ -275,7 +275,7 @@ def _check_media_type(headers: Headers) -> None:
     is_bare = given is None and length == "0" and {"origin", "transfer-encoding"}.isdisjoint(headers.keys())
     if not is_bare and (given or "").partition(";")[0].strip().lower() != "application/json":
         message = f"the Content-Type is {(given or 'missing')[:60]!r}; it must be application/json"
-        raise RunsError("unsupported_media_type", message)
+        raise RunsError("unsupported_media_type", message, "Send JSON, with that header.")
 
 
 async def _json(content: Callable[[], Json], status: int = 200, **headers: str) -> Response:
