@@ -4,9 +4,9 @@ A value is shown only where it cannot be a secret: not if any part came from the
 `environment`, `headers`, `args`, `url`, `token`, `client_secret`, `key` and `secret`.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,13 +16,16 @@ from pydantic_core import ErrorDetails
 
 from manifests.constraints import TAG, UNUSABLE
 from manifests.errors import KeyPath, ManifestError, Place, Problem, nearest, problem_at
+from manifests.exposure import exposures
 from manifests.json_value import Json
 from manifests.manifest import Manifest, validation_problems
+from manifests.manifest_files import ManifestFiles
 from manifests.own_files import (
     cache_folder,
+    lock_content,
     lock_path,
+    parsed_lock,
     read_capped,
-    read_lock,
     state_folder,
     unreadable,
     utf8,
@@ -32,15 +35,19 @@ from manifests.references import (
     CallerHeader,
     FetchSecrets,
     Interpolation,
+    env_content,
     env_path,
     fetch_nothing,
     literal_defaults,
-    read_env,
+    parsed_env,
+    stand_in,
 )
 
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
 DEFAULT_FILE = Path("portal.yaml")
 MAX_BYTES = 1024 * 1024
+MAX_CODE_BYTES = 1024 * 1024 * 1024
+"""Of a file of middleware, or of the component."""
 
 
 def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -53,29 +60,77 @@ def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | N
 def load_manifest(
     path: Path | None, environ: Mapping[str, str], fetch_secrets: FetchSecrets = fetch_nothing
 ) -> Manifest:
-    """Load a manifest; without a path, an empty one.
+    """Read the files of a manifest and parse them; without a path, an empty one. Raises ManifestError."""
+    if path is None:
+        return Manifest(PortalManifest(), folder=Path.cwd())
+    return parse_manifest(read_files(path, environ), environ, fetch_secrets)
 
-    Also reads the lockfile and portal.env beside it. Variables of the environment override those of portal.env.
+
+def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
+    """Read the manifest, portal.env and portal.lock beside it, and the code that it names. Nothing of it runs.
+
+    Raises:
+        ManifestError: A file cannot be read, or others can access portal.env.
+    """
+    try:
+        contents = {path.name: read_capped(path, MAX_BYTES)[0]}
+    except FileNotFoundError as error:
+        raise ManifestError([Problem(unreadable(error, path))], path.name) from None
+    env, lock = env_path(path), lock_path(path)
+    contents |= {env.name: env_content(env) or b""} if env.exists() else {}
+    contents |= {lock.name: content} if (content := lock_content(lock)) is not None else {}
+    with suppress(ManifestError):  # one that is broken has no effect, and needs no code
+        portal = parse_manifest(ManifestFiles(path, contents), environ, stand_in).portal
+        for name in _code(portal):
+            with suppress(FileNotFoundError):
+                contents[name] = read_capped(path.parent / name, MAX_CODE_BYTES)[0]
+    return ManifestFiles(path, contents)
+
+
+def _code(portal: PortalManifest) -> Iterator[str]:
+    """The files of middleware, as far as they lie beside the manifest, and the component."""
+    for module in (each.partition(":")[0].split(".") for each in portal.middleware):
+        for base in ("/".join(module[:end]) for end in range(1, len(module) + 1)):
+            yield from (f"{base}.py", f"{base}/__init__.py")
+    if portal.server.component:
+        yield portal.server.component
+
+
+def parse_manifest(
+    files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets = fetch_nothing
+) -> Manifest:
+    """Parse the files of a manifest. Variables of the environment override those of portal.env.
+
     `fetch_secrets` is called once, for all references to commands and the keyring; it may block.
 
     Raises:
-        ManifestError: A file cannot be read or used; it carries every problem found.
+        ManifestError: A file cannot be used; it carries every problem found.
     """
-    if path is None:
-        return Manifest(PortalManifest(), folder=Path.cwd())
-    kept = read_env(env_path(path)) if path.name else {}  # "": a folder; reported below
+    path, contents = files.path, files.contents
+    env, lock = env_path(path).name, lock_path(path).name
+    kept = parsed_env(contents.get(env), env)
     try:
         own_folders = [state_folder(environ), cache_folder(environ)]
-        manifest = _load(path, {**kept, **environ}, fetch_secrets, own_folders)
+        text = utf8(contents[path.name], path.name)
+        manifest = _parse(path, text, {**kept, **environ}, fetch_secrets, own_folders)
     except ManifestError as error:
         raise ManifestError(error.problems, path.name) from None
-    return replace(manifest, lock=read_lock(lock_path(path)))
+    return replace(
+        manifest,
+        lock=parsed_lock(contents[lock], lock) if lock in contents else None,
+        hashes=files.hashes,
+        modules={name: content for name, content in contents.items() if name.endswith(".py")},
+    )
 
 
-def _load(
-    path: Path, environ: Mapping[str, str], fetch_secrets: FetchSecrets, own_folders: Sequence[Path]
+def _parse(
+    path: Path,
+    text: str,
+    environ: Mapping[str, str],
+    fetch_secrets: FetchSecrets,
+    own_folders: Sequence[Path],
 ) -> Manifest:
-    source = read_yaml(_text(path))
+    source = read_yaml(text)
     folder = path.absolute().parent
     environ = {**literal_defaults(source.data), **environ}
     interpolation = Interpolation(environ, source.places, fetch_secrets, folder, env_path(path).name)
@@ -131,60 +186,6 @@ def _without(
 def _upstreams(data: Json) -> dict[str, Json]:
     upstreams = data.get("upstreams") if isinstance(data, dict) else None
     return upstreams if isinstance(upstreams, dict) else {}
-
-
-def _text(path: Path) -> str:
-    try:
-        content, _ = read_capped(path, MAX_BYTES)
-    except FileNotFoundError as error:
-        raise ManifestError([Problem(unreadable(error, path))]) from None
-    return utf8(content, path.name)
-
-
-def exposures(
-    portal: PortalManifest, path: Path, own_folders: Sequence[Path], places: Mapping[KeyPath, Place]
-) -> Iterator[Problem]:
-    """A workspace that exposes the portal's settings, secrets, logs or code to scripts.
-
-    A script that can write them decides what scripts may do; one that can read them has the secrets. `path` is the
-    manifest's; `own_folders` hold the portal's own data.
-    """
-    grant = portal.capabilities.files
-    if grant is None or grant.share in ("session", "run"):  # those folders are new and empty
-        return
-    folder = path.absolute().parent
-    root = Path(os.path.realpath(folder / grant.workspace))
-    named = {
-        **{each.name: each.name for each in (path, env_path(path), lock_path(path))},
-        "the audit log": portal.audit.to if portal.audit and portal.audit.is_file else None,
-        "server.observed_folder": portal.server.observed_folder,
-        "server.component": portal.server.component,
-        "runs.store": None if portal.runs.is_shared else portal.runs.store,
-        **{f"the middleware {each}": each.partition(":")[0].replace(".", "/") for each in portal.middleware},
-        "the portal's own code": str(Path(__file__).parent),
-    }
-    found = [what for what, own in named.items() if own is not None and _is_within(folder / own, root)]
-    if any(_is_within(own, root) or _is_within(root, own) for own in own_folders):
-        found.append("the portal's own data")
-    if found:
-        keys = ("capabilities", "files", "workspace")
-        hint = "Use a folder with nothing else in it, like `workspace: data`."
-        message = f"the workspace contains {' and '.join(found)}, which scripts must not access"
-        yield problem_at(places, keys, message, hint)
-
-
-def _is_within(inner: Path, outer: Path) -> bool:
-    """Whether it is inside, also through a link inside `outer`: a script could replace that link."""
-    ways = {Path(os.path.normpath(inner)), Path(os.path.realpath(inner))}
-    return any(_is_same(each, outer) for way in ways for each in (way, *way.parents))
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    """Compare by inode: a file system may have several names for one folder, like upper case or a bind mount."""
-    try:
-        return one.samefile(other)
-    except OSError:
-        return one == other
 
 
 _PRIVATE = frozenset(

@@ -48,6 +48,15 @@ class Manifest:
     caller_headers: Mapping[str, Mapping[str, CallerHeader]] = field(default_factory=dict, repr=False)
     """The headers of each upstream that name claims of the caller. The upstreams' own `headers` lack them."""
 
+    hashes: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The sha256 of each of its files, by the path relative to `folder`."""
+    modules: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """The files of its middleware that lie beside it, as they were read, by their path."""
+    waiting: tuple[str, ...] = ()
+    """Files that were changed since a person accepted them. What they say now is not in effect."""
+    after_restart: tuple[str, ...] = ()
+    """Keys of a running portal's manifest that take effect after a restart."""
+
     def where(self, *keys: str | int) -> str:
         """The place of a key: `portal.yaml:14:5`, or `capabilities.limits.tool_calls (default)`."""
         place = self.places.get(keys)

@@ -223,13 +223,18 @@ def read_lock(path: Path) -> Lock | None:
     Raises:
         ManifestError: It cannot be read or used; it carries every problem found.
     """
+    content = lock_content(path)
+    return None if content is None else parsed_lock(content, path.name)
+
+
+def lock_content(path: Path) -> bytes | None:
+    """The file as it is; None if it does not exist. Raises ManifestError: it cannot be read."""
     try:
-        content, _ = read_capped(path, MAX_BYTES)
+        return read_capped(path, MAX_BYTES)[0]
     except FileNotFoundError:
         if path.is_symlink():  # someone expects a lock here
             raise ManifestError([Problem("is a link to a missing file")], path.name) from None
         return None
-    return _parsed(content, path.name)
 
 
 def lock_text(pins: Iterable[Pin]) -> str:
@@ -244,7 +249,8 @@ def write_lock(path: Path, pins: Iterable[Pin]) -> None:
     write_whole(path, lock_text(pins).encode("ascii"), mode=ORDINARY)
 
 
-def _parsed(content: bytes, file: str) -> Lock:
+def parsed_lock(content: bytes, file: str) -> Lock:
+    """The lock in the content of a file. Raises ManifestError, with every problem found."""
     header, *texts = (line.removesuffix(b"\r") for line in content.removesuffix(b"\n").split(b"\n"))
     if not header.startswith(_VERSION):
         hint = "Use the portal version that wrote it, or delete the file and run `mcp-code-portal lock`."

@@ -54,6 +54,23 @@ def fetch_nothing(
     }
 
 
+STAND_IN: Final = "stand-in.example"
+
+
+def stand_in(
+    references: Collection[SecretReference], folder: Path
+) -> Mapping[SecretReference, str | SecretError]:
+    """Resolve no reference, and let none that is missing be a problem: checks what is written, and runs nothing."""
+    return dict.fromkeys(references, STAND_IN)
+
+
+_SCHEMES: Final = {
+    "store": "postgres://",
+    **dict.fromkeys(("url", "otlp", "issuer", "public_url"), "https://"),
+}
+"""What a whole value of these keys needs before it is one."""
+
+
 @dataclass(frozen=True)
 class Template:
     """A string with references to secrets; all other references are resolved."""
@@ -193,7 +210,8 @@ class Interpolation:
             return "".join("caller" if isinstance(each, ClaimReference) else each for each in header)
         if template.references:
             self.templates[path] = template
-        return template.filled(secrets)
+        filled = template.filled(secrets)
+        return _SCHEMES.get(str(path[-1]), "") + filled if filled.startswith(STAND_IN) else filled
 
     def _part(self, piece: Piece, path: KeyPath) -> str | SecretReference | ClaimReference:
         if isinstance(piece, str):
@@ -219,6 +237,8 @@ class Interpolation:
         is_setting = piece.name in NO_SECRETS or piece.default
         if value and not is_setting and path[:1] in _SECTIONS:
             self.taken.setdefault(path, set()).add(value)
+        if value is None and piece.default is None and self.fetch_secrets is stand_in:
+            return STAND_IN
         if value is None and piece.default is None:
             hint = f"Set it in the environment or in {self.env_file}. For a setting, write ${{{piece.name}:-default}}."
             self._note(path, f"the environment variable {piece.name} is not set", hint)
@@ -275,14 +295,19 @@ def read_env(path: Path) -> dict[str, str]:
     Raises:
         ManifestError: It cannot be read or parsed, or other users can access it; it carries the first problem.
     """
+    return parsed_env(env_content(path), path.name)
+
+
+def env_content(path: Path) -> bytes | None:
+    """The file as it is; None if it does not exist. Raises ManifestError, as `read_env`."""
     try:
         content, mode = read_capped(path, MAX_BYTES)
     except FileNotFoundError:
-        return {}
+        return None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         hint = f"It contains secrets: chmod 600 {path.name}"
         raise ManifestError([Problem("must be accessible to its owner only", hint=hint)], path.name)
-    return _parsed(content, path.name)
+    return content
 
 
 def env_text(values: Mapping[str, str], before: str = "") -> str:
@@ -292,9 +317,10 @@ def env_text(values: Mapping[str, str], before: str = "") -> str:
     return f"{start}{gap}" + "".join(f"{name}={_quoted(value)}\n" for name, value in values.items())
 
 
-def _parsed(content: bytes, file: str) -> dict[str, str]:
+def parsed_env(content: bytes | None, file: str) -> dict[str, str]:
+    """The variables in the content of a file, None if there is none. Raises ManifestError."""
     values: dict[str, str] = {}
-    for number, line in enumerate(map(str.strip, utf8(content, file).split("\n")), 1):
+    for number, line in enumerate(map(str.strip, utf8(content or b"", file).split("\n")), 1):
         if not line or line.startswith("#"):
             continue
         found = _LINE.fullmatch(line)

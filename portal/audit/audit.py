@@ -223,7 +223,4 @@ def _cut(text: str) -> str:
 
 
 def _file_digest(manifest: Manifest) -> str | None:
-    try:
-        return hashlib.sha256(manifest.path.read_bytes()).hexdigest() if manifest.path else None
-    except OSError:
-        return None
+    return manifest.hashes.get(manifest.path.name) if manifest.path else None

@@ -1,0 +1,35 @@
+"""The files of a manifest as somebody read them: what accepts, shows and parses them works on the same bytes."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ManifestFiles:
+    """`contents` by path, relative to the folder of the manifest. A file that does not exist is not in it."""
+
+    path: Path
+    contents: Mapping[str, bytes] = field(repr=False)
+
+    @cached_property
+    def hashes(self) -> Mapping[str, str]:
+        """The sha256 of each file."""
+        return {name: hashlib.sha256(content).hexdigest() for name, content in self.contents.items()}
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.hashes)
+
+
+def digest_of(hashes: Mapping[str, str]) -> str:
+    """The sha256 of all files together."""
+    return hashlib.sha256(json.dumps(sorted(hashes.items())).encode()).hexdigest()
+
+
+def differing(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
+    """The files that differ, or are missing in one."""
+    return tuple(sorted(name for name in {*one, *other} if one.get(name) != other.get(name)))
