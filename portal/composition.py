@@ -141,7 +141,7 @@ async def open_portal(
     settings = manifest.portal.server
     component = manifest.folder / settings.component if settings.component else None
     baked = check_baked(component) if component else None
-    middleware = load_middleware(manifest.portal.middleware, manifest.folder)
+    middleware = load_middleware(manifest.portal.middleware, manifest.folder, manifest.modules)
     manifests = manifests_of(manifest, profile, bound)
     async with AsyncExitStack() as stack:
         telemetry = NO_TELEMETRY

@@ -10,7 +10,11 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.abc import MetaPathFinder, SourceLoader
+from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import TypeAlias
 
 import structlog
@@ -58,27 +62,68 @@ class MiddlewareError(Exception):
     """Middleware broke a rule of this module."""
 
 
-def load_middleware(names: Sequence[str], folder: Path) -> tuple[Middleware, ...]:
+def load_middleware(
+    names: Sequence[str], folder: Path, modules: Mapping[str, bytes] | None = None
+) -> tuple[Middleware, ...]:
     """Import each `package.module:name`. Modules in `folder`, beside the manifest, are found after installed ones.
 
+    Of those in `modules`, by their path in `folder`, this source is run, whatever the file says now.
     `folder` is on the import path only meanwhile. So a module there has to import its neighbours at its top.
 
     Raises:
         PortalError: A value cannot be used. The message names it and says what to do.
     """
-    with _importable(folder):
+    with _importable(folder, modules or {}):
         return tuple(map(_load, names))
 
 
 @contextmanager
-def _importable(folder: Path) -> Iterator[None]:
+def _importable(folder: Path, modules: Mapping[str, bytes]) -> Iterator[None]:
     entry = str(folder.resolve())
+    accepted = _AcceptedModules(folder.resolve(), modules, [*sys.path])
     sys.path.append(entry)
+    sys.meta_path.insert(0, accepted)
     importlib.invalidate_caches()
     try:
         yield
     finally:
+        sys.meta_path.remove(accepted)
         sys.path.remove(entry)
+
+
+@dataclass(frozen=True)
+class _AcceptedModules(MetaPathFinder):
+    """Finds the modules whose source was accepted, unless one of that name is installed."""
+
+    folder: Path
+    modules: Mapping[str, bytes]
+    paths: Sequence[str]
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        base, top = fullname.replace(".", "/"), fullname.partition(".")[0]
+        elsewhere = [each for each in self.paths if Path(each or ".").resolve() != self.folder]
+        for name in (each for each in (f"{base}/__init__.py", f"{base}.py") if each in self.modules):
+            found = BuiltinImporter.find_spec(top) or PathFinder.find_spec(top, elsewhere)
+            if found is None or found.loader is None:
+                loader = _AcceptedSource(str(self.folder / name), self.modules[name])
+                return spec_from_file_location(fullname, loader.path, loader=loader)
+        return None
+
+
+@dataclass(frozen=True)
+class _AcceptedSource(SourceLoader):
+    """Runs this source in the place of a file, and nothing compiled that lies beside it."""
+
+    path: str
+    source: bytes
+
+    def get_filename(self, fullname: str) -> str:
+        return self.path
+
+    def get_data(self, path: str | bytes) -> bytes:
+        return self.source
 
 
 def _load(written: str) -> Middleware:
