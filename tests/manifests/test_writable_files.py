@@ -1,0 +1,126 @@
+"""`check` warns where a script may write the portal's own files through an upstream, and is silent elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from manifests.decision import ListedTool
+from manifests.exposure import writable_files
+from manifests.grants import Hints
+from manifests.loader import load_manifest
+
+WRITES = ListedTool("write_file", "write_file", Hints(), frozenset({"path", "content"}))
+ADDS = ListedTool("add", "add", Hints(), frozenset({"profile", "security", "text"}))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of a manifest, with folders in it and beside it, and links to it."""
+    folder = tmp_path / "portal"
+    (folder / "data").mkdir(parents=True)
+    (folder / "server.py").touch()
+    (tmp_path / "away").mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "away" / "up").symlink_to(tmp_path)
+    return folder
+
+
+def warnings(folder: Path, tool: ListedTool = ADDS, others: Any = None, **spec: Any) -> list[str]:
+    path = folder / "portal.yaml"
+    upstreams = {
+        "files": {"command": "/bin/server", "cwd": str(folder.parent / "away"), **spec},
+        **(others or {}),
+    }
+    path.write_text(yaml.safe_dump({"upstreams": upstreams}))
+    environ = {"HOME": str(folder.parent / "home")}
+    return [*writable_files(load_manifest(path, environ), "files", [tool], environ)]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "{folder}",
+        "{folder}/",
+        "{folder}/data/..",
+        "{folder}/portal.yaml",
+        "{folder}/portal.env",
+        "../portal",
+        "up/portal",
+        "{parent}/link",
+        "--root={folder}",
+        "-C{folder}",
+        "root={folder}",
+        "/nowhere:{folder}",
+        "/nowhere,{folder}",
+        "type=bind,src={folder},dst=/x",
+        "file://{folder}",
+        '{{"roots": ["{folder}"]}}',
+        "cd {folder} && exec server",
+        "{parent}/home/.local/state",
+        "{parent}/home/.local/state/mcp-code-portal/accepted",
+    ],
+)
+def test_argument_that_names_a_place_of_the_portal_is_warned_of(folder: Path, argument: str) -> None:
+    text = argument.format(folder=folder, parent=folder.parent)
+    [warning] = warnings(folder, args=["-y", text])
+    assert warning.startswith("portal.yaml:")
+    assert text not in warning, "an argument may be a secret"
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "{folder}/data",
+        "{parent}/away",
+        ".",
+        "-y",
+        "@scope/server-filesystem",
+        "https://example.com/",
+        "stdio",
+        "",
+    ],
+)
+def test_argument_that_names_another_place_is_not(folder: Path, argument: str) -> None:
+    assert warnings(folder, args=[argument.format(folder=folder, parent=folder.parent)]) == []
+
+
+def test_home_as_a_tilde_is_a_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert warnings(folder, args=["~/portal"])
+
+
+@pytest.mark.parametrize(
+    "spec", [{"roots": ["file://{}"]}, {"env": {"ROOT": "{}"}}, {"cwd": "{}"}, {"cwd": "."}, {"cwd": ".."}]
+)
+def test_root_variable_and_working_directory_count_too(folder: Path, spec: Any) -> None:
+    filled = yaml.safe_load(yaml.safe_dump(spec).replace("{}", str(folder)))
+    assert len(warnings(folder, **filled)) == 1
+
+
+@pytest.mark.parametrize(("tool", "count"), [(WRITES, 1), (ADDS, 0)])
+def test_working_directory_by_default_counts_for_tools_that_take_a_path(
+    folder: Path, tool: ListedTool, count: int
+) -> None:
+    assert len(warnings(folder, tool, cwd=None)) == count
+
+
+def test_folder_with_the_program_of_another_upstream_counts(folder: Path) -> None:
+    tools = folder.parent / "tools"
+    tools.mkdir()
+    (tools / "server.py").touch()
+    (tools / "notes.db").touch()
+    assert not warnings(
+        folder, args=[str(tools)], others={"b": {"command": "db", "args": [str(tools / "notes.db")]}}
+    )
+    others = {"b": {"command": "python3", "args": [str(tools / "server.py")]}}
+    [warning] = warnings(folder, args=[str(tools)], others=others)
+    assert "the program of b" in warning
+
+
+def test_server_whose_program_is_its_argument_is_no_danger(folder: Path) -> None:
+    tools = folder.parent / "tools"
+    tools.mkdir()
+    (tools / "server.py").touch()
+    assert warnings(folder, command="python3", args=[str(tools / "server.py")]) == []
