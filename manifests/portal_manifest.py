@@ -453,9 +453,10 @@ class ServerSettings(Section):
     trusted_proxies: Annotated[tuple[Network, ...], Strict(False), Field(max_length=1000)] = ()
     """Addresses and networks of reverse proxies and other replicas, like 10.0.0.0/8. Their X-Forwarded-For and
     X-Forwarded-Proto are believed. Default: none."""
-    reload: Literal["watch", "signal"] = "watch"
-    """When a changed manifest takes effect while the portal serves. watch (the default): when this file, portal.env or
-    portal.lock change, and at SIGHUP; signal: only at SIGHUP."""
+    reload: Literal["ask", "watch", "signal"] = "ask"
+    """When a change of this file, portal.env, portal.lock, middleware or the component takes effect. ask (the default):
+    when a person accepts it with `mcp-code-portal reload`, or at SIGHUP. watch: at once, for files that no script
+    reaches. signal is a former name of ask."""
     offers: Annotated[tuple[Literal["resources", "prompts"], ...], Strict(False), Field(max_length=2)] = ()
     """What the portal passes through from its upstreams besides the two tools: resources, prompts, both or none (the
     default)."""

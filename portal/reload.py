@@ -1,13 +1,13 @@
-"""Lets a changed manifest take effect while the portal serves.
+"""Lets a changed manifest take effect while the portal serves, once a person has accepted the change.
 
 Rule 1: a manifest that cannot be used changes nothing, and neither does an attempt that fails.
 Rule 2: what changes, changes between two steps of the event loop. No request sees half of it.
+Rule 3: nothing of a change runs before it takes effect: no command, no upstream, no middleware.
 """
 
 import os
 import signal
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -19,16 +19,19 @@ from anyio.abc import TaskStatus
 
 from manifests.constraints import Section
 from manifests.errors import ManifestError, Problem
-from manifests.loader import load_manifest
+from manifests.loader import parse_manifest, read_files
 from manifests.manifest import Manifest, validation_problems
+from manifests.manifest_files import ManifestFiles, differing
 from manifests.own_files import lock_path
 from manifests.portal_manifest import ServerSettings, StdioUpstream
-from manifests.references import env_path
+from manifests.references import env_path, stand_in
+from portal.accepted import Acceptance, keep_accepted, reload_hint
 from portal.accounts.accounts import Accounts
 from portal.approvers import Approvers
 from portal.audit.audit import Audit
 from portal.errors import PortalError
 from portal.passthrough.client_resources import ListChanges
+from portal.running import Announcement
 from portal.runs.service import Runs
 from portal.telemetry.telemetry import Telemetry
 from portal.views import Views, manifests_of
@@ -89,6 +92,8 @@ def without_fixed(running: Manifest, wanted: Manifest) -> tuple[Manifest, list[s
     portal, others = _kept("", old, new, ("audit", "runs", "middleware", "telemetry"))
     portal = portal.model_copy(update={"server": server, "capabilities": capabilities})
     keys = [*of_server, *of_capabilities, *others]
+    if running.modules != wanted.modules and "middleware" not in keys:
+        keys.append("middleware")
     named = [
         ("upstreams", name, "headers", each) for name, own in wanted.caller_headers.items() for each in own
     ]
@@ -158,54 +163,127 @@ class Reload:
         log.info("manifest_reloaded", added=changes.added, removed=changes.removed, restarted=changes.changed)
         if waiting:
             log.warning("manifest_change_ignored", keys=waiting, hint="restart to apply")
-        return manifest
+        return replace(manifest, after_restart=tuple(waiting))
 
 
-async def keep_manifest(
-    path: Path,
-    apply: Callable[[Manifest], Awaitable[object]],
-    *,
-    is_watched: bool,
-    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-) -> None:
-    """Apply the manifest at `path` again at each SIGHUP and, if it `is_watched`, after each change, until cancelled.
+class ManifestKeeper:
+    """Keeps a running portal at the accepted files. `waiting` lists those that differ, for others to read."""
 
-    Changes and signals during a reload cause one more.
-    """
-    requests, received = anyio.create_memory_object_stream[None](1)
+    def __init__(
+        self,
+        manifest: Manifest,
+        apply: Callable[[Manifest], Awaitable[Manifest]],
+        announcement: Announcement,
+        waiting: list[str],
+    ) -> None:
+        assert manifest.path is not None, "without a file nothing changes"
+        self.path, self.apply, self.announcement, self.waiting = manifest.path, apply, announcement, waiting
+        self.waiting[:] = manifest.waiting
+        self.acceptance = Acceptance(self.path)
+        self._is_watched = manifest.portal.server.reload == "watch"
+        self._accepted = manifest.hashes
+        self._names = {*manifest.hashes}
+        self._known: Fingerprint | None = None
+        self._told = ""  # the digest of the files at the last look
+        self._signalled = anyio.Event()
 
-    def request() -> None:
-        with suppress(anyio.WouldBlock):  # one is waiting already
-            requests.send_nowait(None)
+    async def keep(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Look at the files and wait for SIGHUP, until cancelled. What comes during a reload is seen after it."""
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(_on_signal, lambda: self._signalled.set())
+            tasks.start_soon(self._beat)
+            task_status.started()
+            before: Fingerprint | None = None
+            while True:
+                with anyio.move_on_after(POLL_SECONDS):
+                    await self._signalled.wait()
+                try:
+                    if self._signalled.is_set():
+                        self._signalled = anyio.Event()
+                        await self._accept()
+                    await self._adopt()
+                    if (now := self._fingerprint()) == before and now != self._known:
+                        self._known = now
+                        await self._look()
+                    before = now
+                except (ManifestError, PortalError, OSError) as error:
+                    log.error("manifest_rejected", reason=str(error), hint="the portal goes on as before")
 
-    async with requests, received, anyio.create_task_group() as tasks:
-        await tasks.start(_on_signal, request)
-        if is_watched:
-            await tasks.start(_on_change, path, request)
-        task_status.started()
-        async for _ in received:
-            await _reload(path, apply)
+    async def _beat(self) -> None:
+        while True:
+            self.acceptance.note_watched()
+            await anyio.sleep(POLL_SECONDS)
 
+    async def _accept(self) -> None:
+        """Accept the files as they are: a person with a shell has decided."""
+        files = await self._settled()
+        await self._run(files)
+        self._accepted = files.hashes
+        keep_accepted(files)
 
-async def _reload(path: Path, apply: Callable[[Manifest], Awaitable[object]]) -> None:
-    try:
-        await apply(await _loaded(path))
-    except (ManifestError, PortalError, OSError) as error:
-        log.error("manifest_rejected", reason=str(error), hint="the portal goes on as before")
+    async def _adopt(self) -> None:
+        """Run on what a person has accepted meanwhile: on the copies, whatever the files say now."""
+        if self._is_watched or self.acceptance.hashes() in (None, self._accepted):
+            return
+        if files := await anyio.to_thread.run_sync(self.acceptance.files):
+            self._accepted = files.hashes
+            await self._run(replace(files, path=self.path))
 
+    async def _look(self) -> None:
+        """The files have changed: run on them if they are watched; else say that they wait, or what is wrong."""
+        try:
+            files = await self._settled()
+            differ = differing(self._accepted, files.hashes)
+            if differ and self._is_watched:
+                self._accepted = files.hashes
+                await self._run(files)
+                return
+            await anyio.to_thread.run_sync(parse_manifest, files, os.environ, stand_in)  # nothing of it runs
+        except ManifestError:
+            self._told = "broken"
+            self.acceptance.hold()
+            raise
+        self.acceptance.hold(bool(differ))
+        if differ and self._told != files.digest and (self._told or not self.waiting):
+            log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))
+        elif not differ and self._told not in ("", files.digest):
+            log.info("manifest_change_withdrawn")
+        self._told, self.waiting[:] = files.digest, differ
 
-async def _loaded(path: Path) -> Manifest:
-    """The manifest, from files that nobody changed meanwhile. Raises ManifestError."""
-    before: Fingerprint | None = None
-    while True:
-        while before != (now := _fingerprint(path)):
-            before = now
-            await anyio.sleep(SETTLE_SECONDS)
-        manifest = await anyio.to_thread.run_sync(
-            load_manifest, path, os.environ, fetch_secrets, abandon_on_cancel=True
-        )
-        if _fingerprint(path) == before:
-            return manifest
+    async def _settled(self) -> ManifestFiles:
+        """The files, while nobody changed them. Raises ManifestError."""
+        before: Fingerprint | None = None
+        while True:
+            while before != (now := self._fingerprint()):
+                before = now
+                await anyio.sleep(SETTLE_SECONDS)
+            files = await anyio.to_thread.run_sync(read_files, self.path, os.environ)
+            if not self._names >= (names := {*files.hashes, *self._accepted}):
+                self._names, before = names, None
+            elif self._fingerprint() == before:
+                self._known = before
+                return files
+
+    async def _run(self, files: ManifestFiles) -> None:
+        """Let them take effect, which runs what they say, and announce what became of it."""
+        problem, later = "", ""
+        try:
+            manifest = await anyio.to_thread.run_sync(
+                parse_manifest, files, os.environ, fetch_secrets, abandon_on_cancel=True
+            )
+            later = ", ".join((await self.apply(self.acceptance.with_copies(manifest))).after_restart)
+        except (ManifestError, PortalError, OSError) as error:
+            problem = str(error)
+            raise
+        finally:
+            self.announcement.update(digest=files.digest, problem=problem, after_restart=later)
+        self.waiting.clear()
+        self._told = ""
+        self._known = None  # what the files say now is compared anew
+
+    def _fingerprint(self) -> Fingerprint:
+        names = {self.path.name, env_path(self.path).name, lock_path(self.path).name, *self._names}
+        return tuple(_version(self.path.parent / name) for name in sorted(names))
 
 
 async def _on_signal(request: Callable[[], None], *, task_status: TaskStatus[None]) -> None:
@@ -226,26 +304,10 @@ def _has_terminal() -> bool:
     return True
 
 
-async def _on_change(path: Path, request: Callable[[], None], *, task_status: TaskStatus[None]) -> None:
-    known = before = _fingerprint(path)
-    task_status.started()
-    while True:
-        await anyio.sleep(POLL_SECONDS)
-        now = _fingerprint(path)
-        if now == before and now != known:
-            known = now
-            request()
-        before = now
-
-
-def _fingerprint(path: Path) -> Fingerprint:
-    return tuple(map(_version, (path, env_path(path), lock_path(path))))
-
-
 def _version(path: Path) -> tuple[int, ...]:
     """What differs between two versions of a file, also behind a link; () if it does not exist."""
     try:
         status = path.stat()
     except OSError:
         return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev
+    return status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev

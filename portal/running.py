@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import structlog
@@ -23,19 +23,39 @@ _FOLDER: Final = "portals"
 
 @dataclass(frozen=True)
 class RunningPortal:
-    """A portal that runs. `manifest` is the resolved path of its portal.yaml, "" without one.
+    """A portal that runs. `manifest` is the absolute path of its portal.yaml as it was started with, "" without one.
 
-    `host` and `port` are where it listens; "" and 0 over stdio.
+    `host` and `port` are where it listens; "" and 0 over stdio. `digest` is that of the files that it applied last, or
+    could not apply for a `problem`; what `after_restart` names of them takes effect then.
     """
 
     pid: int
     manifest: str = ""
     host: str = ""
     port: int = 0
+    digest: str = ""
+    problem: str = ""
+    after_restart: str = ""
+
+
+@dataclass(eq=False)
+class Announcement:
+    """What a running portal says of itself; without a `descriptor`, to nobody."""
+
+    portal: RunningPortal
+    descriptor: int | None = None
+
+    def update(self, **changes: str) -> None:
+        self.portal = replace(self.portal, **changes)  # type: ignore[arg-type]  # of fields that are texts
+        data = json.dumps(asdict(self.portal)).encode()
+        if self.descriptor is not None:
+            with suppress(OSError):
+                os.pwrite(self.descriptor, data, 0)
+                os.ftruncate(self.descriptor, len(data))
 
 
 @contextmanager
-def announced(portal: RunningPortal) -> Iterator[None]:
+def announced(portal: RunningPortal) -> Iterator[Announcement]:
     """Announce this portal until the context is left. A state folder that cannot be written is logged."""
     folder = state_folder(os.environ) / _FOLDER
     name = f"{portal.pid}-{secrets.token_hex(4)}.json"
@@ -44,14 +64,15 @@ def announced(portal: RunningPortal) -> Iterator[None]:
         # Locked before it has its name: a file that is not locked is one of a portal that ended.
         descriptor = os.open(folder / f"{UNFINISHED}{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         has_locked(descriptor)
-        os.write(descriptor, json.dumps(asdict(portal)).encode())
+        announcement = Announcement(portal, descriptor)
+        announcement.update()
         (folder / f"{UNFINISHED}{name}").rename(folder / name)
     except OSError as error:
         log.warning("portal_not_announced", reason=error.strerror)
-        yield
+        yield Announcement(portal)
         return
     try:
-        yield
+        yield announcement
     finally:
         (folder / name).unlink(missing_ok=True)
         os.close(descriptor)

@@ -28,6 +28,7 @@ from starlette.types import ASGIApp
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from manifests.manifest_files import digest_of
 from manifests.portal_manifest import ServerSettings
 from portal.accounts.pages import account_routes
 from portal.budget.tokens import compact
@@ -35,14 +36,15 @@ from portal.composition import Portal, open_portal
 from portal.errors import BindError
 from portal.http_access import METRICS_PATH, HttpAccess, HttpAccessMiddleware, sign_in_routes
 from portal.http_connections import Connections, HttpConnection
-from portal.reload import keep_manifest
+from portal.reload import ManifestKeeper
 from portal.replicas import ReplicaMiddleware
-from portal.running import RunningPortal, announced
+from portal.running import Announcement, RunningPortal, announced
 from portal.runs.http import run_routes
 from portal.runs.service import Runs
 from portal.server import build_server
 from portal.sessions import Bearer
 from portal.sign_in import SignInError
+from portal.writable_files import warn_of_writable_files
 
 MAX_REQUEST_BYTES = 4 << 20
 """Limit of one request body; a longer one gets 413. A script has at most 1 MiB."""
@@ -179,35 +181,41 @@ async def serve_stdio(
     sys.stdout.flush()
     answers = ClientAnswers(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    with announced(RunningPortal(os.getpid(), _resolved(manifest))):
-        await _serve_client(manifest, answers, progress, profile)
+    with announced(_own(manifest)) as announcement:
+        await _serve_client(manifest, answers, progress, profile, announcement)
 
 
 async def _serve_client(
-    manifest: Manifest, answers: ClientAnswers, progress: Callable[[str], None], profile: str | None
+    manifest: Manifest,
+    answers: ClientAnswers,
+    progress: Callable[[str], None],
+    profile: str | None,
+    announcement: Announcement,
 ) -> None:
     async with (
         open_portal(manifest, progress, profile=profile) as portal,
         stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),
-        _reloading(manifest, portal.reload.apply),
+        _reloading(portal, portal.reload.apply, announcement),
     ):
         server = build_server(portal)
         await server.run(reader, writer, server.create_initialization_options())
 
 
-def _resolved(manifest: Manifest) -> str:
-    return str(manifest.path.resolve()) if manifest.path else ""
+def _own(manifest: Manifest, host: str = "", port: int = 0) -> RunningPortal:
+    path = os.path.abspath(manifest.path) if manifest.path else ""
+    return RunningPortal(os.getpid(), path, host, port, digest_of(manifest.hashes))
 
 
 @asynccontextmanager
 async def _reloading(
-    manifest: Manifest, apply: Callable[[Manifest], Awaitable[object]]
+    portal: Portal, apply: Callable[[Manifest], Awaitable[Manifest]], announcement: Announcement
 ) -> AsyncIterator[None]:
-    """Let changes of the manifest's files take effect."""
+    """Let changes of the manifest's files take effect when they may, and warn if scripts may make some."""
     async with anyio.create_task_group() as tasks:
-        if manifest.path is not None:
-            is_watched = manifest.portal.server.reload == "watch"
-            await tasks.start(partial(keep_manifest, manifest.path, apply, is_watched=is_watched))
+        if portal.manifest.path is not None:
+            waiting = portal.reload.views.waiting
+            await tasks.start(ManifestKeeper(portal.manifest, apply, announcement, waiting).keep)
+            tasks.start_soon(warn_of_writable_files, portal)
         yield
         tasks.cancel_scope.cancel()
 
@@ -229,23 +237,24 @@ async def serve_http(
     shown = f"[{host}]" if ":" in host else host
     port = listener.getsockname()[1]
     url = f"http://{shown}:{port}"
-    own = RunningPortal(os.getpid(), _resolved(manifest), host, port)
     async with anyio.create_task_group() as tasks:
         # Shielded: responses end before the upstreams and workers that they need.
-        with anyio.CancelScope(shield=True), announced(own):
+        with anyio.CancelScope(shield=True), announced(_own(manifest, host, port)) as announcement:
             async with open_portal(
                 manifest, progress, profile=profile, bound=_bound_profiles(manifest)
             ) as portal:
 
-                async def apply(wanted: Manifest) -> None:
-                    access.adopt(_access(host, await portal.reload.apply(wanted, _bound_profiles)))
+                async def apply(wanted: Manifest) -> Manifest:
+                    adopted = await portal.reload.apply(wanted, _bound_profiles)
+                    access.adopt(_access(host, adopted))
+                    return adopted
 
                 await portal.runs.reached_at(_replica_url(portal.runs, host, port))
                 if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
                     portal.runs.public_url = url
                 server = http_server(build_http_app(portal, build_server(portal), access), settings)
                 tasks.start_soon(server.end_when_cancelled)
-                async with _reloading(manifest, apply):
+                async with _reloading(portal, apply, announcement):
                     progress(f"listening on {url}/mcp")
                     await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()

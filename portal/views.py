@@ -81,6 +81,8 @@ class Views:
         self.closed = anyio.Event()
         self.by_profile: dict[str | None, View] = {}
         self.authorities: dict[str | None, Authority] = {}
+        self.waiting: list[str] = []
+        """Files whose change waits for the operator; all searches tell it."""
         self._tasks = tasks
         self._observations = observations
         self._rates = CallRates()  # shared by all views, and so are the budgets
@@ -118,7 +120,7 @@ class Views:
             parts.catalog.note_rules()
 
     def _view(self, served: "_Served", own: Manifest, parts: ViewParts, former: View | None) -> View:
-        search = DocsSearch(own, parts.catalog, served.fleet)
+        search = DocsSearch(own, parts.catalog, served.fleet, self.waiting)
         grants = served.grants.narrowed(own.portal.capabilities, own.where)
         port = partial(ScriptSearch, search)
         if former is None:

@@ -16,6 +16,7 @@ from manifests.loader import DEFAULT_FILE
 from manifests.manifest import Manifest, narrowed
 from manifests.portal_manifest import StdioUpstream
 from manifests.references import NETWORK_VARIABLE, env_path, literal_tokens
+from portal.accepted import reload_hint
 from portal.authority import grant_lines
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import Portal, open_portal
@@ -25,6 +26,7 @@ from portal.library.catalog import listed_tools
 from portal.library.pinning import QUARANTINED, pins_of, suspicions
 from portal.library.plain_text import MARK
 from portal.sign_in import Provider
+from portal.writable_files import file_warnings
 from upstreams.upstream import Upstream
 
 WARNED: Final = 3
@@ -106,6 +108,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         await portal.catalog.fresh()
         rows = _check_upstreams(portal, names, findings)
         _check_manifest(manifest, portal, findings)
+        for each in names:
+            findings.warnings += await file_warnings(manifest, portal.authority, portal.fleet[each])
         _check_definitions(portal, names, findings)
         if name is not None and not options.json:
             _print_upstream(portal.fleet[name], rows, terminal)
@@ -201,6 +205,11 @@ def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
 
 
 def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:
+    if manifest.path is not None and manifest.waiting:
+        findings.warnings.append(
+            f"a change of {', '.join(manifest.waiting)} waits, and is not checked: `check --waiting` does, and starts "
+            f"what it names; {reload_hint(manifest.path)}"
+        )
     for path in literal_tokens(manifest.written, ("upstreams",)):
         findings.warnings.append(
             f"{manifest.where(*path)}: {'.'.join(map(str, path))} contains a literal credential. Write a reference "

@@ -4,6 +4,7 @@ import argparse
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -13,7 +14,9 @@ from typing import Any, Final, NoReturn, TypeAlias
 import anyio
 
 from manifests.errors import ManifestError
-from manifests.loader import find_manifest, load_manifest
+from manifests.loader import find_manifest, load_manifest, parse_manifest, read_files
+from manifests.manifest import Manifest
+from portal.accepted import Acceptance, Choice, choose_files, record_choice, reload_hint
 from portal.audit.chain import Head
 from portal.cli.terminal import Terminal, unknown_name
 from portal.errors import PortalError
@@ -52,7 +55,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
         module, _, function = options.runs.partition(":")
         command = getattr(import_module(f"portal.cli.{module}"), function)
         path = find_manifest(options.config, os.environ) if options.needs_manifest else None
-        manifest = load_manifest(path, os.environ, fetch_secrets)
+        manifest = _manifest(path, options, terminal)
         if options.profile is not None and options.profile not in manifest.portal.profiles:
             terminal.error(unknown_name("profile", options.profile, manifest.portal.profiles))
             return USAGE_ERROR
@@ -68,6 +71,24 @@ def run_command_line(arguments: Sequence[str]) -> int:
             import_module("portal.cli.check").report_invalid_manifest(error, terminal)
         return USAGE_ERROR
     return 0 if options.runs == "serve:command" and status == TERMINATED else status
+
+
+def _manifest(path: Path | None, options: argparse.Namespace, terminal: Terminal) -> Manifest:
+    """Load the manifest that was accepted. Nothing of a change that waits runs, unless `options` say so.
+
+    Raises ManifestError.
+    """
+    if path is None:
+        return load_manifest(None, os.environ)
+    is_serving = options.runs == "serve:command"
+    choice = Choice(read_files(path, os.environ), "changed") if options.takes_all else choose_files(path)
+    manifest = replace(parse_manifest(choice.files, os.environ, fetch_secrets), waiting=choice.waiting)
+    if is_serving:
+        record_choice(choice)
+    elif choice.waiting:
+        changed = ", ".join(choice.waiting)
+        terminal.note(f"a change of {changed} waits, and is not used here; {reload_hint(path)}")
+    return Acceptance(path).with_copies(manifest)
 
 
 async def _until_signal(command: Callable[[], Awaitable[int]], terminal: Terminal) -> int:
@@ -138,7 +159,7 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    everyday = (_serve, _run, _runs, _search, _stubs, _check, _explain)
+    everyday = (_serve, _reload, _run, _runs, _search, _stubs, _check, _explain)
     for add in (*everyday, _login, _logout, _lock, _audit, _bake, _import, _schema):
         add(commands)
     return parser
@@ -155,7 +176,16 @@ class _Parser(argparse.ArgumentParser):
 def _serve(commands: _Commands) -> None:
     command = _command(commands, "serve", "serve MCP over stdio, or over HTTP with --http", log_level="info")
     command.add_argument("--http", metavar="HOST:PORT", type=_address, help="listen on this address, at /mcp")
+    command.add_argument(
+        "--accept", dest="takes_all", action="store_true", help="accept the files as they are now"
+    )
     _profile_option(command, "the profile of callers whose token has none")
+
+
+def _reload(commands: _Commands) -> None:
+    text = "show what changed in the manifest and its files, and let it take effect in running portals"
+    command = _command(commands, "reload", text, needs_manifest=False)
+    command.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _run(commands: _Commands) -> None:
@@ -229,6 +259,8 @@ def _check(commands: _Commands) -> None:
     command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
     command.add_argument("upstream", nargs="?", metavar="UPSTREAM", help="check only this one, tool by tool")
     command.add_argument("--strict", action="store_true", help="exit with 3 if there are warnings")
+    text = "check a change that waits, which starts its upstreams and commands"
+    command.add_argument("--waiting", dest="takes_all", action="store_true", help=text)
     _json_option(command)
     _profile_option(command)
 
@@ -339,7 +371,9 @@ def _command(
     levels = ["debug", "info", "warning", "error"]
     level = default or log_level
     parser.add_argument("--log-level", choices=levels, default=level, help=f"default: {log_level}")
-    parser.set_defaults(runs=runs or f"{name}:command", needs_manifest=needs_manifest, profile=None)
+    parser.set_defaults(
+        runs=runs or f"{name}:command", needs_manifest=needs_manifest, profile=None, takes_all=False
+    )
     return parser
 
 

@@ -5,7 +5,6 @@ It works on the stores of runs themselves, and shows the runs of all callers: wh
 
 import getpass
 import json
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -269,7 +268,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
             _show_call(view, f"{run}:", line)
             _show("script", stored.row.title, line)
             _show("changed", arguments, line)
-        if asks and not await _is_confirmed("Approve it?", terminal):
+        if asks and not await terminal.is_confirmed("Approve it?"):
             return USAGE_ERROR
         with stores.writing(run) as tables:
             decide_call(
@@ -350,7 +349,7 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
     with closing(Stores(manifest, terminal)) as stores:
         _, stored = stores.load(options.run)
         _announce_fork(stored, options.at, terminal)
-        if not options.yes and not await _is_confirmed("Go on?", terminal):
+        if not options.yes and not await terminal.is_confirmed("Go on?"):
             return USAGE_ERROR
         with stores.writing(stored.row.id) as tables:
             row = fork_run(tables, stored.row.id, options.at, code)
@@ -426,17 +425,6 @@ def _announce_fork(stored: StoredRun, at: int, terminal: Terminal) -> None:
         word = "its answer is taken from the journal" if seq in kept else "called live, again"
         terminal.note(f"{seq:>4}  {entry.function}: it was {entry.state}; {word}")
     terminal.note(f"Every call from {record.calls_made + 1} on is made live, whatever it did the first time.")
-
-
-async def _is_confirmed(question: str, terminal: Terminal) -> bool:
-    """Whether a person at a terminal says yes. Prints an error if not."""
-    if sys.stdin.isatty() and terminal.is_watched:
-        terminal.note(f"{question} [y/N]")
-        line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
-        if line.strip().lower() in ("y", "yes"):
-            return True
-    terminal.error("nothing was done: nobody confirmed it. --yes does without")
-    return False
 
 
 def _past(stored: StoredRun) -> tuple[RunHead, Past, Record]:

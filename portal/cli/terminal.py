@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+import anyio.to_thread
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -88,6 +89,16 @@ class Terminal:
         """Print an error on stderr, with `more` as further lines. Line breaks within a text are marked."""
         lines = "\n".join(map(marked_lines, (text, *more)))
         self._err.print(Text.assemble(("error:", "bold red"), f" {lines}"))
+
+    async def is_confirmed(self, question: str) -> bool:
+        """Whether the person at the terminal says yes. Prints an error if not, or if there is none."""
+        if sys.stdin.isatty() and self.is_watched:
+            self.note(f"{question} [y/N]")
+            line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+            if line.strip().lower() in ("y", "yes"):
+                return True
+        self.error("not confirmed, nothing was changed; --yes skips the question")
+        return False
 
 
 class _Stdout(Console):

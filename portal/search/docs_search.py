@@ -185,6 +185,8 @@ class DocsSearch:
     manifest: Manifest
     catalog: Catalog
     fleet: Fleet
+    waiting: Sequence[str] = ()
+    """Files whose change waits for the operator."""
     began: float = field(default_factory=anyio.current_time)
 
     async def answer(self, request: DocsSearchRequest) -> DocsSearchAnswer:
@@ -220,6 +222,10 @@ class DocsSearch:
             notices += portal_functions(asked_name(query).removeprefix(f"{PORTAL}."))
         if query:
             return Found(functions, total, full, notices)
+        if self.waiting:
+            notices.append(
+                "a change of the portal's configuration is not in effect: its operator has not accepted it"
+            )
         notices += [_diagnostics_notice(u) for u in self.fleet if u.diagnostics][:MAX_STATE_NOTICES]
         return Found(functions, total, full, notices, self._namespaces(snapshot))
 

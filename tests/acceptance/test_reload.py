@@ -48,7 +48,7 @@ async def status(portal: HttpPortal, token: str) -> int:
 
 @pytest.mark.parametrize("is_watched", [True, False])
 async def test_upstream_is_added_and_removed_while_clients_work(tmp_path: Path, is_watched: bool) -> None:
-    settings = {"reload": "watch" if is_watched else "signal"}
+    settings = {"reload": "watch" if is_watched else "ask"}
     states: list[str] = []
     with http_portal(write_manifest(tmp_path, {"tickets": TICKETS}, server=settings)) as portal:
         is_over = False
@@ -100,11 +100,45 @@ async def test_tokens_and_profiles_are_replaced(tmp_path: Path) -> None:
 
 
 async def test_over_stdio_a_changed_manifest_takes_effect(tmp_path: Path) -> None:
-    async with stdio_model(write_manifest(tmp_path, {})) as model:
+    server: dict[str, Json] = {"reload": "watch"}
+    async with stdio_model(write_manifest(tmp_path, {}, server=server)) as model:
         assert await model.result_of("1 + 1") == 2
-        write_manifest(tmp_path, {"tickets": TICKETS})
+        write_manifest(tmp_path, {"tickets": TICKETS}, server=server)
         await until_listed(model, "tickets")
         assert await model.result_of("(await tickets.get_issue(id=1))['id']") == 1
+
+
+async def run_reload(manifest: Path) -> subprocess.CompletedProcess[bytes]:
+    return await anyio.run_process([COMMAND, "reload", "--yes", "--config", str(manifest)], check=False)
+
+
+async def test_over_stdio_a_change_waits_also_after_restarts_until_it_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a desktop client restarts the portal, and a script has written portal.yaml."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    environment, folder = {"XDG_STATE_HOME": str(tmp_path / "state")}, tmp_path / "of"
+    folder.mkdir()
+    manifest = write_manifest(folder, {"tickets": TICKETS})
+    async with stdio_model(manifest, environment=environment) as model:
+        await until_listed(model, "tickets")
+        write_manifest(folder, {"evil": {"command": "touch", "args": ["started"]}})
+    for _ in range(2):
+        async with stdio_model(manifest, environment=environment) as model:
+            await until_listed(model, "tickets")
+            assert await model.result_of("(await tickets.get_issue(id=1))['id']") == 1
+            assert any("has not accepted" in each for each in (await model.search())["notices"])
+    assert not await anyio.Path(folder / "started").exists()
+    async with stdio_model(manifest, environment=environment) as model:
+        write_manifest(folder, {"more": TICKETS, "tickets": TICKETS})
+        done = await run_reload(manifest)
+        assert (done.returncode, b"over stdio" in done.stdout, b"runs on it" in done.stdout) == (
+            0,
+            True,
+            True,
+        )
+        await until_listed(model, "more", "tickets")
+    assert b"no portal of this manifest runs" in (await run_reload(manifest)).stdout
 
 
 def test_portal_whose_terminal_is_closed_ends(tmp_path: Path) -> None:

@@ -1,25 +1,30 @@
-"""Signals and changed files lead to a reload: few of them, the last one wins, and a wrong manifest is told."""
+"""Signals, and files that changed or were accepted, lead to a reload: few of them, the last one wins, and a wrong
+manifest is told. Without `reload: watch` a change waits.
+"""
 
 import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from manifests.loader import load_manifest, read_files
 from manifests.manifest import Manifest
 from manifests.own_files import lock_text
 from portal import reload
-from portal.reload import keep_manifest
-from tests.portal.peers import DEADLINE_SECONDS
+from portal.accepted import Acceptance, choose_files, record_choice
+from portal.reload import ManifestKeeper
+from portal.running import Announcement, RunningPortal
+from tests.portal.peers import DEADLINE_SECONDS, Peer, opened
 
 pytestmark = pytest.mark.anyio
 
-TEXT = "profiles: {%s: {}}\n"
+TEXT = "profiles: {%s: {}}\nserver: {reload: watch}\n"
 
 
 class Applied:
@@ -31,11 +36,12 @@ class Applied:
         self.may_end.set()
         self.changed = anyio.Event()
 
-    async def __call__(self, manifest: Manifest) -> None:
+    async def __call__(self, manifest: Manifest) -> Manifest:
         self.names.append("".join(manifest.portal.profiles))
         self.changed.set()
         self.changed = anyio.Event()
         await self.may_end.wait()
+        return manifest
 
     async def until(self, name: str) -> None:
         with anyio.fail_after(DEADLINE_SECONDS):
@@ -44,10 +50,11 @@ class Applied:
 
 
 @asynccontextmanager
-async def kept(path: Path, *, is_watched: bool = False) -> AsyncIterator[Applied]:
+async def kept(path: Path) -> AsyncIterator[Applied]:
     applied = Applied()
+    keeper = ManifestKeeper(load_manifest(path, {}), applied, Announcement(RunningPortal(1)), [])
     async with anyio.create_task_group() as tasks:
-        await tasks.start(partial(keep_manifest, path, applied, is_watched=is_watched))
+        await tasks.start(keeper.keep)
         yield applied
         tasks.cancel_scope.cancel()
 
@@ -96,7 +103,7 @@ async def test_storm_of_signals_leads_to_few_reloads_and_the_last_manifest_wins(
 
 @pytest.mark.parametrize(("name", "text"), [("portal.env", "A=b\n"), ("portal.lock", lock_text(()))])
 async def test_file_beside_the_manifest_counts_too(manifest: Path, name: str, text: str) -> None:
-    async with kept(manifest, is_watched=True) as applied:
+    async with kept(manifest) as applied:
         write(manifest.with_name(name), text)
         await applied.until("first")
 
@@ -122,7 +129,7 @@ async def test_link_that_leads_elsewhere_reloads(tmp_path: Path, manifest: Path)
     data, new, path = tmp_path / "..data", tmp_path / "..new", tmp_path / "linked.yaml"
     data.symlink_to("one")
     path.symlink_to("..data/linked.yaml")
-    async with kept(path, is_watched=True) as applied:
+    async with kept(path) as applied:
         new.symlink_to("two")
         new.replace(data)
         await applied.until("two")
@@ -145,7 +152,7 @@ async def test_wrong_manifest_is_told_in_the_words_of_check_and_the_next_one_cou
 
 
 async def test_deleted_manifest_changes_nothing_and_one_that_is_created_again_counts(manifest: Path) -> None:
-    async with kept(manifest, is_watched=True) as applied:
+    async with kept(manifest) as applied:
         with capture_logs() as events:
             os.unlink(manifest)
             with anyio.fail_after(DEADLINE_SECONDS):
@@ -158,10 +165,90 @@ async def test_deleted_manifest_changes_nothing_and_one_that_is_created_again_co
 
 
 async def test_manifest_that_changes_while_one_is_applied_counts(manifest: Path) -> None:
-    async with kept(manifest, is_watched=True) as applied:
+    async with kept(manifest) as applied:
         applied.may_end = anyio.Event()
         write(manifest, TEXT % "second")
         await applied.until("second")
         write(manifest, TEXT % "third")
         applied.may_end.set()
         await applied.until("third")
+
+
+ASKING = "profiles: {%s: {}}\n"
+
+
+@pytest.fixture
+def asking(manifest: Path) -> Path:
+    """A manifest without `reload: watch`, which a portal accepted."""
+    write(manifest, ASKING % "first")
+    record_choice(choose_files(manifest))
+    return manifest
+
+
+async def logged(events: list[Any], *names: str) -> None:
+    with anyio.fail_after(DEADLINE_SECONDS):
+        while [each["event"] for each in events] != [*names]:  # noqa: ASYNC110  # a log tells nobody
+            await anyio.sleep(0.01)
+
+
+async def test_change_waits_is_told_once_and_is_applied_as_it_was_accepted(asking: Path) -> None:
+    async with kept(asking) as applied:
+        with capture_logs() as events:
+            write(asking, ASKING % "second")
+            await logged(events, "manifest_change_waits")
+            assert Acceptance(asking).is_held()
+            shown = read_files(asking, {})
+            write(asking, ASKING % "second")
+            write(asking, ASKING % "third")
+            await logged(events, *["manifest_change_waits"] * 2)
+            Acceptance(asking).accept(shown)
+            await applied.until("second")
+            await logged(events, *["manifest_change_waits"] * 3)
+        assert applied.names == ["second"]
+
+
+async def test_change_that_is_taken_back_waits_no_more(asking: Path) -> None:
+    async with kept(asking) as applied:
+        with capture_logs() as events:
+            write(asking, ASKING % "second")
+            await logged(events, "manifest_change_waits")
+            write(asking, ASKING % "first")
+            await logged(events, "manifest_change_waits", "manifest_change_withdrawn")
+        assert not Acceptance(asking).is_held()
+        assert not applied.names
+
+
+@pytest.mark.parametrize(("text", "mode"), [("upstreams: [", 0o600), ("A=b\n", 0o644)])
+async def test_broken_or_open_file_is_told_and_changes_nothing(asking: Path, text: str, mode: int) -> None:
+    file = asking if text.startswith("up") else asking.with_name("portal.env")
+    async with kept(asking) as applied:
+        with capture_logs() as events:
+            file.write_text(text)
+            file.chmod(mode)
+            await logged(events, "manifest_rejected")
+        assert not applied.names
+        assert Acceptance(asking).is_held()
+
+
+async def test_signal_accepts_the_files_as_they_are(asking: Path) -> None:
+    async with kept(asking) as applied:
+        write(asking, ASKING % "second")
+        hang_up()
+        await applied.until("second")
+        await anyio.wait_all_tasks_blocked()
+    assert choose_files(asking).verdict == "same"
+
+
+async def test_change_runs_no_command_before_it_is_accepted(asking: Path) -> None:
+    async with kept(asking):
+        with capture_logs() as events:
+            write(asking, "upstreams: {up: {command: x, env: {K: '${command:touch ran}'}}}\n")
+            await logged(events, "manifest_change_waits")
+    assert not asking.with_name("ran").exists()
+
+
+async def test_search_without_a_query_says_that_a_change_waits(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"up": Peer()}) as portal:
+        portal.portal.reload.views.waiting.append("portal.yaml")
+        assert any("has not accepted" in each for each in (await portal.search())["notices"])
+        assert not any("has not accepted" in each for each in (await portal.search("echo"))["notices"])

@@ -1,0 +1,202 @@
+"""What a person accepted is kept, and what was changed meanwhile waits: the decision as a table, and the files."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from manifests.loader import load_manifest, read_files
+from manifests.own_files import state_folder
+from portal.accepted import (
+    WATCHED_SECONDS,
+    Acceptance,
+    choose_files,
+    decide,
+    keep_accepted,
+    portals_of,
+    record_choice,
+)
+from portal.running import RunningPortal, announced
+
+pytestmark = pytest.mark.usefixtures("own_state")
+
+SECOND = "profiles: {second: {}}\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "here").mkdir()
+    path = tmp_path / "here" / "portal.yaml"
+    path.write_text("profiles: {first: {}}\n")
+    return path
+
+
+@pytest.fixture
+def after_a_run(path: Path) -> Iterator[Path]:
+    """A manifest that a portal accepted, which ended long ago."""
+    record_choice(choose_files(path))
+    until_now(path, -60)
+    yield path
+
+
+def until_now(path: Path, seconds: float) -> None:
+    """A portal was watching until so many seconds from now."""
+    then = time.time() + seconds
+    os.utime(Acceptance(path).folder / "watched", (then, then))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "current", "more", "verdict"),
+    [
+        (None, "a", {}, "first"),
+        (None, "a", {"is_held": True, "is_running": True}, "first"),
+        ("a", "a", {"is_held": True, "is_running": True}, "same"),
+        ("a", "b", {"changed_at": 2, "watched_until": 1}, "changed"),
+        ("a", "b", {"changed_at": 1, "watched_until": 1}, "held"),
+        ("a", "b", {"changed_at": 2, "watched_until": 1, "is_held": True}, "held"),
+        ("a", "b", {"changed_at": 2, "watched_until": 1, "is_running": True}, "held"),
+        ("a", None, {"changed_at": 2, "watched_until": 1}, "changed"),
+        ("a", None, {"changed_at": 1, "watched_until": 1}, "held"),
+        ("a", "b", {"changed_at": 1, "watched_until": 1, "is_held": True, "is_watched": True}, "changed"),
+        ("a", "b", {"is_running": True, "is_watched": True}, "changed"),
+    ],
+)
+def test_change_waits_if_it_was_made_while_a_portal_ran(
+    accepted: str | None, current: str | None, more: dict[str, float], verdict: str
+) -> None:
+    assert decide(accepted, current, **more) == verdict  # type: ignore[arg-type]  # flags among them
+
+
+def test_first_start_and_a_change_while_nothing_ran_apply_and_are_logged(after_a_run: Path) -> None:
+    after_a_run.write_text(SECOND)
+    with capture_logs() as events:
+        record_choice(choose_files(after_a_run))
+    assert [(each["event"], each["why"]) for each in events] == [("manifest_accepted", "changed")]
+    assert choose_files(after_a_run).verdict == "same"
+
+
+def test_change_in_the_last_moment_before_a_kill_waits(after_a_run: Path) -> None:
+    after_a_run.write_text(SECOND)
+    until_now(after_a_run, WATCHED_SECONDS)
+    choice = choose_files(after_a_run)
+    assert (choice.verdict, choice.waiting) == ("held", ("portal.yaml",))
+    assert choice.files.contents["portal.yaml"] == b"profiles: {first: {}}\n"
+
+
+def test_change_that_waits_still_waits_at_the_next_start_whoever_changes_it_again(after_a_run: Path) -> None:
+    after_a_run.write_text(SECOND)
+    until_now(after_a_run, WATCHED_SECONDS)
+    record_choice(choose_files(after_a_run))
+    until_now(after_a_run, -60)
+    after_a_run.write_text("profiles: {third: {}}\n")
+    assert choose_files(after_a_run).verdict == "held"
+    after_a_run.write_text("profiles: {first: {}}\n")
+    record_choice(choose_files(after_a_run))
+    after_a_run.write_text(SECOND)
+    until_now(after_a_run, -60)
+    assert choose_files(after_a_run).verdict == "changed", "what was changed back makes nothing wait"
+
+
+def test_change_waits_while_another_portal_runs(after_a_run: Path, tmp_path: Path) -> None:
+    after_a_run.write_text(SECOND)
+    with announced(RunningPortal(os.getpid(), str(tmp_path / "other.yaml"))):
+        assert choose_files(after_a_run).verdict == "changed"
+    with announced(RunningPortal(os.getpid(), str(after_a_run))):
+        assert choose_files(after_a_run).verdict == "held"
+
+
+@pytest.mark.parametrize("name", ["portal.env", "portal.lock"])
+def test_file_that_was_deleted_or_added_is_a_change(after_a_run: Path, name: str) -> None:
+    beside = after_a_run.with_name(name)
+    beside.touch(0o600)
+    assert choose_files(after_a_run).verdict == "changed"
+    keep_accepted(read_files(after_a_run, {}))
+    beside.unlink()
+    until_now(after_a_run, WATCHED_SECONDS)
+    assert choose_files(after_a_run).waiting == (name,)
+
+
+def test_broken_or_open_file_that_was_changed_while_a_portal_ran_waits(after_a_run: Path) -> None:
+    beside = after_a_run.with_name("portal.env")
+    beside.touch()
+    beside.chmod(0o644)
+    until_now(after_a_run, WATCHED_SECONDS)
+    assert choose_files(after_a_run).verdict == "held"
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_link_that_leads_elsewhere_now_is_a_change(path: Path, tmp_path: Path, what: str) -> None:
+    """A script that may not write the file may replace the link to it."""
+    evil = tmp_path / "evil" / "portal.yaml"
+    evil.parent.mkdir()
+    evil.write_text(SECOND)
+    link = tmp_path / "link"
+    link.symlink_to(path if what == "file" else path.parent)
+    way = link if what == "file" else link / "portal.yaml"
+    record_choice(choose_files(way))
+    link.unlink()
+    link.symlink_to(evil if what == "file" else evil.parent)
+    until_now(way, WATCHED_SECONDS)
+    assert choose_files(way).verdict == "held"
+
+
+@pytest.mark.parametrize("is_linked_first", [True, False])
+def test_another_way_to_the_same_file_finds_what_was_accepted(
+    path: Path, tmp_path: Path, is_linked_first: bool
+) -> None:
+    (tmp_path / "link").symlink_to(path.parent)
+    ways = [tmp_path / "link" / "portal.yaml", path]
+    first, second = ways if is_linked_first else reversed(ways)
+    record_choice(choose_files(first))
+    path.write_text(SECOND)
+    with announced(RunningPortal(os.getpid(), str(first))):
+        assert portals_of(second)
+        assert choose_files(second).verdict == "held"
+
+
+def test_middleware_and_the_component_are_accepted_too(path: Path) -> None:
+    (path.parent / "hooks").mkdir()
+    for name in ("guard.py", "hooks/__init__.py", "hooks/mask.py", "sandbox.wasm"):
+        (path.parent / name).write_text(f"# {name}")
+    path.write_text("middleware: ['guard:f', 'hooks.mask:g']\nserver: {component: sandbox.wasm}\n")
+    record_choice(choose_files(path))
+    (path.parent / "hooks/mask.py").write_text("evil")
+    (path.parent / "sandbox.wasm").write_text("evil")
+    choice = choose_files(path)
+    assert choice.waiting == ("hooks/mask.py", "sandbox.wasm")
+    manifest = Acceptance(path).with_copies(load_manifest(path, {}))
+    assert manifest.portal.server.component == "sandbox.wasm", "of what is not accepted there is no copy"
+    (path.parent / "sandbox.wasm").write_text("# sandbox.wasm")
+    manifest = Acceptance(path).with_copies(load_manifest(path, {}))
+    assert Path(manifest.portal.server.component or "").read_text() == "# sandbox.wasm"
+
+
+def test_copies_are_readable_by_their_owner_only_and_old_ones_are_removed(after_a_run: Path) -> None:
+    after_a_run.with_name("portal.env").touch(0o600)
+    after_a_run.write_text(SECOND)
+    keep_accepted(read_files(after_a_run, {}))
+    folder = Acceptance(after_a_run).folder
+    assert not folder.stat().st_mode & 0o077
+    copies = [each for each in folder.iterdir() if "-portal." in each.name]
+    assert len(copies) == 2
+    assert not any(each.stat().st_mode & 0o077 for each in copies)
+
+
+def test_state_folder_that_cannot_be_written_is_logged_and_files_apply(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with capture_logs() as events:
+        record_choice(choose_files(path))
+    assert [each["event"] for each in events if each["log_level"] == "warning"] == ["accepted_files_not_kept"]
+    assert choose_files(path).verdict == "first"
+
+
+def test_damaged_copy_is_not_used(after_a_run: Path) -> None:
+    for copy in state_folder(os.environ).rglob("*-portal.yaml"):
+        copy.write_text("profiles: {evil: {}}\n")
+    assert Acceptance(after_a_run).files() is None

@@ -1,0 +1,153 @@
+"""A script that rewrites portal.yaml through a tool decides nothing: not by itself, and not by what the operator does
+next. The harmless twin: what a person accepted takes effect, exactly as it was shown.
+"""
+
+import importlib.util
+import os
+import py_compile
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from portal.accepted import Acceptance, choose_files, record_choice
+from portal.cli.terminal import Terminal
+from portal.middleware import load_middleware
+from portal.running import RunningPortal, announced
+from tests.portal.commands import PortalCommand
+
+pytestmark = pytest.mark.usefixtures("own_state")
+
+ATTACK = "upstreams:\n  x: {command: touch, args: [started], env: {K: '${command:touch run}'}}\n"
+MIDDLEWARE = "async def guard(call, next):\n    return {}\n"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Path]:
+    """The manifest of a portal that runs."""
+    path = tmp_path / "portal.yaml"
+    path.write_text("profiles: {first: {}}\n")
+    record_choice(choose_files(path))
+    with announced(RunningPortal(os.getpid(), str(path))):
+        yield path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("check",),
+        ("search", "x"),
+        ("stubs",),
+        ("explain", "x"),
+        ("lock",),
+        ("login", "x"),
+        ("runs",),
+        ("run", "-"),
+    ],
+)
+def test_no_command_starts_what_a_script_wrote(
+    portal: PortalCommand, running: Path, command: tuple[str, ...]
+) -> None:
+    running.write_text(ATTACK)
+    done = portal(*command, cwd=running.parent, stdin="1")
+    assert "mcp-code-portal reload" in done.stderr
+    assert {each.name for each in running.parent.iterdir()} <= {"portal.yaml", "portal.lock", "state"}
+
+
+def test_check_says_that_a_change_waits_and_checks_it_on_request(
+    portal: PortalCommand, running: Path
+) -> None:
+    running.write_text(ATTACK)
+    done = portal("check", "--strict", cwd=running.parent)
+    assert done.returncode == 3
+    assert "a change of portal.yaml waits" in done.stdout
+    portal("check", "--waiting", cwd=running.parent)
+    assert (running.parent / "run").exists()
+    assert portal("check", "--strict", cwd=running.parent).returncode == 3, "a check accepts nothing"
+
+
+def test_reload_needs_a_person_or_yes(portal: PortalCommand, running: Path) -> None:
+    running.write_text(ATTACK)
+    before = Acceptance(running).hashes()
+    assert portal("reload", cwd=running.parent).returncode == 2
+    assert Acceptance(running).hashes() == before
+    assert not (running.parent / "run").exists()
+
+
+def test_reload_accepts_the_bytes_that_it_showed(
+    portal: PortalCommand, running: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def swapped(terminal: Terminal) -> bool:
+        await anyio.Path(running).write_text(ATTACK)
+        return True
+
+    monkeypatch.setattr(Terminal, "is_confirmed", swapped)
+    monkeypatch.setattr("portal.cli.reload.ANSWER_SECONDS", 0)
+    running.write_text("profiles: {shown: {}}\n")
+    done = portal("reload", cwd=running.parent)
+    assert "+profiles: {shown: {}}" in done.stdout
+    accepted = Acceptance(running).files()
+    assert accepted is not None
+    assert accepted.contents["portal.yaml"] == b"profiles: {shown: {}}\n"
+    assert choose_files(running).waiting == ("portal.yaml",)
+
+
+@pytest.mark.parametrize("text", ["upstreams: [", "unknown: 1"])
+def test_reload_refuses_what_is_broken(portal: PortalCommand, running: Path, text: str) -> None:
+    running.write_text(text)
+    before = Acceptance(running).hashes()
+    assert portal("reload", "--yes", cwd=running.parent).returncode == 2
+    assert Acceptance(running).hashes() == before
+
+
+def test_reload_shows_no_secret_and_controls_no_terminal(portal: PortalCommand, running: Path) -> None:
+    secrets = running.with_name("portal.env")
+    secrets.touch(0o600)
+    secrets.write_text("TOKEN=very-secret-value\n")
+    running.write_text("profiles: {first: {}} # \u202e\n")
+    done = portal("reload", cwd=running.parent)
+    assert "portal.env: other values of TOKEN" in done.stdout
+    assert "very-secret-value" not in done.stdout + done.stderr
+    assert "\u202e" not in done.stdout
+
+
+def test_reload_says_if_no_portal_runs(portal: PortalCommand, tmp_path: Path) -> None:
+    path = tmp_path / "portal.yaml"
+    path.write_text("profiles: {first: {}}\n")
+    record_choice(choose_files(path))
+    path.write_text("profiles: {second: {}}\n")
+    done = portal("reload", "--yes", cwd=tmp_path)
+    assert (done.returncode, "no portal of this manifest runs" in done.stdout) == (0, True)
+    assert choose_files(path).verdict == "same"
+
+
+@pytest.mark.parametrize("place", ["hooks_a.py", "hooks_b/guard_b.py"])
+def test_middleware_runs_as_it_was_accepted_whatever_lies_there_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Neither the file counts, nor what is compiled beside it, nor an extension of that name."""
+    file, name = tmp_path / place, place.removesuffix(".py").replace("/", ".")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("raise SystemExit('changed')")
+    compiled = importlib.util.cache_from_source(str(file))
+    py_compile.compile(str(file), compiled)
+    (tmp_path / f"{place.removesuffix('.py')}.abi3.so").write_text("changed")
+    (tmp_path / "beside.py").write_text("answer = 1\n")
+    accepted = {place: f"import beside\n{MIDDLEWARE}".encode()}
+    try:
+        (loaded,) = load_middleware([f"{name}:guard"], tmp_path, accepted)
+        assert loaded.__module__ == name
+        assert sys.modules[name].__file__ == str(file)
+    finally:
+        for each in [
+            each for each in sys.modules if each.partition(".")[0] in (name.partition(".")[0], "beside")
+        ]:
+            del sys.modules[each]
+
+
+def test_accepted_middleware_does_not_replace_an_installed_module(tmp_path: Path) -> None:
+    accepted = {"json/__init__.py": MIDDLEWARE.encode(), "json.py": MIDDLEWARE.encode()}
+    with pytest.raises(Exception, match="json has no guard"):
+        load_middleware(["json:guard"], tmp_path, accepted)
