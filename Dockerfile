@@ -33,4 +33,5 @@ EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/healthz', timeout=3)"]
 ENTRYPOINT ["mcp-code-portal"]
-CMD ["serve", "--http", "0.0.0.0:8080", "--config", "/etc/mcp-code-portal/portal.yaml"]
+# --accept: the files are mounted by whoever starts the container.
+CMD ["serve", "--accept", "--http", "0.0.0.0:8080", "--config", "/etc/mcp-code-portal/portal.yaml"]
