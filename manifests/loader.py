@@ -79,6 +79,8 @@ def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
     env, lock = env_path(path), lock_path(path)
     contents |= {env.name: env_content(env) or b""} if env.exists() else {}
     contents |= {lock.name: content} if (content := lock_content(lock)) is not None else {}
+    if not any(key in contents[path.name] for key in (b"middleware", b"component")):
+        return ManifestFiles(path, contents)
     with suppress(ManifestError):  # one that is broken has no effect, and needs no code
         portal = parse_manifest(ManifestFiles(path, contents), environ, stand_in).portal
         for name in _code(portal):

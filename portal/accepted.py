@@ -28,7 +28,7 @@ from portal.running import RunningPortal, running_portals
 log = structlog.get_logger()
 
 WATCHED_SECONDS: Final = 3.0
-"""After its last sign of life, and after its end, a portal counts as running for so long."""
+"""A portal that was killed counts as running for so long after its last sign of life."""
 
 Verdict: TypeAlias = Literal["first", "same", "changed", "held"]
 """The files are the first ones, the accepted ones, others that take effect, or others that wait."""
@@ -126,12 +126,21 @@ class Acceptance:
             return self._watched.stat().st_mtime
         return 0.0
 
-    def note_watched(self) -> None:
-        """Let changes count so for some seconds from now."""
-        until = time.time() + WATCHED_SECONDS
+    def note_watched(self, seconds: float = WATCHED_SECONDS) -> None:
+        """Let changes count so until `seconds` from now."""
+        until = time.time() + seconds
         with suppress(OSError):
             self._watched.touch(0o600)
             os.utime(self._watched, (until, until))
+
+    def note_end(self) -> None:
+        """A portal has ended. What changed before waits; what changes from now on does not."""
+        current = None
+        with suppress(ManifestError):
+            current = read_files(self.path, os.environ).hashes
+        if self.hashes() not in (None, current):
+            self.hold()
+        self.note_watched(0)
 
     def _copy(self, name: str, sha256: str) -> Path:
         return self.folder / f"{sha256}-{Path(name).name[-100:]}"
@@ -221,6 +230,6 @@ def reload_hint(path: Path) -> str:
 
 def change_hint(path: Path) -> str:
     """What a command says that has changed the files."""
-    accepted = Acceptance(path).files()
-    waits = portals_of(path) and not (accepted and _is_watched(accepted))
-    return f"a portal that runs does not use this yet; {reload_hint(path)}" if waits else ""
+    acceptance, accepted = Acceptance(path), Acceptance(path).files()
+    waits = (acceptance.is_held() or portals_of(path)) and not (accepted and _is_watched(accepted))
+    return f"this waits for you, and is not used before; {reload_hint(path)}" if waits else ""

@@ -26,5 +26,5 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             await serve_http(manifest, host, port, terminal.note, options.profile)
     finally:
         if manifest.path is not None:  # upstreams were writing until now
-            Acceptance(manifest.path).note_watched()
+            Acceptance(manifest.path).note_end()
     return 0

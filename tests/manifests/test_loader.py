@@ -10,6 +10,7 @@ from manifests.errors import ManifestError
 from manifests.grants import Limits
 from manifests.loader import MAX_BYTES, find_manifest, load_manifest
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
+from manifests.references import stand_in
 from tests.manifests.conftest import Load, Problems
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -226,3 +227,20 @@ def test_any_file_loads_or_is_refused_with_problems(load: Load, text: str) -> No
     except ManifestError as error:
         assert error.problems
         assert all(problem.message and problem.line for problem in error.problems)
+
+
+def test_what_is_written_can_be_checked_without_what_it_refers_to(tmp_path: Path) -> None:
+    path = tmp_path / "portal.yaml"
+    path.write_text("""\
+upstreams:
+  a: {url: "${command:touch ran}", headers: {Authorization: "Bearer ${TOKEN}"}}
+  b: {url: "https://${HOST}/mcp", oauth: {issuer: "${ISSUER}"}}
+  c: {command: "${command:touch ran}"}
+server: {token: "${command:touch ran}", reload: watch}
+runs: {store: "${keyring:a/b}", key: "${KEY}"}
+telemetry: {otlp: "${OTLP}"}
+""")
+    assert load_manifest(path, {}, stand_in).portal.server.reload == "watch"
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(ManifestError, match="TOKEN is not set"):
+        load_manifest(path, {})

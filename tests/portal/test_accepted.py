@@ -86,6 +86,20 @@ def test_change_in_the_last_moment_before_a_kill_waits(after_a_run: Path) -> Non
     assert choice.files.contents["portal.yaml"] == b"profiles: {first: {}}\n"
 
 
+def test_portal_that_ends_by_itself_holds_what_changed_before_and_nothing_that_changes_after(
+    after_a_run: Path,
+) -> None:
+    until_now(after_a_run, WATCHED_SECONDS)
+    Acceptance(after_a_run).note_end()
+    assert Acceptance(after_a_run).watched_until() <= time.time()
+    until_now(after_a_run, -1)  # the clock of a file system is a coarse one
+    after_a_run.write_text(SECOND)
+    assert choose_files(after_a_run).verdict == "changed"
+    Acceptance(after_a_run).note_end()
+    until_now(after_a_run, -60)
+    assert choose_files(after_a_run).verdict == "held"
+
+
 def test_change_that_waits_still_waits_at_the_next_start_whoever_changes_it_again(after_a_run: Path) -> None:
     after_a_run.write_text(SECOND)
     until_now(after_a_run, WATCHED_SECONDS)

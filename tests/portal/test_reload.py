@@ -309,6 +309,15 @@ def test_secret_of_a_section_that_waits_for_a_restart_stays_masked(tmp_path: Pat
     assert manifest.hidden == {"the-key-in-use-1", "the-key-to-come-2"}
 
 
+def test_changed_middleware_waits_for_a_restart(tmp_path: Path) -> None:
+    path = write_manifest(tmp_path, {}, middleware=["guard:f"])
+    (tmp_path / "guard.py").write_text("one")
+    running = load_manifest(path, {})
+    assert without_fixed(running, load_manifest(path, {}))[1] == []
+    (tmp_path / "guard.py").write_text("two")
+    assert without_fixed(running, load_manifest(path, {}))[1] == ["middleware"]
+
+
 async def held() -> tuple[int, int]:
     """The pipes and child processes of this process, as soon as one server over stdio is left."""
 

@@ -29,6 +29,14 @@ def test_portal_is_found_while_it_runs():
     assert running_portals() == []
 
 
+def test_portal_says_what_became_of_a_reload():
+    with announced(
+        RunningPortal(os.getpid(), "/here/portal.yaml", problem="a longer text than later")
+    ) as own:
+        own.update(digest="abc", problem="")
+        assert running_portals() == [RunningPortal(os.getpid(), "/here/portal.yaml", digest="abc")]
+
+
 def test_killed_portal_is_not_found_and_leaves_no_file(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
