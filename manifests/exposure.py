@@ -3,9 +3,9 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from manifests.decision import ListedTool
@@ -27,16 +27,20 @@ def exposures(
     grant = portal.capabilities.files
     if grant is None or grant.share in ("session", "run"):  # those folders are new and empty
         return
-    root = Path(os.path.realpath(path.absolute().parent / grant.workspace))
-    if found := _own_files_in(root, portal, path, own_folders):
+    root = path.absolute().parent / grant.workspace
+    if found := _found(root, _own_files(portal, path), own_folders):
         keys = ("capabilities", "files", "workspace")
         hint = "Use a folder with nothing else in it, like `workspace: data`."
         message = f"the workspace contains {' and '.join(found)}, which scripts must not access"
         yield problem_at(places, keys, message, hint)
 
 
-def _own_files_in(root: Path, portal: PortalManifest, path: Path, own_folders: Sequence[Path]) -> list[str]:
-    """What of the portal's own is in this folder, or is this file."""
+Around: TypeAlias = "set[tuple[int, int] | str]"
+"""A file and everything that it is in."""
+
+
+def _own_files(portal: PortalManifest, path: Path) -> list[tuple[str, Around]]:
+    """What decides what scripts may do, or knows it, by its name for people."""
     folder = path.absolute().parent
     named = {
         **{each.name: each.name for each in (path, env_path(path), lock_path(path))},
@@ -46,21 +50,34 @@ def _own_files_in(root: Path, portal: PortalManifest, path: Path, own_folders: S
         "runs.store": None if portal.runs.is_shared else portal.runs.store,
         "the portal's own code": str(Path(__file__).parent),
     }
-    modules = [(each, each.partition(":")[0].replace(".", "/")) for each in portal.middleware]
-    pairs = [
-        *named.items(),
-        *((f"the middleware {each}", f"{own}{end}") for each, own in modules for end in ("", ".py")),
+    modules = [
+        (f"the middleware {each}", each.partition(":")[0].replace(".", "/")) for each in portal.middleware
     ]
-    found = [what for what, own in pairs if own is not None and _is_within(folder / own, root)]
-    found = [*dict.fromkeys(found)]
-    if any(_is_within(own, root) or _is_within(root, own) for own in own_folders):
+    pairs = [*named.items(), *((what, f"{own}{end}") for what, own in modules for end in ("", ".py"))]
+    return [(what, _around(folder / own)) for what, own in pairs if own is not None]
+
+
+def _found(root: Path, files: Iterable[tuple[str, Around]], own_folders: Sequence[Path]) -> list[str]:
+    """Which of the files are in this folder, or are it; also if it is in one of the portal's folders."""
+    key, around = _key(root), _around(root)
+    found = [what for what, places in files if key in places]
+    if any(key in _around(own) or _key(own) in around for own in own_folders):
         found.append("the portal's own data")
-    return found
+    return [*dict.fromkeys(found)]
 
 
-def _is_within(inner: Path, outer: Path) -> bool:
-    """Whether it is inside, also through a link inside `outer`: a script could replace that link."""
-    return any(_is_same(each, outer) for way in _ways(inner) for each in (way, *way.parents))
+def _around(path: Path) -> Around:
+    """The path and all that it is in, also by where it leads link by link: a script could replace such a link."""
+    return {_key(each) for way in _ways(path) for each in (way, *way.parents)}
+
+
+def _key(path: Path) -> tuple[int, int] | str:
+    """A file system may have several names for one folder, like upper case or a bind mount, but one inode."""
+    try:
+        status = path.stat()
+    except OSError:
+        return os.path.normpath(path)
+    return status.st_dev, status.st_ino
 
 
 def _ways(path: Path) -> Iterator[Path]:
@@ -73,14 +90,6 @@ def _ways(path: Path) -> Iterator[Path]:
         if link is None:
             return
         path = link.parent / os.readlink(link) / path.relative_to(link)
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    """Compare by inode: a file system may have several names for one folder, like upper case or a bind mount."""
-    try:
-        return one.samefile(other)
-    except OSError:
-        return one == other
 
 
 _MAX_LINKS: Final = 40
@@ -97,41 +106,51 @@ _PROGRAMS: Final = frozenset(
 
 
 def writable_files(
-    manifest: Manifest, upstream: str, writers: Sequence[ListedTool], environ: Mapping[str, str]
+    manifest: Manifest, writers: Mapping[str, Sequence[ListedTool]], environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Warnings: through this stdio upstream scripts may write the portal's own files, or the program of an upstream.
+    """Warnings: through a stdio upstream scripts may write the portal's own files, or the program of an upstream.
 
-    `writers` are its granted tools that do not declare `readOnlyHint`. What an argument, a variable, a root or `cwd`
-    names counts. The working directory by default, which is the manifest's folder, counts only if one of `writers`
-    takes a path: a server for the time has the same one.
+    `writers` are the granted tools of each upstream that do not declare `readOnlyHint`. What an argument, a variable, a
+    root or `cwd` names counts. The working directory by default, which is the manifest's folder, counts only if one of
+    `writers` takes a path: a server for the time has the same one.
     """
-    spec, path = manifest.portal.upstreams.get(upstream), manifest.path
-    if path is None or not isinstance(spec, StdioUpstream) or not writers:
+    if manifest.path is None:
         return
+    files, programs = _own_files(manifest.portal, manifest.path), [*_programs(manifest)]
+    own_folders = [state_folder(environ), cache_folder(environ)]
+    now = (
+        " With reload: watch a change takes effect at once."
+        if manifest.portal.server.reload == "watch"
+        else ""
+    )
+    for name, spec in manifest.portal.upstreams.items():
+        tools = writers.get(name, ())
+        if not tools or not isinstance(spec, StdioUpstream):
+            continue
+        found: dict[KeyPath, list[str]] = {}
+        for keys, root in _roots(manifest, spec):
+            here = _found(root, [*files, *(programs if root.is_dir() else ())], own_folders)
+            found[keys] = [*dict.fromkeys([*found.get(keys, ()), *here])]
+        taking = [each for each in tools if any(map(_is_path, each.arguments or ()))]
+        if not taking or any(what for keys, what in found.items() if keys):
+            found.pop((), None)
+        for keys, what in ((keys, what) for keys, what in found.items() if what):
+            tool = next((each for each in taking or tools if _WRITING.search(each.tool)), tools[0]).tool
+            yield (
+                f"{manifest.where('upstreams', name, *keys)}: through {name}.{tool} a script may write "
+                f"{', '.join(what)}, and so run programs outside of the sandbox.{now} Move the manifest into a folder of its own, "
+                "like ~/.config/mcp-code-portal, name a narrower folder here, or deny the tools that write"
+            )
+
+
+def _roots(manifest: Manifest, spec: StdioUpstream) -> Iterator[tuple[KeyPath, Path]]:
+    """The places that the manifest gives to an upstream, by the keys that do; () is the default of `cwd`."""
     cwd = manifest.folder / (spec.cwd or "")
     texts: dict[KeyPath, str] = {("args", n): each for n, each in enumerate(spec.args)}
     texts |= {("env", name): value for name, value in spec.env.items() if name not in NO_SECRETS}
     texts |= {("roots", n): each for n, each in enumerate(spec.roots)}
-    places = {keys: [*_paths(text, cwd)] for keys, text in texts.items()}
-    taking = [each for each in writers if any(map(_is_path, each.arguments or ()))]
-    if spec.cwd or taking:
-        places[("cwd",) if spec.cwd else ()] = [cwd]
-    programs = [*_programs(manifest)]
-    own_folders = [state_folder(environ), cache_folder(environ)]
-    is_told = False
-    for keys, roots in places.items():
-        found = [what for root in roots for what in _own_files_in(root, manifest.portal, path, own_folders)]
-        found += [what for root in roots if root.is_dir() for what, own in programs if _is_within(own, root)]
-        if found and (keys or not is_told):
-            is_told, able = True, writers if keys else taking
-            tool = next((each.tool for each in able if _WRITING.search(each.tool)), able[0].tool)
-            is_watched = manifest.portal.server.reload == "watch"
-            yield (
-                f"{manifest.where('upstreams', upstream, *keys)}: through {upstream}.{tool} a script may write "
-                f"{', '.join(dict.fromkeys(found))}, and so run programs outside of the sandbox. Move {path.name} into "
-                "a folder of its own, like ~/.config/mcp-code-portal, name a narrower one here, or deny the tools that "
-                f"write{'. With reload: watch a change takes effect at once' if is_watched else ''}"
-            )
+    yield from ((keys, path) for keys, text in texts.items() for path in _paths(text, cwd))
+    yield ("cwd",) if spec.cwd else (), cwd
 
 
 def _paths(text: str, cwd: Path) -> Iterator[Path]:
@@ -145,17 +164,17 @@ def _paths(text: str, cwd: Path) -> Iterator[Path]:
         yield cwd / unquote(urlsplit(uri).path)
 
 
-def _programs(manifest: Manifest) -> Iterator[tuple[str, Path]]:
+def _programs(manifest: Manifest) -> Iterator[tuple[str, Around]]:
     """The programs of all upstreams, and the scripts that their arguments name."""
     for name, spec in manifest.portal.upstreams.items():
         if isinstance(spec, StdioUpstream):
             what = f"the program of {name}"
             command = spec.command if "/" in spec.command else shutil.which(spec.command) or ""
             if command:
-                yield what, manifest.folder / command
+                yield what, _around(manifest.folder / command)
             for each in (manifest.folder / (spec.cwd or "") / arg for arg in spec.args):
                 if each.is_file() and (each.suffix in _PROGRAMS or os.access(each, os.X_OK)):
-                    yield what, each
+                    yield what, _around(each)
 
 
 def _is_path(parameter: str) -> bool:

@@ -1,11 +1,13 @@
 """Warns the operator where a script may write the portal's own files through an upstream (`manifests/exposure.py`)."""
 
 import os
+from collections.abc import Iterable, Iterator
 from math import inf
 
 import anyio.to_thread
 import structlog
 
+from manifests.decision import ListedTool
 from manifests.exposure import writable_files
 from manifests.manifest import Manifest
 from portal.authority import Authority
@@ -17,21 +19,21 @@ from upstreams.upstream import Upstream
 log = structlog.get_logger()
 
 
-async def file_warnings(manifest: Manifest, authority: Authority, upstream: Upstream) -> list[str]:
-    """The warnings about one upstream, by the tools that it lists now."""
+async def file_warnings(manifest: Manifest, authority: Authority, upstreams: Iterable[Upstream]) -> list[str]:
+    """The warnings about these upstreams, by the tools that they list now."""
+    writers = {each.name: [*_writers(authority, each)] for each in upstreams}
+    return await anyio.to_thread.run_sync(lambda: [*writable_files(manifest, writers, os.environ)])
+
+
+def _writers(authority: Authority, upstream: Upstream) -> Iterator[ListedTool]:
     own = {tool.name for tool in upstream.tools}
-    writers = [
-        each
-        for each in listed_tools(upstream)
-        if each.tool in own
-        and not each.hints.readonly
-        and authority.about_listed(
-            upstream.name, upstream.tools, each.tool, each.function, each.hints
-        ).granted
-    ]
-    return await anyio.to_thread.run_sync(
-        lambda: [*writable_files(manifest, upstream.name, writers, os.environ)]
-    )
+    for each in listed_tools(upstream):
+        if each.tool in own and not each.hints.readonly:
+            about = authority.about_listed(
+                upstream.name, upstream.tools, each.tool, each.function, each.hints
+            )
+            if about.granted:
+                yield each
 
 
 async def warn_of_writable_files(portal: Portal) -> None:
@@ -40,10 +42,9 @@ async def warn_of_writable_files(portal: Portal) -> None:
     while True:
         await portal.fleet.settled(inf)
         manifest = portal.reload.manifest
-        for upstream in [*portal.fleet]:
-            for text in await file_warnings(manifest, portal.authority, upstream):
-                if text not in told:
-                    log.warning("files_exposed", upstream=upstream.name, problem=text)
-                told.add(text)
+        found = await file_warnings(manifest, portal.authority, [*portal.fleet])
+        for text in (each for each in found if each not in told):
+            log.warning("files_exposed", problem=text)
+        told.update(found)
         while portal.reload.manifest is manifest:  # noqa: ASYNC110  # a reload tells nobody
             await anyio.sleep(POLL_SECONDS)

@@ -108,8 +108,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         await portal.catalog.fresh()
         rows = _check_upstreams(portal, names, findings)
         _check_manifest(manifest, portal, findings)
-        for each in names:
-            findings.warnings += await file_warnings(manifest, portal.authority, portal.fleet[each])
+        upstreams = [portal.fleet[each] for each in names]
+        findings.warnings += await file_warnings(manifest, portal.authority, upstreams)
         _check_definitions(portal, names, findings)
         if name is not None and not options.json:
             _print_upstream(portal.fleet[name], rows, terminal)

@@ -35,7 +35,7 @@ def warnings(folder: Path, tool: ListedTool = ADDS, others: Any = None, **spec: 
     }
     path.write_text(yaml.safe_dump({"upstreams": upstreams}))
     environ = {"HOME": str(folder.parent / "home")}
-    return [*writable_files(load_manifest(path, environ), "files", [tool], environ)]
+    return [*writable_files(load_manifest(path, environ), {"files": [tool]}, environ)]
 
 
 @pytest.mark.parametrize(
