@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -75,7 +76,7 @@ def _key(path: Path) -> tuple[int, int] | str:
     """A file system may have several names for one folder, like upper case or a bind mount, but one inode."""
     try:
         status = path.stat()
-    except OSError:
+    except (OSError, ValueError):
         return os.path.normpath(path)
     return status.st_dev, status.st_ino
 
@@ -86,10 +87,11 @@ def _ways(path: Path) -> Iterator[Path]:
     for _ in range(_MAX_LINKS):
         path = Path(os.path.normpath(path))
         yield path
-        link = next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
+        link = next(filter(os.path.islink, (*reversed(path.parents), path)), None)
         if link is None:
             return
-        path = link.parent / os.readlink(link) / path.relative_to(link)
+        with suppress(OSError):  # it is gone meanwhile
+            path = link.parent / os.readlink(link) / path.relative_to(link)
 
 
 _MAX_LINKS: Final = 40
@@ -118,28 +120,25 @@ def writable_files(
         return
     files, programs = _own_files(manifest.portal, manifest.path), [*_programs(manifest)]
     own_folders = [state_folder(environ), cache_folder(environ)]
-    now = (
-        " With reload: watch a change takes effect at once."
-        if manifest.portal.server.reload == "watch"
-        else ""
-    )
+    is_watched = manifest.portal.server.reload == "watch"
     for name, spec in manifest.portal.upstreams.items():
         tools = writers.get(name, ())
         if not tools or not isinstance(spec, StdioUpstream):
             continue
         found: dict[KeyPath, list[str]] = {}
         for keys, root in _roots(manifest, spec):
-            here = _found(root, [*files, *(programs if root.is_dir() else ())], own_folders)
+            here = _found(root, [*files, *(programs if os.path.isdir(root) else ())], own_folders)
             found[keys] = [*dict.fromkeys([*found.get(keys, ()), *here])]
         taking = [each for each in tools if any(map(_is_path, each.arguments or ()))]
         if not taking or any(what for keys, what in found.items() if keys):
             found.pop((), None)
         for keys, what in ((keys, what) for keys, what in found.items() if what):
             tool = next((each for each in taking or tools if _WRITING.search(each.tool)), tools[0]).tool
+            where, now = manifest.where("upstreams", name, *keys), ", at once" if is_watched else ""
             yield (
-                f"{manifest.where('upstreams', name, *keys)}: through {name}.{tool} a script may write "
-                f"{', '.join(what)}, and so run programs outside of the sandbox.{now} Move the manifest into a folder of its own, "
-                "like ~/.config/mcp-code-portal, name a narrower folder here, or deny the tools that write"
+                f"{where}: through {name}.{tool} a script may write {', '.join(what)}, and so run programs outside of "
+                f"the sandbox{now}. Move the manifest into a folder of its own, like ~/.config/mcp-code-portal, name a "
+                "narrower folder here, or deny what writes"
             )
 
 
@@ -173,7 +172,7 @@ def _programs(manifest: Manifest) -> Iterator[tuple[str, Around]]:
             if command:
                 yield what, _around(manifest.folder / command)
             for each in (manifest.folder / (spec.cwd or "") / arg for arg in spec.args):
-                if each.is_file() and (each.suffix in _PROGRAMS or os.access(each, os.X_OK)):
+                if os.path.isfile(each) and (each.suffix in _PROGRAMS or os.access(each, os.X_OK)):
                     yield what, _around(each)
 
 

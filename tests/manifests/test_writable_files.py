@@ -27,13 +27,15 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def warnings(folder: Path, tool: ListedTool = ADDS, others: Any = None, **spec: Any) -> list[str]:
+def warnings(
+    folder: Path, tool: ListedTool = ADDS, others: Any = None, reload: str = "ask", **spec: Any
+) -> list[str]:
     path = folder / "portal.yaml"
     upstreams = {
         "files": {"command": "/bin/server", "cwd": str(folder.parent / "away"), **spec},
         **(others or {}),
     }
-    path.write_text(yaml.safe_dump({"upstreams": upstreams}))
+    path.write_text(yaml.safe_dump({"upstreams": upstreams, "server": {"reload": reload}}))
     environ = {"HOME": str(folder.parent / "home")}
     return [*writable_files(load_manifest(path, environ), {"files": [tool]}, environ)]
 
@@ -124,3 +126,9 @@ def test_server_whose_program_is_its_argument_is_no_danger(folder: Path) -> None
     tools.mkdir()
     (tools / "server.py").touch()
     assert warnings(folder, command="python3", args=[str(tools / "server.py")]) == []
+
+
+@pytest.mark.parametrize(("reload", "is_now"), [("watch", True), ("ask", False), ("signal", False)])
+def test_warning_says_if_a_change_would_take_effect_at_once(folder: Path, reload: str, is_now: bool) -> None:
+    [warning] = warnings(folder, reload=reload, args=[str(folder)])
+    assert ("at once" in warning) is is_now
