@@ -66,8 +66,7 @@ class Acceptance:
     def __init__(self, path: Path) -> None:
         self.path = Path(os.path.abspath(path))
         root = state_folder(os.environ) / "accepted"
-        ways = os.fsencode(self.path), os.fsencode(os.path.realpath(path))
-        self._names = [root / hashlib.sha256(way).hexdigest()[:32] for way in ways]
+        self._names = [root / hashlib.sha256(os.fsencode(way)).hexdigest()[:32] for way in _ways(path)]
         self.folder = next((each for each in self._names if each.exists()), self._names[0])
         self._record, self._held = self.folder / "accepted.json", self.folder / "held"
         self._watched = self.folder / "watched"
@@ -148,8 +147,14 @@ class Acceptance:
 
 def portals_of(path: Path) -> list[RunningPortal]:
     """The running portals of a manifest, by whichever path they were started."""
-    ways = {os.path.abspath(path), os.path.realpath(path)}
-    return [each for each in running_portals() if ways & {each.manifest, os.path.realpath(each.manifest)}]
+    ways = {*_ways(path)}
+    return [each for each in running_portals() if each.manifest and ways & {*_ways(Path(each.manifest))}]
+
+
+def _ways(path: Path) -> tuple[str, str]:
+    """The path, also by where its folder is. A link to a file is a manifest of its own: so is what lies beside it."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, name), os.path.join(os.path.realpath(folder), name)
 
 
 @dataclass(frozen=True)

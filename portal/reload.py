@@ -102,7 +102,7 @@ def without_fixed(running: Manifest, wanted: Manifest) -> tuple[Manifest, list[s
         raise ManifestError([replace(each, hint=hint) for each in problems], _file(wanted))
     # What waits for a restart still has its former secrets.
     hidden = wanted.hidden | running.hidden if keys else wanted.hidden
-    return replace(wanted, portal=portal, hidden=hidden), keys
+    return replace(wanted, portal=portal, hidden=hidden, modules=running.modules), keys
 
 
 AnySection = TypeVar("AnySection", bound=Section)

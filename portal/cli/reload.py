@@ -34,7 +34,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     parse_manifest(files, os.environ, stand_in)
     accepted = acceptance.files()
     if accepted is None:
-        terminal.note("no portal has started with this manifest yet; the first one accepts what it finds")
+        text = "nothing was accepted yet: the first portal accepts what it finds"
+        terminal.note(f"{text}. One that cannot write its state folder reloads at SIGHUP")
         return 0
     for line in difference(accepted, files):
         terminal.line(line)

@@ -171,6 +171,17 @@ def test_another_way_to_the_same_file_finds_what_was_accepted(
         assert choose_files(second).verdict == "held"
 
 
+def test_link_to_a_manifest_is_one_of_its_own(path: Path, tmp_path: Path) -> None:
+    """Its portal.env and its relative paths are those beside the link."""
+    link = tmp_path / "other.yaml"
+    link.symlink_to(path)
+    record_choice(choose_files(link))
+    with announced(RunningPortal(os.getpid(), str(link))):
+        assert choose_files(path).verdict == "first"
+        path.write_text(SECOND)
+        assert choose_files(link).verdict == "held"
+
+
 def test_middleware_and_the_component_are_accepted_too(path: Path) -> None:
     (path.parent / "hooks").mkdir()
     for name in ("guard.py", "hooks/__init__.py", "hooks/mask.py", "sandbox.wasm"):
