@@ -79,7 +79,7 @@ def test_reload_needs_a_person_or_yes(portal: PortalCommand, running: Path) -> N
 def test_reload_accepts_the_bytes_that_it_showed(
     portal: PortalCommand, running: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def swapped(terminal: Terminal) -> bool:
+    async def swapped(terminal: Terminal, question: str) -> bool:
         await anyio.Path(running).write_text(ATTACK)
         return True
 
