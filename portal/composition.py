@@ -44,8 +44,9 @@ from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry
 from portal.views import View, manifests_of, open_views
 from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import Baked, check_baked
+from sandbox_runtime.fair_queue import QueueLimits
 from sandbox_runtime.grants.run_grants import open_grants
-from sandbox_runtime.sandbox import QueueLimits, Sandbox, open_sandbox
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from upstreams.fleet import Fleet, open_fleet
 
 log = structlog.get_logger()

@@ -19,6 +19,7 @@ from portal.audit.audit import Audit, RunAudit
 from portal.authority import Authority, Authorization
 from portal.broker import Broker
 from portal.check.checker import Checker, Diagnostic
+from portal.check.ty_server import TooLongError
 from portal.definitions import ExecuteCode
 from portal.errors import NO_UPSTREAMS, RunsError
 from portal.ledger import Ledger
@@ -235,7 +236,7 @@ class Execution:
                     take = partial(
                         sandbox.run, limits, where, session, caller.queue_key, grants, recording, size
                     )
-                    work = partial(self._start, take, request.code, broker)
+                    work = partial(self._start, take, request.code, broker, caller)
                     if isinstance(recording, Repetition):
                         work = partial(self._resume, recording, sandbox, where, caller, grants, broker)
                     answer = await self._journaled(journal, work)
@@ -283,13 +284,13 @@ class Execution:
         return await self.runs.answer(journal.run_id, None)
 
     async def _start(
-        self, take: Callable[[], AbstractAsyncContextManager[Run]], code: str, broker: Broker
+        self, take: Callable[[], AbstractAsyncContextManager[Run]], code: str, broker: Broker, caller: Caller
     ) -> Answer:
         """Check and run a script from its beginning."""
         began = time.perf_counter()
         async with take() as run:
             self.telemetry.record(QUEUE_WAIT, time.perf_counter() - began)
-            return await self._run_in(run, code, broker)
+            return await self._run_in(run, code, broker, caller)
 
     async def _resume(
         self,
@@ -334,7 +335,7 @@ class Execution:
             return Answer("stuck", journal.run_id, error=failure, calls=broker.ledger.rows())
         return self._answered(result, broker, journal.head.notices)
 
-    async def _run_in(self, run: Run, code: str, broker: Broker) -> Answer:
+    async def _run_in(self, run: Run, code: str, broker: Broker, caller: Caller) -> Answer:
         ledger, stage = broker.ledger, broker.channel.stage
         prepared = await run.prepare(code, broker.snapshot.namespaces)
         if prepared.error is not None:
@@ -342,8 +343,7 @@ class Execution:
         stage("waiting for starting upstreams")
         await self._await_mentioned(broker.snapshot, prepared)
         stage("checking the script")
-        async with self.catalog.steady() as snapshot:
-            error, found = await self._check(prepared, snapshot)
+        error, found, snapshot = await self._check(prepared, caller)
         if error is not None:
             return _refused(ledger, error, prepared.notices)
         broker.snapshot = snapshot
@@ -386,16 +386,23 @@ class Execution:
             await self.await_upstreams(self.fleet, keys)
             await self.catalog.fresh()
 
-    async def _check(self, prepared: Prepared, snapshot: Snapshot) -> tuple[RunError | None, list[str]]:
-        """Check the script. Returns an error if it is refused, else notices."""
+    async def _check(self, prepared: Prepared, caller: Caller) -> tuple[RunError | None, list[str], Snapshot]:
+        """Check the script. Returns an error if it is refused, else notices, and for which snapshot."""
         if self.checker is None:
-            return None, []
+            async with self.catalog.steady() as snapshot:
+                return None, [], snapshot
+        check = partial(self.checker.check, prepared, caller=caller.queue_key)
         with self.telemetry.operation(CHECK, "check script", {}) as observed:
-            diagnostics = await self.checker.check(prepared, snapshot)
+            try:
+                async with self.catalog.steady() as snapshot:
+                    diagnostics = await check(snapshot, is_brief=True)
+            except TooLongError:  # a change of the library does not wait for it
+                snapshot = self.catalog.snapshot
+                diagnostics = await check(snapshot)
             error, notices = self._judged(diagnostics)
             if error is not None:
                 observed.fail(error.code)
-            return error, notices
+            return error, notices, snapshot
 
     def _judged(self, diagnostics: Sequence[Diagnostic]) -> tuple[RunError | None, list[str]]:
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]

@@ -19,6 +19,7 @@ from portal.library.function import Function
 from portal.library.library import Library, Namespace
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.errors import WorkerStartError
+from sandbox_runtime.fair_queue import has_room
 from sandbox_runtime.sandbox import Sandbox, Session
 
 _SESSION_HEADER = "mcp-session-id"
@@ -205,8 +206,9 @@ class Sessions:
     """At most `server.sessions` sessions, each a worker process of a few megabytes.
 
     A session ends after `server.session_idle_seconds` without use. To make room, the caller with the most sessions
-    loses the least recently used idle one. A session belongs to the caller who started it, if the caller is known. Ids
-    begin with `home`.
+    loses the least recently used idle one, but nobody does to a caller with more. If all of others are busy, a caller
+    with less than an equal share gets a further one, up to twice `server.sessions`. A session belongs to the caller who
+    started it, if the caller is known. Ids begin with `home`.
     """
 
     def __init__(self, settings: ServerSettings, home: str = "") -> None:
@@ -265,9 +267,7 @@ class Sessions:
         self._idle.pop(identifier).session.close()
 
     async def _begin(self, sandbox: Sandbox, caller: Caller) -> Session:
-        while self._idle and self._size >= self._capacity:
-            self._drop(self._to_evict(caller))
-        if self._size >= self._capacity:
+        if not self._make_room(caller.queue_key):
             raise SessionError(
                 "session_busy",
                 f"all {self._capacity} sessions (server.sessions) are running scripts",
@@ -285,16 +285,30 @@ class Sessions:
         session.id = self._home + session.id
         return session
 
-    @property
-    def _size(self) -> int:
-        return len(self._idle) + len(self._busy)
+    def _make_room(self, key: str) -> bool:
+        """Drop idle sessions until the caller can start another. Returns whether it can."""
+        while True:
+            callers = *self._busy.values(), *(idle.caller for idle in self._idle.values())
+            held = Counter(each.queue_key for each in callers)
+            if len(callers) < self._capacity:
+                return True
+            if self._evict(held, held[key] + 2):
+                continue
+            if has_room(held, key, self._capacity, 2 * self._capacity):
+                return True
+            held[key] += 1
+            if not self._evict(held, held[key]):
+                return False
 
-    def _to_evict(self, caller: Caller) -> str:
-        """The idle session to drop so that the caller can start another."""
-        callers = caller, *self._busy.values(), *(idle.caller for idle in self._idle.values())
-        held = Counter(each.queue_key for each in callers)
+    def _evict(self, held: Counter[str], least: int) -> bool:
+        """Drop an idle session of the caller who holds the most, if that are so many."""
+        holders = {name: held[idle.caller.queue_key] for name, idle in self._idle.items()}
         # max() returns the first of equals, which is the least recently used.
-        return max(self._idle, key=lambda identifier: held[self._idle[identifier].caller.queue_key])
+        name = max(holders, key=holders.__getitem__, default="")
+        if holders.get(name, 0) < least:
+            return False
+        self._drop(name)
+        return True
 
     def _resume(self, identifier: str, caller: Caller) -> tuple[Session, Caller]:
         busy = self._busy.get(identifier)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
 
 from manifests.grants import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
 from sandbox_runtime.errors import WorkerStartError
+from sandbox_runtime.fair_queue import BusyError, FairQueue, QueueLimits
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import Origin, Recording
 from sandbox_runtime.result import Bounds, RunError, worker_lost
@@ -34,7 +34,7 @@ async def open_sandbox(
     cache: Path | None = None,
     progress: Callable[[str], None],
     launch: Callable[[Path], Launcher] = default_launcher,
-    queue: "QueueLimits | None" = None,
+    queue: QueueLimits | None = None,
 ) -> AsyncIterator["Sandbox"]:
     """Start the workers, and end them on exit.
 
@@ -168,41 +168,12 @@ class Session:
         self.worker.kill("the session was closed")
 
 
-Waiter: TypeAlias = asyncio.Future[WorkerProcess]
-"""Resolves to the worker for a waiting caller."""
-
-_PLACE_BYTES = 1 << 16
 _GROW_EVERY_SECONDS = 0.02
 _SLOW_SECONDS = 0.1
 _BUSY_FACTOR = 2
 _LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 _QUICK_RETRIES = 3
-
-
-class BusyError(Exception):
-    """No worker became free within the limits; the message names the limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """How many scripts may wait for a worker, and how long. One more is refused at once.
-
-    `where` gives the place of a limit ("queue", "queue_seconds") in the manifest. Does not cover runs in sessions,
-    which have their own workers.
-    """
-
-    most: int = 1000
-    seconds: float = 60.0
-    where: Callable[[str], str] = "server.{}".format
-
-    def full(self) -> BusyError:
-        limit = f"the limit queue of {self.most:,} ({self.where('queue')})"
-        return BusyError(f"all workers are busy and the queue is full: {limit}")
-
-    def too_long(self) -> BusyError:
-        limit = f"the limit queue_seconds of {self.seconds:g} ({self.where('queue_seconds')})"
-        return BusyError(f"no worker was free for {self.seconds:g} s: {limit}")
 
 
 @dataclass(eq=False)
@@ -212,26 +183,28 @@ class Workers:
     It always has `size` workers. While callers wait it gets more, every 20 ms, up to twice as many that compute; more
     would only slow each other down (`python -m benchmarks.throughput`). Scripts keep their worker while they wait for
     slow calls. So those with a call under way, or held for more than 100 ms, do not count, up to `most` altogether.
-    Additional workers end after a minute without use.
+    Additional workers end after a minute without use. If `most` are held, a caller with less than an equal share gets a
+    further one, up to twice `most`; not if `most` is 1.
     """
 
     launcher: Launcher
     size: int
     most: int
     report: Callable[[str], None]
-    queue: QueueLimits = QueueLimits()
+    queue: QueueLimits = field(default_factory=QueueLimits)
     all: set[WorkerProcess] = field(default_factory=set)
     _free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """The free workers, longest free first, each with the timer that retires it."""
-    _held: dict[WorkerProcess, float] = field(default_factory=dict)
-    """When each of the other workers was taken, in the loop's time."""
+    _held: dict[WorkerProcess, tuple[str, float]] = field(default_factory=dict)
+    """Who took each of the other workers, and when in the loop's time."""
     _growth: asyncio.TimerHandle | None = None
     _respawns: set[asyncio.Task[None]] = field(default_factory=set)
     _is_open: bool = True
 
     def __post_init__(self) -> None:
         self._pooled = self.size
-        self.waiting = FairQueue(self.queue)
+        self._limit = 2 * self.most if self.most > 1 else 1
+        self.waiting: FairQueue[WorkerProcess] = FairQueue(self.queue, self.most, self._limit)
 
     async def open(self) -> None:
         """Start all workers. Raises WorkerStartError: one did not start."""
@@ -252,9 +225,10 @@ class Workers:
         """Take a free worker, or wait for one. Raises BusyError."""
         # In turns, so that it has renewed its instance; but among so few that others are left alone until they retire.
         turns = islice(self._free, max(len(self._free) - _BUSY_FACTOR * self.size, 0), None)
-        if (worker := next(turns, None)) is not None:
+        if self.waiting.has_room(caller) and (worker := next(turns, None)) is not None:
             self._free.pop(worker).cancel()
-            self._hold(worker)
+            self.waiting.held[caller] += 1
+            self._hold(worker, caller)
             return worker
         waiter = self.waiting.join(caller, script_bytes)
         if self._growth is None:
@@ -263,7 +237,7 @@ class Workers:
             async with asyncio.timeout(self.queue.seconds):
                 return await waiter
         except BaseException as error:
-            self.waiting.leave(caller, waiter)
+            self.waiting.leave(waiter)
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self.give_back(waiter.result())  # a worker arrived in the same moment
             if isinstance(error, TimeoutError):
@@ -274,13 +248,12 @@ class Workers:
         """Give a worker to the next caller, or make it free. A dead one is already being replaced."""
         if not worker.is_alive:
             return
-        while (waiter := self.waiting.next()) is not None:
-            if not waiter.done():
-                self._hold(worker)
-                waiter.set_result(worker)
-                return
-        self._held.pop(worker, None)
-        self._add_free(worker)
+        self._let_go(worker)
+        if (waiter := self.waiting.next()) is None:
+            self._add_free(worker)
+        else:
+            self._hold(worker, waiter.caller)
+            waiter.set_result(worker)
 
     def counts(self) -> dict[str, int]:
         """The workers that are idle and busy, at once."""
@@ -304,8 +277,12 @@ class Workers:
         if self._pooled > self.size:
             worker.kill("it was no longer needed")
 
-    def _hold(self, worker: WorkerProcess) -> None:
-        self._held[worker] = asyncio.get_running_loop().time()
+    def _hold(self, worker: WorkerProcess, caller: str) -> None:
+        self._held[worker] = caller, asyncio.get_running_loop().time()
+
+    def _let_go(self, worker: WorkerProcess) -> None:
+        if (held := self._held.pop(worker, None)) is not None:
+            self.waiting.drop(held[0])
 
     def _grow(self) -> None:
         self._growth = None
@@ -313,8 +290,10 @@ class Workers:
             return
         loop = asyncio.get_running_loop()
         long_ago = loop.time() - _SLOW_SECONDS
-        slow = sum(since < long_ago or worker.waits_for_calls for worker, since in self._held.items())
+        slow = sum(since < long_ago or worker.waits_for_calls for worker, (_, since) in self._held.items())
         most = min(self.most, _BUSY_FACTOR * self.size + slow)
+        if self._pooled >= self.most:
+            most = min(self._limit, self._pooled + self.waiting.newcomers - len(self._respawns))
         for _ in range(min(most - self._pooled, len(self.waiting) - len(self._respawns))):
             self._pooled += 1
             self._start_respawn()
@@ -322,7 +301,7 @@ class Workers:
 
     def _replace(self, dead: WorkerProcess) -> None:
         self.all.discard(dead)
-        self._held.pop(dead, None)
+        self._let_go(dead)
         if (retiring := self._free.pop(dead, None)) is not None:
             retiring.cancel()
         if self._pooled > self.size and not self.waiting:
@@ -347,54 +326,3 @@ class Workers:
                     self.report(f"workers do not start; retrying: {error}")
                 if failures >= _QUICK_RETRIES:
                     await asyncio.sleep(_RETRY_SECONDS)
-
-
-class FairQueue:
-    """A bounded queue that is fair between callers: round-robin over callers, first in first out for each.
-
-    A script takes one place per 64 KiB, so the queue also limits memory. If it is full, a caller with fewer places
-    displaces the last script of the caller with the most.
-    """
-
-    def __init__(self, limits: QueueLimits) -> None:
-        self._limits = limits
-        self._lines: dict[str, dict[Waiter, int]] = {}
-        """The places of each waiter by caller. The first caller is served next."""
-
-    def __len__(self) -> int:
-        return sum(map(len, self._lines.values()))
-
-    def join(self, caller: str, script_bytes: int = 0) -> Waiter:
-        """Append a waiter to the caller's line. Raises BusyError: the queue is full."""
-        most = self._limits.most
-        places = max(min(-(-script_bytes // _PLACE_BYTES), most), 1)
-        while sum(map(self._places, self._lines)) + places > most:
-            largest = max(self._lines, key=self._places, default=caller)
-            if self._places(largest) <= self._places(caller) + places:
-                raise self._limits.full()
-            last = next(reversed(self._lines[largest]))
-            self.leave(largest, last)
-            if not last.done():  # its script may just have been cancelled
-                last.set_exception(self._limits.full())
-        waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(caller, {})[waiter] = places
-        return waiter
-
-    def next(self) -> Waiter | None:
-        """Remove and return the first waiter of the caller that was served least recently."""
-        for caller, line in self._lines.items():
-            waiter = next(iter(line))
-            del self._lines[caller], line[waiter]
-            if line:
-                self._lines[caller] = line
-            return waiter
-        return None
-
-    def leave(self, caller: str, waiter: Waiter) -> None:
-        """Remove a waiter, if it is still in the queue."""
-        line = self._lines.get(caller, {})
-        if line.pop(waiter, None) is not None and not line:
-            del self._lines[caller]
-
-    def _places(self, caller: str) -> int:
-        return sum(self._lines.get(caller, {}).values())

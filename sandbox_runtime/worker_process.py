@@ -38,11 +38,10 @@ def start_process(
 
     It has its own session, so that Ctrl-C at the terminal does not reach it. It ends with its parent.
     """
-    folders = dict.fromkeys(str(Path(file).resolve().parents[1]) for file in (__file__, wasmtime.__file__))
     descriptors = () if end is None else (end.fileno(),)
     rest = [*arguments, *map(str, descriptors), str(os.getpid())]
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _BOOT, module, main, "\n".join(folders), *rest],
+        boot_command(module, main, *rest),
         env={},
         cwd="/",
         pass_fds=descriptors,
@@ -51,6 +50,12 @@ def start_process(
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def boot_command(module: str, main: str, *arguments: str) -> list[str]:
+    """The command that runs `module.main(*arguments)` with no more of Python than it imports."""
+    folders = dict.fromkeys(str(Path(file).resolve().parents[1]) for file in (__file__, wasmtime.__file__))
+    return [sys.executable, "-I", "-S", "-c", _BOOT, module, main, "\n".join(folders), *arguments]
 
 
 class Launcher(Protocol):

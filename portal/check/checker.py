@@ -18,7 +18,7 @@ import anyio.lowlevel
 
 from manifests.json_value import UNKNOWN, Json
 from manifests.names import STANDARD_LIBRARY
-from portal.check.ty_server import Finding, TypeChecker
+from portal.check.ty_server import Finding, TooLongError, TypeChecker
 from portal.library.arguments import ArgumentError, normalize_arguments
 from portal.library.function import Function
 from portal.library.library import Library
@@ -66,7 +66,7 @@ async def open_checker(folder: Path, *, repairs: bool = True) -> AsyncIterator["
     """
     types = TypeChecker(folder)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(types.warm)
+        tasks.start_soon(types.keep)
         try:
             yield Checker(types, repairs=repairs)
         finally:
@@ -92,13 +92,15 @@ class Checker:
         """Set the library whose stubs are on disk now, and its changed files."""
         self._library = None
         if changed:
-            await self._types.update(changed)
+            self._types.update(changed)
         self._library = library
 
-    async def check(self, prepared: Prepared, snapshot: Snapshot) -> Sequence[Diagnostic]:
-        """The findings about a script's use of the library, by line.
+    async def check(
+        self, prepared: Prepared, snapshot: Snapshot, caller: str = "", *, is_brief: bool = False
+    ) -> Sequence[Diagnostic]:
+        """The findings about a script's use of the library, by line. `caller` identifies it in the fair queue for ty.
 
-        Results are cached for the same script and definitions.
+        Results are cached for the same script and definitions. Raises TooLongError if it `is_brief` and takes long.
         """
         if not (prepared.names or prepared.uses):
             return ()
@@ -106,14 +108,16 @@ class Checker:
         if key in self._remembered:
             self._remembered.move_to_end(key)
             return self._remembered[key]
-        found, is_cacheable = await self._found(prepared, snapshot)
+        found, is_cacheable = await self._found(prepared, snapshot, caller, is_brief=is_brief)
         if is_cacheable and len(found) <= _MOST_FOUND:
             self._remembered[key] = found
             if len(self._remembered) > _MAX_REMEMBERED:
                 self._remembered.popitem(last=False)
         return found
 
-    async def _found(self, prepared: Prepared, snapshot: Snapshot) -> tuple[Sequence[Diagnostic], bool]:
+    async def _found(
+        self, prepared: Prepared, snapshot: Snapshot, caller: str, *, is_brief: bool
+    ) -> tuple[Sequence[Diagnostic], bool]:
         """The diagnostics, and whether they may be cached.
 
         ty's findings count only if its stubs are the snapshot's library before and after it was asked.
@@ -122,10 +126,15 @@ class Checker:
         names = sorted(prepared.names & library.namespaces.keys())
         typed: list[Finding] | None = [] if not names else None
 
+        is_too_long = False
+
         async def ask() -> None:
-            nonlocal typed
-            found = await self._types.findings(names, prepared.source)
-            typed = found if library is self._library else None
+            nonlocal typed, is_too_long
+            try:
+                found = await self._types.findings(names, prepared.source, caller, is_brief=is_brief)
+                typed = found if library is self._library else None
+            except TooLongError:
+                is_too_long = True
 
         is_on_disk = snapshot.is_on_disk and library is self._library
         async with anyio.create_task_group() as tasks:
@@ -133,6 +142,8 @@ class Checker:
                 tasks.start_soon(ask)
                 await anyio.lowlevel.checkpoint()  # ty works while this thread does
             found = [*syntax_diagnostics(prepared, snapshot, repairs=self._repairs)]
+        if is_too_long:
+            raise TooLongError
         is_cacheable = typed is not None and not any(each.code in _UNCACHEABLE_CODES for each in found)
         if typed is None:
             # Only the first script of an outage gets the notice.

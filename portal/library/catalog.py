@@ -93,7 +93,7 @@ def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, 
 
 log = structlog.get_logger()
 
-MAX_READERS: Final = 16
+MAX_READERS: Final = 1000
 """Checks that may read the stub files at once. Replacing the files waits for all of them."""
 
 RETRY_SECONDS: Final = 1.0

@@ -48,6 +48,7 @@ from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS, LEASE_SECONDS
 from portal.store.writer import RunStore
 from portal.telemetry.telemetry import current_trace
+from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
 from upstreams.redaction import Redaction
@@ -124,8 +125,9 @@ class Runs:
         self._retries: dict[str, float] = {}
         """When those are tried again that the store does not know to be due."""
         workers = manifest.portal.server.workers or 8 * (os.cpu_count() or 1)
-        # Half of the workers: a thousand runs that wake at once leave the others to new callers.
-        self._turns = anyio.CapacityLimiter(max(1, workers // 2))
+        # Half of the workers: a thousand runs that wake at once leave the others to new callers. By owner: who has less
+        # than an equal share does not wait for the runs of others.
+        self._turns = Turns(max(1, workers // 2), 2 * workers)
         self._beaten = time.clock_gettime(_CLOCK)
         """When the store last had a sign of life of this portal, if others share it."""
         self.replica_url = ""
@@ -399,10 +401,13 @@ class Runs:
                     swept_at = now
                     await self._sweep(store, now)
                 again = [run for run, at in self._retries.items() if at <= now]
-                for run in (*(each for each in left if each not in self._live), *due, *again):
+                found = [*(each for each in left if each not in self._live), *due, *again]
+                if found := [*filter(self._may_drive, found)]:
+                    owners = await store.read(partial(RunTables.owners, runs=found))
+                for run in found:
                     if self._retries.get(run, 0) <= now:
                         self._retries.pop(run, None)
-                        self._spawn(run)
+                        self._spawn(run, owners.get(run, ""))
             except StoreError as error:
                 self._note_store(error)
                 next_at = now + RETRY_SECONDS
@@ -448,15 +453,18 @@ class Runs:
         if journal is not None:
             journal.fence()
 
-    def _spawn(self, run: str) -> None:
-        if run not in self._driving and (self._takes_all or run in self._own):
-            self._driving.add(run)
-            self._tasks.start_soon(self._drive, run)
+    def _may_drive(self, run: str) -> bool:
+        return run not in self._driving and (self._takes_all or run in self._own)
 
-    async def _drive(self, run: str) -> None:
-        """Go on with a run until it has ended, or waits again."""
+    def _spawn(self, run: str, owner: str) -> None:
+        if self._may_drive(run):
+            self._driving.add(run)
+            self._tasks.start_soon(self._drive, run, owner)
+
+    async def _drive(self, run: str, owner: str) -> None:
+        """Go on with a run of this owner until it has ended, or waits again."""
         try:
-            async with self._turns:
+            async with self._turns.turn(owner):
                 await self._go_on(run)
         except StoreError as error:
             log.error("run_not_taken_up", run=run, error=str(error))

@@ -1,17 +1,22 @@
 """Locks a worker down on Linux before it runs a script: no files, network, new processes, or most system calls.
 
 It limits a guest that escaped the engine. Everything that the worker needs is loaded and open before. Measures that the
-kernel does not support are skipped, and not reported.
+kernel does not support are skipped, and not reported. `run_confined` does the same for a program that reads text of
+strangers, which has to load itself first.
 """
 
 import contextlib
 import ctypes
 import os
 import platform
+import re
 import resource
 import signal
 import struct
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -33,14 +38,19 @@ MEASURES = ("no_new_privs", "landlock", "rlimits", "seccomp")
 
 _PR_SET_NO_NEW_PRIVS = 38
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446
+_LANDLOCK_ADD_RULE, _LANDLOCK_PATH_BENEATH = 445, 1
 _LANDLOCK_VERSION = 1
 # Access rights by the version of Landlock that added them. A ruleset that handles one and allows nothing denies it.
 _LANDLOCK_FILES = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
+_EXECUTE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 2, 1 << 3
 _LANDLOCK_TCP = {4: 0b11}
 _LANDLOCK_SCOPES = {6: 0b11}  # abstract sockets and signals
 
 _MOST_DATA_BYTES = 2 << 30
 """Limit of the whole process: twice the largest memory_mib."""
+
+_CONFINED_DATA_BYTES = 1 << 30
+_CONFINED_CPU_SECONDS = 600
 
 _SECCOMP = 317
 _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
@@ -48,8 +58,18 @@ _AUDIT_ARCH_X86_64 = 0xC000003E
 _X32_CALLS = 0x40000000
 _ALLOW, _KILL, _REFUSE = 0x7FFF0000, 0x80000000, 0x00050001  # the last one is EPERM
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_CALL_OFFSET, _ARCH_OFFSET, _THIRD_ARGUMENT_OFFSET = 0, 4, 32
+_NO_SUCH_CALL = 0x00050026  # ENOSYS, for which libc has another way
+_CALL_OFFSET, _ARCH_OFFSET, _FIRST_ARGUMENT_OFFSET, _THIRD_ARGUMENT_OFFSET = 0, 4, 16, 32
 _PROT_EXEC = 4
+_OF_X86_64 = (
+    (_LOAD, 0, 0, _ARCH_OFFSET),
+    (_JUMP_EQUAL, 1, 0, _AUDIT_ARCH_X86_64),
+    (_RETURN, 0, 0, _KILL),
+    (_LOAD, 0, 0, _CALL_OFFSET),
+    (_JUMP_AT_LEAST, 0, 1, _X32_CALLS),
+    (_RETURN, 0, 0, _KILL),
+)
+"""The beginning of each filter, with the number of the call loaded."""
 # Numbers of x86_64. getrandom is needed only after some hundred instances, so test a filter with a long soak.
 _ALLOWED_CALLS = {
     "read": 0,
@@ -84,6 +104,38 @@ _ALLOWED_WITHOUT_EXEC = {"mmap": 9, "mprotect": 10}
 # Calls with which libc, and the engine's signal handler, end the process. If they are refused, both retry forever.
 _FATAL_CALLS = {"rt_sigaction": 13, "kill": 62, "tkill": 200, "tgkill": 234}
 
+# Of a program that starts threads and maps its own code: what leads to others, and out of Landlock.
+_DENIED_CALLS = {
+    "socket": 41,
+    "socketpair": 53,
+    "fork": 57,
+    "vfork": 58,
+    "ptrace": 101,
+    "pivot_root": 155,
+    "chroot": 161,
+    "mount": 165,
+    "umount2": 166,
+    "add_key": 248,
+    "request_key": 249,
+    "keyctl": 250,
+    "unshare": 272,
+    "perf_event_open": 298,
+    "open_by_handle_at": 304,
+    "setns": 308,
+    "process_vm_readv": 310,
+    "process_vm_writev": 311,
+    "memfd_create": 319,
+    "bpf": 321,
+    "execveat": 322,
+    "userfaultfd": 323,
+    "pidfd_send_signal": 424,
+    "io_uring_setup": 425,
+    "pidfd_open": 434,
+    "pidfd_getfd": 438,
+    "memfd_secret": 447,
+}
+_CLONE, _CLONE3, _CLONE_THREAD = 56, 435, 0x10000
+
 
 def harden() -> list[str]:
     """Give up privileges and files. Call it before any thread starts: Landlock binds the calling thread and its own."""
@@ -107,18 +159,54 @@ def seal() -> list[str]:
     if sys.platform != "linux":
         return []
     # RLIMIT_DATA, because a guest reserves gigabytes of unused address space.
-    most = {"DATA": _MOST_DATA_BYTES}
-    for name in ("NOFILE", "NPROC", "CORE", "FSIZE", "MEMLOCK", "MSGQUEUE", "DATA"):
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most.get(name, 0),) * 2)
+    _limit(NOFILE=0, NPROC=0, CORE=0, FSIZE=0, MEMLOCK=0, MSGQUEUE=0, DATA=_MOST_DATA_BYTES)
     # The filter is for x86_64 only; other machines have the measures above.
-    if platform.machine() != "x86_64" or not _seccomp(ctypes.CDLL(None, use_errno=True)):
+    if platform.machine() != "x86_64" or not _seccomp(ctypes.CDLL(None, use_errno=True), _filter()):
         return ["rlimits"]
     return ["rlimits", "seccomp"]
 
 
-def _landlock(libc: Any) -> int:
-    """Deny all files, TCP, and signals to others. Returns the version of Landlock, 0 if there is none."""
+def run_confined(niceness: str, folder: str, program: str, *arguments: str) -> None:
+    """Become a program that reads nothing but a folder, itself and the C library, and has its threads and pipes.
+
+    It writes no file, has no network, starts no process, and is ended after 600 s of CPU or over 1 GiB. The measures
+    are those of a worker: without Landlock it reads all files of its user; without seccomp it may start itself, and
+    open sockets other than TCP.
+    """
+    os.nice(int(niceness))
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        _limit(CORE=0, FSIZE=0, MEMLOCK=0, MSGQUEUE=0, DATA=_CONFINED_DATA_BYTES, CPU=_CONFINED_CPU_SECONDS)
+        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        _landlock(libc, {folder: _READ_FILE | _READ_FOLDER, program: _READ_FILE | _EXECUTE, **_c_library()})
+        if platform.machine() == "x86_64":
+            _seccomp(libc, _deny_filter())
+    os.execv(program, [program, *arguments])
+
+
+def _c_library() -> dict[str, int]:
+    """What a program needs to be loaded: the loader, and the folder of libc."""
+    rights = {"/etc/ld.so.cache": _READ_FILE}
+    for path in map(Path, set(re.findall(r"/.*", Path("/proc/self/maps").read_text()))):
+        if path.name.startswith("libc.so") or path.name.startswith("libc-"):
+            rights.setdefault(str(path.parent), _READ_FILE)
+        elif re.match(r"ld[-.]", path.name):
+            rights[str(path)] = _READ_FILE | _EXECUTE
+            rights.setdefault(str(path.parent), _READ_FILE)
+    return rights
+
+
+def _limit(**limits: int) -> None:
+    for name, most in limits.items():
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
+
+
+def _landlock(libc: Any, allowed: Mapping[str, int] = MappingProxyType({})) -> int:
+    """Deny all files but the allowed rights beneath some paths, TCP, and signals to others.
+
+    Returns the version of Landlock, 0 if there is none.
+    """
     version: int = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
     if version < 1:
         return 0
@@ -131,13 +219,18 @@ def _landlock(libc: Any) -> int:
     descriptor: int = libc.syscall(_LANDLOCK_CREATE_RULESET, ruleset, ctypes.c_size_t(len(ruleset)), 0)
     if descriptor < 0:
         return 0
+    for path, right in allowed.items():
+        with contextlib.suppress(OSError):
+            beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            rule = struct.pack("<Qi", right, beneath)
+            libc.syscall(_LANDLOCK_ADD_RULE, descriptor, _LANDLOCK_PATH_BENEATH, rule, 0)
+            os.close(beneath)
     restricted = libc.syscall(_LANDLOCK_RESTRICT_SELF, descriptor, 0) == 0
     os.close(descriptor)
     return version if restricted else 0
 
 
-def _seccomp(libc: Any) -> bool:
-    program = _filter()
+def _seccomp(libc: Any, program: bytes) -> bool:
     code = ctypes.create_string_buffer(program, len(program))
     description = struct.pack("<H6xQ", len(program) // 8, ctypes.addressof(code))
     sealed: int = libc.syscall(_SECCOMP, _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC, description)
@@ -146,14 +239,7 @@ def _seccomp(libc: Any) -> bool:
 
 def _filter() -> bytes:
     """The BPF program: an allow-list of calls, two of them only without executable memory."""
-    steps = [
-        (_LOAD, 0, 0, _ARCH_OFFSET),
-        (_JUMP_EQUAL, 1, 0, _AUDIT_ARCH_X86_64),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, _CALL_OFFSET),
-        (_JUMP_AT_LEAST, 0, 1, _X32_CALLS),
-        (_RETURN, 0, 0, _KILL),
-    ]
+    steps = [*_OF_X86_64]
     for number in _ALLOWED_WITHOUT_EXEC.values():
         steps += [
             (_JUMP_EQUAL, 0, 4, number),
@@ -167,4 +253,23 @@ def _filter() -> bytes:
     for number in _FATAL_CALLS.values():
         steps += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _KILL)]
     steps.append((_RETURN, 0, 0, _REFUSE))
+    return b"".join(struct.pack("<HBBI", *step) for step in steps)
+
+
+def _deny_filter() -> bytes:
+    """The BPF program of a confined one: a deny-list, and `clone` for threads only."""
+    steps = [*_OF_X86_64]
+    for number in _DENIED_CALLS.values():
+        steps += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
+    for number in (_FATAL_CALLS[name] for name in ("kill", "tkill", "tgkill")):
+        steps += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _KILL)]
+    steps += [
+        (_JUMP_EQUAL, 0, 1, _CLONE3),  # its flags are in memory
+        (_RETURN, 0, 0, _NO_SUCH_CALL),
+        (_JUMP_EQUAL, 0, 3, _CLONE),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_OFFSET),
+        (_JUMP_BITS, 1, 0, _CLONE_THREAD),
+        (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
     return b"".join(struct.pack("<HBBI", *step) for step in steps)

@@ -8,14 +8,15 @@ import anyio
 import pytest
 
 from manifests.grants import Limits
+from sandbox_runtime.fair_queue import FairQueue, QueueLimits, Waiter
 from sandbox_runtime.result import Prepared
-from sandbox_runtime.sandbox import FairQueue, QueueLimits, Sandbox, Waiter, open_sandbox
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio
 
 
-def order(queue: FairQueue, places: dict[Waiter, str]) -> str:
+def order(queue: FairQueue[None], places: dict[Waiter[None], str]) -> str:
     """The callers in the order of their turns."""
     served = []
     while (waiter := queue.next()) is not None:
@@ -23,12 +24,12 @@ def order(queue: FairQueue, places: dict[Waiter, str]) -> str:
     return "".join(served)
 
 
-def joined(queue: FairQueue, callers: str) -> dict[Waiter, str]:
+def joined(queue: FairQueue[None], callers: str) -> dict[Waiter[None], str]:
     return {queue.join(caller): caller for caller in callers}
 
 
 async def test_callers_take_turns_however_many_scripts_each_has_waiting() -> None:
-    queue = FairQueue(QueueLimits(most=1000))
+    queue: FairQueue[None] = FairQueue(QueueLimits(most=1000))
     places = joined(queue, "a" * 500 + "bc" + "b")
     assert order(queue, places)[:8] == "abcabaaa"
     assert len(queue) == 0

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from manifests.grants import Limits
+from sandbox_runtime.fair_queue import QueueLimits
 from sandbox_runtime.result import RunResult
-from sandbox_runtime.sandbox import QueueLimits, Sandbox, open_sandbox
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.acceptance.hostile import REACHED
 from tests.sandbox_runtime.running import EchoPort, where
 

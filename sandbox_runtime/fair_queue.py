@@ -1,0 +1,173 @@
+"""A queue in which callers take turns at something that is scarce: workers, turns of runs, the type checker."""
+
+import asyncio
+import math
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+_PLACE_BYTES = 1 << 16
+
+
+class BusyError(Exception):
+    """No worker became free within the limits; the message names the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """How many scripts may wait for a worker, and how long. One more is refused at once.
+
+    `where` gives the place of a limit ("queue", "queue_seconds") in the manifest. Does not cover runs in sessions,
+    which have their own workers.
+    """
+
+    most: int = 1000
+    seconds: float = 60.0
+    where: Callable[[str], str] = "server.{}".format
+
+    def full(self) -> BusyError:
+        limit = f"the limit queue of {self.most:,} ({self.where('queue')})"
+        return BusyError(f"all workers are busy and the queue is full: {limit}")
+
+    def too_long(self) -> BusyError:
+        limit = f"the limit queue_seconds of {self.seconds:g} ({self.where('queue_seconds')})"
+        return BusyError(f"no worker was free for {self.seconds:g} s: {limit}")
+
+
+def has_room(held: Counter[str], caller: str, size: float, most: float) -> bool:
+    """Whether a caller may hold one more of `size` things.
+
+    Although all are taken it may, up to `most`, if it holds less than an equal share of them: it does not wait for what
+    others hold. `held` has no zeros.
+    """
+    total = held.total()
+    return total < size or (total < most and held[caller] < max(size // len({*held, caller}), 1))
+
+
+class Waiter(asyncio.Future[Item]):
+    """Resolves to what its caller waits for."""
+
+    caller = ""
+
+
+class FairQueue(Generic[Item]):
+    """A bounded queue for `size` things, up to `most` by `has_room`, that is fair between callers.
+
+    Who holds the fewest is served first, of equals who was served least recently; first in first out for each. A script
+    takes one place per 64 KiB, so the queue also limits memory. If it is full, a caller with fewer places displaces the
+    last script of the caller with the most.
+    """
+
+    def __init__(self, limits: QueueLimits, size: float = math.inf, most: float = 0) -> None:
+        self.held: Counter[str] = Counter()
+        """How many each caller holds. Without zeros."""
+        self._limits = limits
+        self._size = size
+        self._most = most
+        self._lines: dict[str, dict[Waiter[Item], int]] = {}
+        """The places of each waiter by caller, who was served least recently first."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    @property
+    def callers(self) -> set[str]:
+        """Who holds something, or waits."""
+        return {*self.held, *self._lines}
+
+    @property
+    def newcomers(self) -> int:
+        """How many callers wait that may hold one more."""
+        return sum(map(self.has_room, self._lines))
+
+    def has_room(self, caller: str) -> bool:
+        return has_room(self.held, caller, self._size, self._most)
+
+    def join(self, caller: str, script_bytes: int = 0) -> Waiter[Item]:
+        """Append a waiter to the caller's line. Raises BusyError: the queue is full."""
+        most = self._limits.most
+        places = max(min(-(-script_bytes // _PLACE_BYTES), most), 1)
+        while sum(map(self._places, self._lines)) + places > most:
+            largest = max(self._lines, key=self._places, default=caller)
+            if self._places(largest) <= self._places(caller) + places:
+                raise self._limits.full()
+            last = next(reversed(self._lines[largest]))
+            self.leave(last)
+            if not last.done():  # its script may just have been cancelled
+                last.set_exception(self._limits.full())
+        waiter: Waiter[Item] = Waiter(loop=asyncio.get_running_loop())
+        waiter.caller = caller
+        self._lines.setdefault(caller, {})[waiter] = places
+        return waiter
+
+    def next(self) -> Waiter[Item] | None:
+        """Remove the next waiter, and return it: its caller holds one more. None if none waits that may."""
+        while self._lines:
+            caller = min(self._lines, key=self.held.__getitem__)
+            if not self.has_room(caller):
+                return None
+            line = self._lines.pop(caller)
+            waiter = next(iter(line))
+            del line[waiter]
+            if line:
+                self._lines[caller] = line
+            if not waiter.done():
+                self.held[caller] += 1
+                return waiter
+        return None
+
+    def leave(self, waiter: Waiter[Item]) -> None:
+        """Remove a waiter, if it is still in the queue."""
+        line = self._lines.get(waiter.caller, {})
+        if line.pop(waiter, None) is not None and not line:
+            del self._lines[waiter.caller]
+
+    def drop(self, caller: str) -> None:
+        """The caller holds one less."""
+        self.held[caller] -= 1
+        if not self.held[caller]:
+            del self.held[caller]
+
+    def _places(self, caller: str) -> int:
+        return sum(self._lines.get(caller, {}).values())
+
+
+class Turns:
+    """At most `size` at once, up to `most` by `has_room`. Who waits is served fairly between callers."""
+
+    def __init__(self, size: int, most: int = 0) -> None:
+        self._queue: FairQueue[None] = FairQueue(QueueLimits(most=sys.maxsize), size, most)
+
+    @property
+    def callers(self) -> int:
+        """How many callers have a turn or wait for one."""
+        return len(self._queue.callers)
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncIterator[None]:
+        """Wait for a turn, and have it meanwhile. Does not wait if there is one."""
+        if self._queue.has_room(caller):
+            self._queue.held[caller] += 1
+        else:
+            waiter = self._queue.join(caller)
+            try:
+                await waiter
+            except BaseException:
+                self._queue.leave(waiter)
+                if waiter.done() and not waiter.cancelled():
+                    self._release(caller)  # the turn came in the same moment
+                raise
+        try:
+            yield
+        finally:
+            self._release(caller)
+
+    def _release(self, caller: str) -> None:
+        self._queue.drop(caller)
+        while (waiter := self._queue.next()) is not None:
+            waiter.set_result(None)
