@@ -236,7 +236,7 @@ class Execution:
                     take = partial(
                         sandbox.run, limits, where, session, caller.queue_key, grants, recording, size
                     )
-                    work = partial(self._start, take, request.code, broker, caller)
+                    work = partial(self._start, take, request.code, broker)
                     if isinstance(recording, Repetition):
                         work = partial(self._resume, recording, sandbox, where, caller, grants, broker)
                     answer = await self._journaled(journal, work)
@@ -284,13 +284,13 @@ class Execution:
         return await self.runs.answer(journal.run_id, None)
 
     async def _start(
-        self, take: Callable[[], AbstractAsyncContextManager[Run]], code: str, broker: Broker, caller: Caller
+        self, take: Callable[[], AbstractAsyncContextManager[Run]], code: str, broker: Broker
     ) -> Answer:
         """Check and run a script from its beginning."""
         began = time.perf_counter()
         async with take() as run:
             self.telemetry.record(QUEUE_WAIT, time.perf_counter() - began)
-            return await self._run_in(run, code, broker, caller)
+            return await self._run_in(run, code, broker)
 
     async def _resume(
         self,
@@ -335,7 +335,7 @@ class Execution:
             return Answer("stuck", journal.run_id, error=failure, calls=broker.ledger.rows())
         return self._answered(result, broker, journal.head.notices)
 
-    async def _run_in(self, run: Run, code: str, broker: Broker, caller: Caller) -> Answer:
+    async def _run_in(self, run: Run, code: str, broker: Broker) -> Answer:
         ledger, stage = broker.ledger, broker.channel.stage
         prepared = await run.prepare(code, broker.snapshot.namespaces)
         if prepared.error is not None:
@@ -343,7 +343,7 @@ class Execution:
         stage("waiting for starting upstreams")
         await self._await_mentioned(broker.snapshot, prepared)
         stage("checking the script")
-        error, found, snapshot = await self._check(prepared, caller)
+        error, found, snapshot = await self._check(prepared, broker.own.caller if broker.own else LOCAL)
         if error is not None:
             return _refused(ledger, error, prepared.notices)
         broker.snapshot = snapshot

@@ -52,6 +52,7 @@ from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_i
 from portal.passthrough.rounds import PendingRequest
 from portal.runs.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
 from portal.sessions import Caller, caller_of
+from portal.store.records import QuotaError
 from portal.telemetry.instruments import ANSWER_BYTES
 from portal.telemetry.requests import record_requests
 from sandbox_runtime.result import RunError
@@ -275,11 +276,17 @@ async def fit_answer(portal: Portal, owner: str, answer: Answer) -> CallToolResu
     fitted = await _fitted(answer, output_tokens)
     shown = fitted.structured_content or {}
     kept: dict[str, str] = {}
+    notices = [*answer.notices]
     for key, whole in (("result", answer.result), ("stdout", answer.stdout)):
         if whole and shown.get(key) != whole:
-            handle = await portal.runs.results.keep(answer.run_id, key, owner, whole, answer.sources)
-            kept |= {key: handle} if handle else {}
-    return await _fitted(replace(answer, kept=kept), output_tokens) if kept else fitted
+            try:
+                handle = await portal.runs.results.keep(answer.run_id, key, owner, whole, answer.sources)
+                kept |= {key: handle} if handle else {}
+            except QuotaError as error:
+                notices.append(f"The whole {key} is not kept: {error}.")
+    if not kept and len(notices) == len(answer.notices):
+        return fitted
+    return await _fitted(replace(answer, kept=kept, notices=tuple(notices)), output_tokens)
 
 
 async def _fitted(answer: Answer, output_tokens: int) -> CallToolResult:

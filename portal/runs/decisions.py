@@ -20,6 +20,7 @@ from portal.store.records import OPEN, CallRow, CallRowState, RunRow, StoredRun
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
 from sandbox_runtime.result import RunError
+from sandbox_runtime.run import MAX_SCRIPT_BYTES, too_long
 
 _ASKED = "kind IN ('ask', 'approve')"
 
@@ -144,6 +145,8 @@ def fork_run(
     record = past.record.until(index)
     seq = record.calls_made + 1  # calls that were made at the same moment are made again together
     if code is not None:
+        if (size := len(code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
+            raise RunsError("syntax_error", too_long(size).message)
         record = replace(record, script=code)
         head = replace(head, request=replace(head.request, code=code))
     # Not with the claims or the logins of whoever began the former run.

@@ -26,7 +26,7 @@ from portal.errors import RunsError
 from portal.runs.decisions import details, find_run, fork_run, iso, run_view, waiting_view
 from portal.runs.service import Runs
 from portal.sessions import http_caller, tenant_of
-from portal.store.records import OPEN, LogRow, StoreError
+from portal.store.records import OPEN, LogRow, OwnLimitError, StoreError
 from portal.store.run_tables import RunTables
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 
@@ -51,6 +51,7 @@ _STATUSES: Final = {
     "body_too_large": 413,
     "unsupported_media_type": 415,
     **dict.fromkeys(("token_required", "not_an_approver", "four_eyes"), 403),
+    "quota_exceeded": 507,
 }
 _ADAPTERS: Final = cache(TypeAdapter)
 _STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -260,6 +261,8 @@ async def _answer(handler: Handler, request: Request) -> Response:
         return await handler(request)
     except RunsError as error:
         code, message, hint = error.code, str(error), error.hint
+    except OwnLimitError as error:
+        code, message, hint = error.code, f"The run did not start: {error}", ""
     except StoreError as error:
         log.error("runs_not_served", error=str(error))  # the client gets no path of the host
         code, message, hint = "store_failed", "the store of runs cannot be used now", "Try again later."

@@ -11,9 +11,9 @@ import anyio.to_thread
 import structlog
 
 from manifests.json_value import Json
-from portal.store.records import StoreError
+from portal.store.records import QuotaError, StoreError
 from portal.store.run_tables import RunTables
-from portal.store.writer import RunStore
+from portal.store.writer import LARGE_BYTES, RunStore
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.guest_json import encode
 
@@ -41,7 +41,10 @@ class KeptResults:
     async def keep(
         self, run: str, part: str, owner: str, value: Json, sources: Sequence[str] | None
     ) -> str | None:
-        """Keep a part of a run's answer. Returns its handle, each time the same; None if it cannot be kept."""
+        """Keep a part of a run's answer. Returns its handle, each time the same; None if it cannot be kept.
+
+        Raises QuotaError.
+        """
         if self._store is None:
             return None
         text = await anyio.to_thread.run_sync(lambda: self._mask(encode(value).decode()).encode())
@@ -50,8 +53,11 @@ class KeptResults:
         # Nobody can guess it, because nobody can guess the run's id.
         handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
         try:
-            keep = partial(RunTables.keep, handle=handle, owner=owner, value=text, sources=sources)
-            await self._store.write(keep)
+            keep = partial(RunTables.keep, handle=handle, owner=owner, sources=sources)
+            pack = (lambda seal: partial(keep, value=seal.close(text))) if len(text) > LARGE_BYTES else None
+            await self._store.write(partial(keep, value=text), pack=pack)
+        except QuotaError:
+            raise
         except StoreError as error:
             log.error("result_not_kept", error=str(error))
             return None

@@ -51,6 +51,7 @@ from portal.telemetry.telemetry import current_trace
 from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
+from sandbox_runtime.run import MAX_SCRIPT_BYTES, too_long
 from upstreams.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -179,6 +180,8 @@ class Runs:
         """Run a script in the background. The answer says only that it runs, under which id."""
         if self.store is None:
             return Answer("refused", "", error=self.unavailable("A run in the background"))
+        if (size := len(request.code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
+            return Answer("refused", "", error=too_long(size))
         head = RunHead(request, caller, execution.profile, is_background=True, trace=current_trace())
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
         row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))

@@ -145,7 +145,8 @@ def open_tables(place: Place, manifest: Manifest | None, holder: str = "") -> Ru
     """Open the tables at a place; without its manifest only those that are not encrypted. Raises StoreError."""
     key = manifest and manifest.portal.runs.key
     database = SqliteDatabase(place.path) if isinstance(place, FilePlace) else PostgresDatabase(place.url)
-    return RunTables(database, key.get_secret_value() if key else None, holder)
+    quota_bytes = manifest.portal.runs.quota_mib << 20
+    return RunTables(database, key.get_secret_value() if key else None, holder, quota_bytes)
 
 
 def open_store(place: Place, manifest: Manifest) -> RunStore:

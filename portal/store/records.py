@@ -53,8 +53,22 @@ class DamagedRowError(StoreError):
     """A row was written with another key, or is damaged."""
 
 
-class TooManyRunsError(StoreError):
+class OwnLimitError(StoreError):
+    """The owner is over a limit. `code` is stable, and the message says what to do."""
+
+    code: str
+
+
+class TooManyRunsError(OwnLimitError):
     """The owner has MAX_OPEN_RUNS open runs."""
+
+    code = "too_many_runs"
+
+
+class QuotaError(OwnLimitError):
+    """The owner keeps more than `runs.quota_mib`."""
+
+    code = "quota_exceeded"
 
 
 class FencedError(Exception):
@@ -134,6 +148,10 @@ class StoredRun:
     answer: bytes | None
 
 
+class Sealed(bytes):
+    """What was closed already."""
+
+
 MAX_UNPACKED_BYTES: Final = 500
 """Shorter contents are not compressed: that takes longer than writing them."""
 
@@ -151,10 +169,12 @@ class Seal:
         self._fernet = None if key is None else fernet_of(key, "runs.key")
         self.has_key = key is not None
 
-    def close(self, content: bytes) -> bytes:
+    def close(self, content: bytes) -> Sealed:
+        if isinstance(content, Sealed):
+            return content
         is_long = len(content) > MAX_UNPACKED_BYTES
         packed = b"z" + zlib.compress(content, 1) if is_long else b"-" + content
-        return packed if self._fernet is None else self._fernet.encrypt(packed)
+        return Sealed(packed if self._fernet is None else self._fernet.encrypt(packed))
 
     def open(self, content: bytes) -> bytes:
         """Raises DamagedRowError."""

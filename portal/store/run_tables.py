@@ -67,7 +67,8 @@ class RunTables(Tables):
     # Runs
 
     def create(self, row: RunRow, head: bytes, caller: str = "") -> None:
-        """Add a run, with its epoch, of the caller with this name. Raises TooManyRunsError."""
+        """Add a run, with its epoch, of the caller with this name. Raises OwnLimitError."""
+        self._refuse_over_quota(row.owner)
         if self._value(f"SELECT count(*) FROM runs WHERE owner = ? AND {_OPEN}", row.owner) >= MAX_OPEN_RUNS:
             raise TooManyRunsError(
                 f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit. Cancel some, or wait for them"
@@ -75,8 +76,8 @@ class RunTables(Tables):
         named = {name: getattr(row, name) for name in _RUN_FIELDS}
         values = {
             **named,
-            "title": self._seal.close(row.title.encode("utf-8", "replace")),
-            "head": self._seal.close(head),
+            "title": self.seal.close(row.title.encode("utf-8", "replace")),
+            "head": self._counted(row.owner, head),
         }
         # It is there already if its transaction was committed and nobody heard.
         self._insert("runs", {**values, "holder": self.holder}, "DO NOTHING")
@@ -107,17 +108,17 @@ class RunTables(Tables):
 
         Raises FencedError: the caller does not hold the run any more.
         """
-        self._hold(run, epoch)
+        owner = self._hold(run, epoch)
         if head is not None:
             self._execute(
                 "UPDATE runs SET head = ?, component = ? WHERE id = ?",
-                (self._seal.close(head), component, run),
+                (self.seal.close(head), component, run),
             )
         if chunk:
             self._execute(
                 "INSERT INTO events (run, n, chunk) VALUES (?, ?, ?) "
                 "ON CONFLICT (run, n) DO UPDATE SET chunk = excluded.chunk",
-                (run, n, self._seal.close(chunk)),
+                (run, n, self._counted(owner, chunk)),
             )
         self.database.execute_many(_ADD_CALL, [*map(self._call_values, calls)])
         for call in calls:
@@ -129,7 +130,7 @@ class RunTables(Tables):
                 )
         self.database.execute_many(
             "UPDATE calls SET outcome = ?, state = 'done' WHERE run = ? AND seq = ?",
-            [(self._seal.close(outcome), run, seq) for seq, outcome in outcomes],
+            [(self._counted(owner, outcome), run, seq) for seq, outcome in outcomes],
         )
         begun = [(call.state, call.seq, call.function) for call in calls]
         self._log(run, [*begun, *(("done", seq, "") for seq, _ in outcomes)])
@@ -186,13 +187,14 @@ class RunTables(Tables):
         """
         if epoch is not None:
             self._hold(run, epoch)
-        now = self.now()
-        changed = self._execute(
+        now, sealed = self.now(), answer and self.seal.close(answer)
+        changed = self._rows(
             "UPDATE runs SET state = ?, answer = coalesce(?, answer), ended = ?, updated = ?, wake_at = NULL, "
-            f"epoch = epoch + 1 WHERE id = ? AND {_OPEN}",
-            (state, answer and self._seal.close(answer), now, now, run),
+            f"epoch = epoch + 1 WHERE id = ? AND {_OPEN} RETURNING owner",
+            *(state, sealed, now, now, run),
         )
         if changed:
+            self._kept[changed[0][0]] += len(sealed or b"")
             self.note(run, state)
         return bool(changed)
 
@@ -210,10 +212,10 @@ class RunTables(Tables):
         head, answer = self._rows("SELECT head, answer FROM runs WHERE id = ?", run)[0]
         return StoredRun(
             row,
-            self._seal.open(head),
-            tuple(self._seal.open(chunk) for (chunk,) in chunks),
+            self.seal.open(head),
+            tuple(self.seal.open(chunk) for (chunk,) in chunks),
             self.calls(run),
-            None if answer is None else self._seal.open(answer),
+            None if answer is None else self.seal.open(answer),
         )
 
     def ids(self, prefix: str, limit: int = 100) -> list[str]:
@@ -302,6 +304,7 @@ class RunTables(Tables):
                 self._execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             self._execute("DELETE FROM runs WHERE id = ?", (run,))
         self._execute("DELETE FROM results WHERE kept <= ?", (now - keep_seconds,))
+        self.count_kept()
         return expired
 
     # Calls, decisions and events
@@ -325,7 +328,7 @@ class RunTables(Tables):
             "UPDATE calls SET state = ?, decision = ?, decided_by = ? WHERE run = ? AND seq = ? "
             "AND state = 'waiting' AND kind IN ('ask', 'approve') "
             f"AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
-            (state, self._seal.close(decision), by, run, seq),
+            (state, self.seal.close(decision), by, run, seq),
         )
         if changed:
             self._wake(run)
@@ -342,9 +345,9 @@ class RunTables(Tables):
         """The token of the URL that delivers an event to a run. It cannot be guessed, and is created once."""
         known = self._rows("SELECT token FROM hooks WHERE run = ? AND name = ?", run, name)
         if known:
-            return self._seal.open(known[0][0]).decode()
+            return self.seal.open(known[0][0]).decode()
         token = secrets.token_urlsafe(24)
-        sealed = self._seal.close(token.encode())
+        sealed = self.seal.close(token.encode())
         self._insert("hooks", {"token_sha256": _sha256(token), "run": run, "name": name, "token": sealed})
         return token
 
@@ -364,7 +367,7 @@ class RunTables(Tables):
         self._lock(run)
         changed = self._execute(
             "UPDATE hooks SET payload = ? WHERE run = ? AND name = ? AND payload IS NULL",
-            (self._seal.close(payload), run, name),
+            (self.seal.close(payload), run, name),
         )
         if changed:
             self._execute(
@@ -379,7 +382,7 @@ class RunTables(Tables):
     def payload(self, run: str, name: str) -> bytes | None:
         """The payload of an event, if it was delivered."""
         found = self._rows("SELECT payload FROM hooks WHERE run = ? AND name = ?", run, name)
-        return self._seal.open(found[0][0]) if found and found[0][0] is not None else None
+        return self.seal.open(found[0][0]) if found and found[0][0] is not None else None
 
     # The log of what happened, and webhooks
 
@@ -395,7 +398,7 @@ class RunTables(Tables):
         query = f"SELECT n, run, at, kind, data FROM log WHERE n > ? {clause} ORDER BY n LIMIT ?"
         rows = []
         for number, of, at, kind, data in self._rows(query, n, *values, limit):
-            seq, _, function = self._seal.open(data).decode().partition(" ") if data else ("0", "", "")
+            seq, _, function = self.seal.open(data).decode().partition(" ") if data else ("0", "", "")
             rows.append(LogRow(number, of, at, kind, int(seq), function))
         return rows
 
@@ -404,7 +407,7 @@ class RunTables(Tables):
 
     def add_delivery(self, delivery: Delivery) -> None:
         values = {each.name: getattr(delivery, each.name) for each in fields(Delivery)}
-        self._insert("deliveries", {**values, "body": self._seal.close(delivery.body)})
+        self._insert("deliveries", {**values, "body": self.seal.close(delivery.body)})
 
     def deliveries(self, hook: int, limit: int) -> list[Delivery]:
         """What is to be sent to a URL, in order of `next_at`: of each run only the oldest."""
@@ -413,7 +416,7 @@ class RunTables(Tables):
             "(SELECT 1 FROM deliveries WHERE run = d.run AND hook = d.hook AND id < d.id) ORDER BY next_at LIMIT ?"
         )
         found = [Delivery(*each) for each in self._rows(query, hook, limit)]
-        return [replace(each, body=self._seal.open(each.body)) for each in found]
+        return [replace(each, body=self.seal.open(each.body)) for each in found]
 
     def take_delivery(self, delivery: Delivery, until: float) -> bool:
         """Keep others from sending a message for a while. Returns whether nobody else was faster."""
@@ -461,17 +464,18 @@ class RunTables(Tables):
         self.database.execute_many(
             "INSERT INTO log (run, at, kind, data) VALUES (?, ?, ?, ?)",
             [
-                (run, now, kind, self._seal.close(f"{seq} {function}".encode()) if seq else b"")
+                (run, now, kind, self.seal.close(f"{seq} {function}".encode()) if seq else b"")
                 for kind, seq, function in noted
             ],
         )
 
-    def _hold(self, run: str, epoch: int) -> None:
-        changed = self._execute(
-            f"UPDATE runs SET updated = ? WHERE id = ? AND epoch = ? AND {_OPEN}", (self.now(), run, epoch)
-        )
-        if not changed:
+    def _hold(self, run: str, epoch: int) -> str:
+        """Make sure that the run is held under this epoch. Returns its owner. Raises FencedError."""
+        held = f"UPDATE runs SET updated = ? WHERE id = ? AND epoch = ? AND {_OPEN} RETURNING owner"
+        found = self._rows(held, self.now(), run, epoch)
+        if not found:
             raise FencedError(run)
+        return str(found[0][0])
 
     def _lock(self, run: str) -> None:
         """Let other transactions about this run wait until this one is committed."""
@@ -482,17 +486,17 @@ class RunTables(Tables):
 
     def _run(self, values: tuple[Any, ...]) -> RunRow:
         row = RunRow(*values)
-        return replace(row, title=self._seal.open(values[_RUN_FIELDS.index("title")]).decode())
+        return replace(row, title=self.seal.open(values[_RUN_FIELDS.index("title")]).decode())
 
     def _call_values(self, call: CallRow) -> list[Any]:
         *plain, shown, decision, outcome = _OF_CALL(call)
-        decision = decision and self._seal.close(decision)
-        return [*plain, self._seal.close(shown), decision, outcome and self._seal.close(outcome)]
+        decision = decision and self.seal.close(decision)
+        return [*plain, self.seal.close(shown), decision, outcome and self.seal.close(outcome)]
 
     def _call(self, values: tuple[Any, ...]) -> CallRow:
         row = CallRow(*values)
         opened = {
-            name: None if sealed is None else self._seal.open(sealed)
+            name: None if sealed is None else self.seal.open(sealed)
             for name in ("shown", "decision", "outcome")
             for sealed in (getattr(row, name),)
         }

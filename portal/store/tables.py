@@ -1,12 +1,14 @@
 """The tables in SQLite or in Postgres, and what they hold besides runs: portals, results, logins, audit."""
 
 import json
+import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from portal.store.postgres import PostgresDatabase
-from portal.store.records import Seal, StoreError
+from portal.store.records import QuotaError, Seal, StoreError
 from portal.store.sqlite import SqliteDatabase
 
 FORMAT: Final = 4
@@ -67,10 +69,16 @@ class Tables:
     """
 
     def __init__(
-        self, database: SqliteDatabase | PostgresDatabase, key: str | None, holder: str = ""
+        self,
+        database: SqliteDatabase | PostgresDatabase,
+        key: str | None,
+        holder: str = "",
+        quota_bytes: float = math.inf,
     ) -> None:
         """Create the tables if they are missing. `holder` is the portal that runs what it creates and claims.
 
+        Each owner may keep `quota_bytes`, as counted here since `count_kept`: what is written meanwhile is added, also
+        if it is undone, and what others write is not.
         Raises StoreError: they are damaged, of another version, or need another key.
         """
         self.database = database
@@ -78,7 +86,11 @@ class Tables:
         self.now = database.now
         self.holder = holder
         self._key = key
-        self._seal = Seal(key)
+        self.seal = Seal(key)
+        """Closes what is written. For any thread."""
+        self._quota_bytes = quota_bytes
+        self._kept: Counter[str] = Counter()
+        """Bytes by owner."""
         self._rows = database.rows
         self._execute = database.execute
         with database.transaction(is_lasting=True):
@@ -90,13 +102,45 @@ class Tables:
     # Kept results
 
     def keep(self, handle: str, owner: str, value: bytes, sources: Sequence[str] | None) -> None:
-        values = {"handle": handle, "owner": owner, "value": self._seal.close(value), "kept": self.now()}
+        """Keep a value, if it is not kept already. Raises QuotaError."""
+        if self._rows("SELECT 1 FROM results WHERE handle = ?", handle):
+            return
+        self._refuse_over_quota(owner)
+        values = {"handle": handle, "owner": owner, "value": self._counted(owner, value), "kept": self.now()}
         self._insert("results", {**values, "sources": json.dumps(sources)}, "DO NOTHING")
 
     def kept(self, handle: str, owner: str) -> tuple[bytes, list[str] | None] | None:
         """The value behind a handle, if it is the owner's, and its sources; None if nobody knows them."""
         found = self._rows("SELECT value, sources FROM results WHERE handle = ? AND owner = ?", handle, owner)
-        return (self._seal.open(found[0][0]), json.loads(found[0][1] or "null")) if found else None
+        return (self.seal.open(found[0][0]), json.loads(found[0][1] or "null")) if found else None
+
+    def count_kept(self) -> None:
+        """Count what each owner keeps: heads, journals, calls, events and answers of runs, and results."""
+        of_runs = "FROM runs JOIN {} ON run = runs.id"
+        counted = (
+            "SELECT owner, length(head) + coalesce(length(answer), 0) AS size FROM runs",
+            "SELECT owner, length(value) FROM results",
+            f"SELECT owner, length(chunk) {of_runs.format('events')}",
+            f"SELECT owner, length(shown) + coalesce(length(outcome), 0) {of_runs.format('calls')}",
+            f"SELECT owner, coalesce(length(payload), 0) {of_runs.format('hooks')}",
+        )
+        all_of_them = " UNION ALL ".join(counted)
+        found = self._rows(f"SELECT owner, sum(size) FROM ({all_of_them}) AS counted GROUP BY owner")
+        self._kept = Counter({owner: int(size) for owner, size in found})
+
+    def _counted(self, owner: str, content: bytes) -> bytes:
+        """The content as it is written, counted."""
+        sealed = self.seal.close(content)
+        self._kept[owner] += len(sealed)
+        return sealed
+
+    def _refuse_over_quota(self, owner: str) -> None:
+        if self._kept[owner] >= self._quota_bytes:
+            kept, most = (f"{size / 2**20:,.0f} MiB" for size in (self._kept[owner], self._quota_bytes))
+            raise QuotaError(
+                f"this caller keeps {kept} in the store of runs, and the limit runs.quota_mib is {most}. What has "
+                "ended is deleted after runs.keep_days; the operator can raise the limit"
+            )
 
     # What portals keep besides, such as logins and types
 
@@ -104,20 +148,20 @@ class Tables:
         self._execute(
             "INSERT INTO key_values (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed",
-            (kind, owner, name, self._seal.close(value), self.now()),
+            (kind, owner, name, self.seal.close(value), self.now()),
         )
 
     def get(self, kind: str, owner: str, name: str) -> bytes | None:
         query = "SELECT value FROM key_values WHERE kind = ? AND owner = ? AND name = ?"
         found = self._rows(query, kind, owner, name)
-        return self._seal.open(found[0][0]) if found else None
+        return self.seal.open(found[0][0]) if found else None
 
     def lock(self, kind: str, owner: str, name: str) -> None:
         """Let other transactions about this wait until this one is committed. What was missing is empty from now on."""
         self._execute(
             "INSERT INTO key_values (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (kind, owner, name) DO UPDATE SET changed = key_values.changed",
-            (kind, owner, name, self._seal.close(b""), self.now()),
+            (kind, owner, name, self.seal.close(b""), self.now()),
         )
 
     def drop(self, kind: str, owner: str, name: str) -> None:
@@ -204,12 +248,12 @@ class Tables:
                 "(key) DO UPDATE SET value = excluded.value",
             )
         if "key check" not in found:
-            self._insert("meta", {"key": "key check", "value": self._seal.close(b"")})
+            self._insert("meta", {"key": "key check", "value": self.seal.close(b"")})
             return
         try:
-            self._seal.open(found["key check"])
+            self.seal.open(found["key check"])
         except StoreError:
-            other = "with another" if self._seal.has_key else "with a"
+            other = "with another" if self.seal.has_key else "with a"
             how = "without" if found["key check"].startswith(b"-") else other
             raise StoreError(
                 f"the store of runs {self.database.name} was written {how} runs.key, which cannot be changed later. "

@@ -4,7 +4,9 @@ import asyncio
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +16,13 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from portal.store.records import DatabaseError, StoreError
+from portal.store.records import DatabaseError, Seal, StoreError
 from portal.store.run_tables import RunTables
 
 Result = TypeVar("Result")
+
+LARGE_BYTES: Final = 1 << 18
+"""To pack and to write more than that at once takes a while."""
 
 _TICK_SECONDS: Final = 0.12
 _OVERTAKEN_SECONDS: Final = 1.0
@@ -29,12 +34,15 @@ class _Job:
     work: Callable[[RunTables], object]
     is_lasting: bool
     is_last: bool
+    is_large: bool
     done: Callable[[Any, Exception | None], None]
     loop: asyncio.AbstractEventLoop
 
 
 class RunStore:
-    """Writes in a thread, so that no commit blocks the event loop. What waits at the same time is one commit."""
+    """Writes in a thread, so that no commit blocks the event loop. What waits at the same time is one commit, but for
+    large values: another thread packs them, and between two of them all others are written.
+    """
 
     def __init__(self, tables: RunTables, reader: RunTables) -> None:
         self._tables = tables
@@ -48,6 +56,7 @@ class RunStore:
         self._version: object = None
         self._changed = 0.0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._packing = ThreadPoolExecutor(1, "large values")
         self._thread = threading.Thread(target=self._work, name="store of runs", daemon=True)
         self._thread.start()
 
@@ -60,13 +69,22 @@ class RunStore:
         """Seconds since 1970, by the clock of the store."""
         return self._reader.now()
 
-    async def write(self, work: Callable[[RunTables], Result], *, is_lasting: bool = False) -> Result:
+    async def write(
+        self,
+        work: Callable[[RunTables], Result],
+        *,
+        is_lasting: bool = False,
+        pack: Callable[[Seal], Callable[[RunTables], object]] | None = None,
+    ) -> Result:
         """Do some writing in a transaction, and wait until it is committed; with `is_lasting` until it is on the disk.
 
         A cancelled wait does not undo it. Raises what `work` raises, and StoreError: it cannot be written.
         """
         future = asyncio.get_running_loop().create_future()
-        self.submit(work, partial(resolve, future), is_lasting=is_lasting)
+        if pack is None:
+            self.submit(work, partial(resolve, future), is_lasting=is_lasting)
+        else:
+            self.submit(work, partial(resolve, future), is_lasting=is_lasting, pack=pack)
         result: Result = await future
         return result
 
@@ -77,13 +95,26 @@ class RunStore:
         *,
         is_lasting: bool = False,
         is_last: bool = False,
+        pack: Callable[[Seal], Callable[[RunTables], object]] | None = None,
     ) -> None:
         """Do the same without waiting: `done` is called in the event loop with the result, or with the error.
 
         With `is_last` it is the end of its transaction: a lock that all portals need is held for that long only, and
-        nobody who holds it waits for another one.
+        nobody who holds it waits for another one. With `pack` it writes large values: what that returns, which runs in
+        a thread of its own and closes them, does the same as `work`.
         """
-        self._jobs.put(_Job(work, is_lasting, is_last, done, asyncio.get_running_loop()))
+        loop = asyncio.get_running_loop()
+        if pack is None:
+            self._jobs.put(_Job(work, is_lasting, is_last, False, done, loop))
+            return
+
+        def submit(packed: "asyncio.Future[Callable[[RunTables], object]]") -> None:
+            if (error := packed.exception()) is None:
+                self._jobs.put(_Job(packed.result(), is_lasting, is_last, True, done, loop))
+            elif isinstance(error, Exception):
+                done(None, error)
+
+        loop.run_in_executor(self._packing, pack, self._tables.seal).add_done_callback(submit)
 
     async def read(self, work: Callable[[RunTables], Result]) -> Result:
         """Read in a thread. Raises StoreError: it cannot be read."""
@@ -104,22 +135,28 @@ class RunStore:
         if self.is_shared:
             with anyio.move_on_after(_LEAVE_SECONDS, shield=True), suppress(StoreError):
                 await self.write(RunTables.leave)
-        self._jobs.put(None)
         with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._packing.shutdown)
+            self._jobs.put(None)
             await anyio.to_thread.run_sync(self._thread.join)
             async with self._reading:
                 self._tables.close()
                 self._reader.close()
 
     def _work(self) -> None:
-        is_open = True
-        while is_open:
-            jobs = [self._jobs.get()]
+        is_open, large = True, deque[_Job]()
+        while is_open or large:
+            jobs = [] if large else [self._jobs.get()]
             with suppress(queue.Empty):
                 while True:
                     jobs.append(self._jobs.get_nowait())
-            is_open = None not in jobs
-            self._commit(sorted((job for job in jobs if job is not None), key=attrgetter("is_last")))
+            is_open = is_open and None not in jobs
+            large += (job for job in jobs if job is not None and job.is_large)
+            small = [job for job in jobs if job is not None and not job.is_large]
+            if small:
+                self._commit(sorted(small, key=attrgetter("is_last")))
+            if large:
+                self._commit([large.popleft()])
 
     def _commit(self, jobs: list[_Job]) -> None:
         outcomes: list[tuple[_Job, object, Exception | None]] = []
