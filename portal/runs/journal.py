@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import structlog
@@ -22,7 +22,6 @@ from manifests.json_value import Json
 from portal.answer import Answer
 from portal.authority import Authorization
 from portal.ledger import CallState, Entry, Ledger
-from portal.passthrough.clean_json import is_larger
 from portal.runs.past import (
     HEAD,
     NO_PAST,
@@ -41,7 +40,6 @@ from portal.store.records import (
     FencedError,
     OwnLimitError,
     RunRow,
-    Seal,
     StoreError,
 )
 from portal.store.run_tables import RunTables
@@ -448,17 +446,9 @@ class Journal:
         except Exception as error:  # noqa: BLE001  # those who wait raise it
             done(None, error)
         else:
-            self._submit(write, done, is_lasting=is_lasting)
-
-    def _submit(
-        self, write: "partial[None]", done: Callable[[object, Exception | None], None], *, is_lasting: bool
-    ) -> None:
-        parts = write.keywords
-        if is_large(parts["events"], parts["outcomes"], parts["answer"]):
-            pack = partial(self._packed, **parts)
-            self.store.submit(write, done, is_lasting=is_lasting, pack=pack)
-        else:
-            self.store.submit(write, done, is_lasting=is_lasting)
+            is_large = sum(map(len, (event.text for event in events))) > LARGE_BYTES
+            submit = self.store.submit_large if is_large else self.store.submit
+            submit(write, done, is_lasting=is_lasting)
 
     def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
         """The events that are not written. The run's ending is written only with its answer."""
@@ -469,13 +459,9 @@ class Journal:
             del events[-1]
         return tuple(events)
 
-    def _write(self, tables: RunTables, **parts: Any) -> None:
-        """Runs in the store's thread, so that the loop does not have to serialize."""
-        self._packed(tables.seal, **parts)(tables)
-
-    def _packed(
+    def _write(
         self,
-        seal: Seal,
+        tables: RunTables,
         *,
         row: RunRow | None,
         head: RunHead | None,
@@ -484,41 +470,33 @@ class Journal:
         calls: list[CallRow],
         outcomes: list[tuple[int, CallState, Outcome]],
         answer: Answer | None,
-    ) -> Callable[[RunTables], None]:
-        """What writes these parts, which are serialized and closed here."""
+    ) -> None:
+        """Runs in the store's thread, so that the loop does not have to serialize."""
         text = None
         if head is not None:
             record = head.record and head.record.without_environment()
             text = HEAD.dump_json(replace(head, record=record))
+        if row is not None:
+            assert text is not None
+            tables.create(replace(row, title=self.runs.mask(row.title)), text, self.head.caller.label)
+            text = None
         masked = tuple(event.masked(self.runs.mask) for event in events)
-        chunk = seal.close(dump_chunk(masked, entries)) if events or entries else b""
+        chunk = dump_chunk(masked, entries) if events or entries else b""
         calls = [replace(call, shown=self._masked(call.shown)) if call.shown else call for call in calls]
         epoch = self.epoch or 1
         component = head.record.origin.component if head is not None and head.record is not None else ""
-        ended = None if answer is None else (answer.status, seal.close(self._masked(answer.dump())))
-        advance = partial(
-            RunTables.advance,
-            run=self.run_id,
-            epoch=epoch,
+        tables.advance(
+            self.run_id,
+            epoch,
             chunk=chunk,
             n=self._chunks + 1,
-            head=text if row is None else None,
+            head=text,
             component=component,
             calls=calls,
-            outcomes=[
-                (seq, seal.close(self._masked(dump_outcome(state, outcome))))
-                for seq, state, outcome in outcomes
-            ],
+            outcomes=[(seq, self._masked(dump_outcome(state, outcome))) for seq, state, outcome in outcomes],
         )
-
-        def write(tables: RunTables) -> None:
-            if row is not None and text is not None:
-                tables.create(replace(row, title=self.runs.mask(row.title)), text, self.head.caller.label)
-            advance(tables)
-            if ended is not None:
-                tables.finish(self.run_id, *ended, epoch)
-
-        return write
+        if answer is not None:
+            tables.finish(self.run_id, answer.status, self._masked(answer.dump()), epoch)
 
     def _masked(self, text: bytes) -> bytes:
         return self.runs.mask(text.decode()).encode()
@@ -574,16 +552,6 @@ class Journal:
         except OSError:
             return 0.0
         return (int(numbers[11]) + int(numbers[12])) * 1000 / os.sysconf("SC_CLK_TCK")
-
-
-def is_large(
-    events: Sequence[Event], outcomes: Sequence[tuple[int, CallState, Outcome]], answer: Answer | None
-) -> bool:
-    """Whether a write takes so long that others must not wait for it."""
-    texts = sum(len(event.text) for event in events) + sum(len(each[2].text or b"") for each in outcomes)
-    return texts > LARGE_BYTES or (
-        answer is not None and is_larger([answer.stdout, answer.result], LARGE_BYTES // 8)
-    )
 
 
 def unwritten(error: StoreError, what: str) -> RunError:

@@ -53,9 +53,9 @@ class KeptResults:
         # Nobody can guess it, because nobody can guess the run's id.
         handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
         try:
-            keep = partial(RunTables.keep, handle=handle, owner=owner, sources=sources)
-            pack = (lambda seal: partial(keep, value=seal.close(text))) if len(text) > LARGE_BYTES else None
-            await self._store.write(partial(keep, value=text), pack=pack)
+            sealed = await anyio.to_thread.run_sync(self._store.seal.close, text)
+            keep = partial(RunTables.keep, handle=handle, owner=owner, value=sealed, sources=sources)
+            await self._store.write(keep, is_large=len(text) > LARGE_BYTES)
         except QuotaError:
             raise
         except StoreError as error:

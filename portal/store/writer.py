@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +15,12 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from portal.store.records import DatabaseError, Seal, StoreError
+from portal.store.records import DatabaseError, StoreError
 from portal.store.run_tables import RunTables
 
 Result = TypeVar("Result")
 
 LARGE_BYTES: Final = 1 << 18
-"""To pack and to write more than that at once takes a while."""
 
 _TICK_SECONDS: Final = 0.12
 _OVERTAKEN_SECONDS: Final = 1.0
@@ -41,7 +39,7 @@ class _Job:
 
 class RunStore:
     """Writes in a thread, so that no commit blocks the event loop. What waits at the same time is one commit, but for
-    large values: another thread packs them, and between two of them all others are written.
+    large values: all others are written between two of them.
     """
 
     def __init__(self, tables: RunTables, reader: RunTables) -> None:
@@ -49,6 +47,7 @@ class RunStore:
         self._reader = reader
         self.is_shared = tables.database.is_shared
         """Whether several portals use the store."""
+        self.seal = tables.seal
         self.holder = tables.holder
         """The id of this portal among them."""
         reader.now = tables.now  # set with each sign of life
@@ -56,7 +55,6 @@ class RunStore:
         self._version: object = None
         self._changed = 0.0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._packing = ThreadPoolExecutor(1, "large values")
         self._thread = threading.Thread(target=self._work, name="store of runs", daemon=True)
         self._thread.start()
 
@@ -70,21 +68,15 @@ class RunStore:
         return self._reader.now()
 
     async def write(
-        self,
-        work: Callable[[RunTables], Result],
-        *,
-        is_lasting: bool = False,
-        pack: Callable[[Seal], Callable[[RunTables], object]] | None = None,
+        self, work: Callable[[RunTables], Result], *, is_lasting: bool = False, is_large: bool = False
     ) -> Result:
         """Do some writing in a transaction, and wait until it is committed; with `is_lasting` until it is on the disk.
 
         A cancelled wait does not undo it. Raises what `work` raises, and StoreError: it cannot be written.
         """
         future = asyncio.get_running_loop().create_future()
-        if pack is None:
-            self.submit(work, partial(resolve, future), is_lasting=is_lasting)
-        else:
-            self.submit(work, partial(resolve, future), is_lasting=is_lasting, pack=pack)
+        submit = self.submit_large if is_large else self.submit
+        submit(work, partial(resolve, future), is_lasting=is_lasting)
         result: Result = await future
         return result
 
@@ -95,26 +87,23 @@ class RunStore:
         *,
         is_lasting: bool = False,
         is_last: bool = False,
-        pack: Callable[[Seal], Callable[[RunTables], object]] | None = None,
     ) -> None:
         """Do the same without waiting: `done` is called in the event loop with the result, or with the error.
 
         With `is_last` it is the end of its transaction: a lock that all portals need is held for that long only, and
-        nobody who holds it waits for another one. With `pack` it writes large values: what that returns, which runs in
-        a thread of its own and closes them, does the same as `work`.
+        nobody who holds it waits for another one.
         """
-        loop = asyncio.get_running_loop()
-        if pack is None:
-            self._jobs.put(_Job(work, is_lasting, is_last, False, done, loop))
-            return
+        self._jobs.put(_Job(work, is_lasting, is_last, False, done, asyncio.get_running_loop()))
 
-        def submit(packed: "asyncio.Future[Callable[[RunTables], object]]") -> None:
-            if (error := packed.exception()) is None:
-                self._jobs.put(_Job(packed.result(), is_lasting, is_last, True, done, loop))
-            elif isinstance(error, Exception):
-                done(None, error)
-
-        loop.run_in_executor(self._packing, pack, self._tables.seal).add_done_callback(submit)
+    def submit_large(
+        self,
+        work: Callable[[RunTables], object],
+        done: Callable[[Any, Exception | None], None],
+        *,
+        is_lasting: bool = False,
+    ) -> None:
+        """Do the same with what takes a while, such as more than LARGE_BYTES, so that others do not wait for it."""
+        self._jobs.put(_Job(work, is_lasting, False, True, done, asyncio.get_running_loop()))
 
     async def read(self, work: Callable[[RunTables], Result]) -> Result:
         """Read in a thread. Raises StoreError: it cannot be read."""
@@ -135,9 +124,8 @@ class RunStore:
         if self.is_shared:
             with anyio.move_on_after(_LEAVE_SECONDS, shield=True), suppress(StoreError):
                 await self.write(RunTables.leave)
+        self._jobs.put(None)
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._packing.shutdown)
-            self._jobs.put(None)
             await anyio.to_thread.run_sync(self._thread.join)
             async with self._reading:
                 self._tables.close()

@@ -1,6 +1,7 @@
 """The queue for workers: bounded, fair between callers, and clear when it is full."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -8,7 +9,7 @@ import anyio
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.fair_queue import FairQueue, QueueLimits, Waiter
+from sandbox_runtime.fair_queue import FairQueue, QueueLimits, Turns, Waiter, has_room
 from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.sandbox_runtime.running import where
@@ -67,3 +68,48 @@ async def test_caller_that_goes_away_while_it_waits_leaves_the_worker_to_the_nex
         assert {result.__class__ for result in await asyncio.gather(*gone, return_exceptions=True)} == {
             asyncio.CancelledError
         }
+
+
+async def test_who_holds_the_fewest_is_served_first() -> None:
+    queue: FairQueue[None] = FairQueue(QueueLimits())
+    queue.held.update("aaab")
+    places = joined(queue, "aabbcc")
+    assert order(queue, places) == "cbcbaa"
+
+
+@pytest.mark.parametrize(
+    ("held", "has_more"),
+    [
+        ("", "abc"),
+        ("aaa", "abc"),
+        ("aaaa", "bc"),
+        ("aaaabb", "c"),
+        ("aaaabbc", "d"),
+        ("aaaabbcd", ""),  # twice as many
+    ],
+)
+async def test_who_holds_less_than_an_equal_share_gets_more_though_all_are_taken(
+    held: str, has_more: str
+) -> None:
+    assert "".join(each for each in "abcd" if has_room(Counter(held), each, 4, 8)) >= has_more
+    assert not any(has_room(Counter(held), each, 4, 8) for each in set(held) - set(has_more))
+
+
+async def test_a_turn_is_given_to_another_caller_at_once_and_passed_on_if_it_comes_too_late() -> None:
+    turns, had, done = Turns(1, 2), list[str](), anyio.Event()
+
+    async def have(caller: str) -> None:
+        async with turns.turn(caller):
+            had.append(caller)
+            await done.wait()
+
+    async with anyio.create_task_group() as tasks:
+        for caller in "aaabc":
+            tasks.start_soon(have, caller)
+        await anyio.wait_all_tasks_blocked()
+        assert (had, turns.callers) == (["a", "b"], 3)
+        with anyio.move_on_after(0):  # gives its turn up as it comes
+            await have("d")
+        done.set()
+    assert had == ["a", "b", "a", "c", "a"]
+    assert turns.callers == 0
