@@ -464,7 +464,8 @@ class ServerSettings(Section):
     """Seconds between two progress notifications of a running script, if the client requests them (default 5)."""
     workers: int | None = Field(default=None, ge=1, le=256)
     """Sandbox processes, and so scripts at once. Default: one per processor and at least 2; up to 8 per processor while
-    scripts wait for slow calls."""
+    scripts wait for slow calls. While several callers compete, a caller with less than an equal share gets more, up to
+    twice as many, unless it is 1."""
     component: HostPath | None = None
     """A sandbox component from `mcp-code-portal bake`, relative to this file. Default: the built-in one."""
     queue: Annotated[int, Field(ge=0, le=100_000)] = 1000
@@ -473,7 +474,8 @@ class ServerSettings(Section):
     queue_seconds: Seconds = 60.0
     """Seconds a script may wait for a sandbox process (default 60). Then it is refused with sandbox_busy."""
     sessions: Annotated[int, Field(ge=0, le=1000)] = 8
-    """Sessions at once (default 8). A further one ends the session that was idle longest."""
+    """Sessions at once (default 8). A further one ends an idle session of the caller with the most. While those of
+    others are busy, a caller with less than an equal share gets more, up to twice as many."""
     session_idle_seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
     """Seconds a session is kept without a run (default 900). Then its variables are lost."""
 

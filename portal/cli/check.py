@@ -135,12 +135,12 @@ async def _check_sandbox(portal: Portal, findings: Findings) -> None:
     sandbox = await portal.sandbox()
     if missing := ", ".join(sandbox.missing_protections):
         findings.warnings.append(
-            f"a script that escapes from the engine would be less contained: this system lacks {missing}. Run the "
-            "portal in a container, or as a user of its own"
+            "a script that escapes from the engine, or from the type checker, would be less contained: this system "
+            f"lacks {missing}. Run the portal in a container, or as a user of its own"
         )
     protections = ", ".join(sandbox.protections) or "nothing"
     engine = f"CPython {answer.result} in wasmtime {version('wasmtime')}"
-    findings.sandbox = f"{engine}; workers locked down with: {protections}"
+    findings.sandbox = f"{engine}; workers and type checker locked down with: {protections}"
     if portal.baked is not None:
         findings.sandbox += f"; baked in: {portal.baked.listed() or 'nothing more'}"
 

@@ -20,6 +20,7 @@ def test_defaults_are_those_of_the_design(load: Load) -> None:
         "keep_days": 7,
         "max_age_days": 30,
         "park_after_seconds": 2,
+        "quota_mib": 1024,
         "public_url": None,
         "webhooks": (),
     }
