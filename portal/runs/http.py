@@ -130,7 +130,8 @@ class RunRoutes:
         with anyio.move_on_after(query.wait):
             while query.wait:
                 news = self.runs.news
-                if (await self._read(partial(find_run, run=run, owner=owner))).state not in OPEN:
+                find = partial(find_run, run=run, owner=owner)
+                if (await self.runs.store_or_error().read(find, owner)).state not in OPEN:
                     break
                 await news.wait()
         answer = await self.runs.answer(run, owner)

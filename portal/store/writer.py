@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from portal.store.records import DatabaseError, StoreError
 from portal.store.run_tables import RunTables
+from sandbox_runtime.fair_queue import Turns
 
 Result = TypeVar("Result")
 
@@ -51,7 +52,7 @@ class RunStore:
         self.holder = tables.holder
         """The id of this portal among them."""
         reader.now = tables.now  # set with each sign of life
-        self._reading = anyio.Lock()
+        self._reading = Turns(1)
         self._version: object = None
         self._changed = 0.0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -105,9 +106,9 @@ class RunStore:
         """Do the same with what takes a while, such as more than LARGE_BYTES, so that others do not wait for it."""
         self._jobs.put(_Job(work, is_lasting, False, True, done, asyncio.get_running_loop()))
 
-    async def read(self, work: Callable[[RunTables], Result]) -> Result:
-        """Read in a thread. Raises StoreError: it cannot be read."""
-        async with self._reading:
+    async def read(self, work: Callable[[RunTables], Result], owner: str = "") -> Result:
+        """Read in a thread, in turns of the owners who ask. Raises StoreError: it cannot be read."""
+        async with self._reading.turn(owner):
             return await anyio.to_thread.run_sync(work, self._reader)
 
     async def is_changed(self) -> bool:
@@ -127,7 +128,7 @@ class RunStore:
         self._jobs.put(None)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
-            async with self._reading:
+            async with self._reading.turn(""):
                 self._tables.close()
                 self._reader.close()
 
