@@ -48,6 +48,7 @@ UNCHECKABLE = "class A: pass\ndef f(x):\n" + "".join(
     for n in range(300)
 )
 KEPT = "import random\nrandom.randbytes(3_000_000).hex()"
+WAKES = "for _ in range(9): await portal.sleep(seconds=2)"
 SLEEP, CALL = "import asyncio\nawait asyncio.sleep(1)", "(await up.echo(number=0))['number']"
 
 
@@ -66,8 +67,14 @@ class Shared:
 
 SHARED = (
     Shared("turns of runs", 100, SLEEP, way="run"),
-    Shared("runs that wake", 100, "for _ in range(9): await portal.sleep(seconds=2)", way="run"),
-    Shared("sessions", 30, SLEEP, way="session"),
+    Shared(
+        "runs that wake",
+        100,
+        WAKES,
+        way="run",
+        goal_ms=GOAL_OF_CORES_MS,
+    ),
+    Shared("sessions", 12, SLEEP, way="session"),
     Shared("type checker", 6, UNCHECKABLE + CALL, CALL),
     Shared("store, many writes", 16, f"for _ in range(20): {CALL}", CALL, goal_ms=GOAL_OF_CORES_MS),
     Shared("store, kept results", 4, KEPT, CALL, goal_ms=GOAL_OF_CORES_MS),
@@ -175,9 +182,8 @@ async def served(folder: Path) -> AsyncIterator[Callable[[str], Caller]]:
 
 async def main(probes: int, rounds: int, only: str) -> None:
     rows = []
-    for shared in (
-        each for each in SHARED if only in each.name
-    ):  # each in a portal of its own: nothing is left of the flood before
+    for shared in (each for each in SHARED if only in each.name):
+        # Each in a portal of its own: nothing is left of the flood before.
         with tempfile.TemporaryDirectory() as folder:
             async with served(Path(folder)) as caller:
                 row = await measured(shared, caller(FLOOD), caller(NEIGHBOUR), probes, rounds)

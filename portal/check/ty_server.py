@@ -58,6 +58,7 @@ class TypeChecker:
         self._niceness = niceness
         self._server: TyServer | None = None
         self._turns = Turns(1)
+        self._changed: set[Path] = set()
         self._retry_at = 0.0
         self._slow: TypeChecker | None = None
         """The second one, as long as it is needed."""
@@ -94,8 +95,7 @@ class TypeChecker:
 
     def update(self, changed: Collection[Path]) -> None:
         """Tell ty about written or removed stubs, before the next script."""
-        if self._server is not None:
-            self._server.files_changed({path.resolve() for path in changed})
+        self._changed |= {path.resolve() for path in changed}
         if self._slow is not None:
             self._slow.update(changed)
 
@@ -136,8 +136,11 @@ class TypeChecker:
             server = await self._ensure_server()
             if server is None:
                 return None
+            if self._changed:
+                server.files_changed(self._changed)
+                self._changed.clear()
+            found = None
             try:
-                found = None
                 with server.cut_off(cpu_seconds) as scope:
                     found = await server.findings(preamble, source)
                 if scope.cancelled_caught:

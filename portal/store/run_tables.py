@@ -76,7 +76,7 @@ class RunTables(Tables):
         named = {name: getattr(row, name) for name in _RUN_FIELDS}
         values = {
             **named,
-            "title": self.seal.close(row.title.encode("utf-8", "replace")),
+            "title": self._seal.close(row.title.encode("utf-8", "replace")),
             "head": self._counted(row.owner, head),
         }
         # It is there already if its transaction was committed and nobody heard.
@@ -112,7 +112,7 @@ class RunTables(Tables):
         if head is not None:
             self._execute(
                 "UPDATE runs SET head = ?, component = ? WHERE id = ?",
-                (self.seal.close(head), component, run),
+                (self._seal.close(head), component, run),
             )
         if chunk:
             self._execute(
@@ -187,7 +187,7 @@ class RunTables(Tables):
         """
         if epoch is not None:
             self._hold(run, epoch)
-        now, sealed = self.now(), answer and self.seal.close(answer)
+        now, sealed = self.now(), answer and self._seal.close(answer)
         changed = self._rows(
             "UPDATE runs SET state = ?, answer = coalesce(?, answer), ended = ?, updated = ?, wake_at = NULL, "
             f"epoch = epoch + 1 WHERE id = ? AND {_OPEN} RETURNING owner",
@@ -212,10 +212,10 @@ class RunTables(Tables):
         head, answer = self._rows("SELECT head, answer FROM runs WHERE id = ?", run)[0]
         return StoredRun(
             row,
-            self.seal.open(head),
-            tuple(self.seal.open(chunk) for (chunk,) in chunks),
+            self._seal.open(head),
+            tuple(self._seal.open(chunk) for (chunk,) in chunks),
             self.calls(run),
-            None if answer is None else self.seal.open(answer),
+            None if answer is None else self._seal.open(answer),
         )
 
     def ids(self, prefix: str, limit: int = 100) -> list[str]:
@@ -328,7 +328,7 @@ class RunTables(Tables):
             "UPDATE calls SET state = ?, decision = ?, decided_by = ? WHERE run = ? AND seq = ? "
             "AND state = 'waiting' AND kind IN ('ask', 'approve') "
             f"AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
-            (state, self.seal.close(decision), by, run, seq),
+            (state, self._seal.close(decision), by, run, seq),
         )
         if changed:
             self._wake(run)
@@ -345,9 +345,9 @@ class RunTables(Tables):
         """The token of the URL that delivers an event to a run. It cannot be guessed, and is created once."""
         known = self._rows("SELECT token FROM hooks WHERE run = ? AND name = ?", run, name)
         if known:
-            return self.seal.open(known[0][0]).decode()
+            return self._seal.open(known[0][0]).decode()
         token = secrets.token_urlsafe(24)
-        sealed = self.seal.close(token.encode())
+        sealed = self._seal.close(token.encode())
         self._insert("hooks", {"token_sha256": _sha256(token), "run": run, "name": name, "token": sealed})
         return token
 
@@ -367,7 +367,7 @@ class RunTables(Tables):
         self._lock(run)
         changed = self._execute(
             "UPDATE hooks SET payload = ? WHERE run = ? AND name = ? AND payload IS NULL",
-            (self.seal.close(payload), run, name),
+            (self._seal.close(payload), run, name),
         )
         if changed:
             self._execute(
@@ -382,7 +382,7 @@ class RunTables(Tables):
     def payload(self, run: str, name: str) -> bytes | None:
         """The payload of an event, if it was delivered."""
         found = self._rows("SELECT payload FROM hooks WHERE run = ? AND name = ?", run, name)
-        return self.seal.open(found[0][0]) if found and found[0][0] is not None else None
+        return self._seal.open(found[0][0]) if found and found[0][0] is not None else None
 
     # The log of what happened, and webhooks
 
@@ -398,7 +398,7 @@ class RunTables(Tables):
         query = f"SELECT n, run, at, kind, data FROM log WHERE n > ? {clause} ORDER BY n LIMIT ?"
         rows = []
         for number, of, at, kind, data in self._rows(query, n, *values, limit):
-            seq, _, function = self.seal.open(data).decode().partition(" ") if data else ("0", "", "")
+            seq, _, function = self._seal.open(data).decode().partition(" ") if data else ("0", "", "")
             rows.append(LogRow(number, of, at, kind, int(seq), function))
         return rows
 
@@ -407,7 +407,7 @@ class RunTables(Tables):
 
     def add_delivery(self, delivery: Delivery) -> None:
         values = {each.name: getattr(delivery, each.name) for each in fields(Delivery)}
-        self._insert("deliveries", {**values, "body": self.seal.close(delivery.body)})
+        self._insert("deliveries", {**values, "body": self._seal.close(delivery.body)})
 
     def deliveries(self, hook: int, limit: int) -> list[Delivery]:
         """What is to be sent to a URL, in order of `next_at`: of each run only the oldest."""
@@ -416,7 +416,7 @@ class RunTables(Tables):
             "(SELECT 1 FROM deliveries WHERE run = d.run AND hook = d.hook AND id < d.id) ORDER BY next_at LIMIT ?"
         )
         found = [Delivery(*each) for each in self._rows(query, hook, limit)]
-        return [replace(each, body=self.seal.open(each.body)) for each in found]
+        return [replace(each, body=self._seal.open(each.body)) for each in found]
 
     def take_delivery(self, delivery: Delivery, until: float) -> bool:
         """Keep others from sending a message for a while. Returns whether nobody else was faster."""
@@ -464,7 +464,7 @@ class RunTables(Tables):
         self.database.execute_many(
             "INSERT INTO log (run, at, kind, data) VALUES (?, ?, ?, ?)",
             [
-                (run, now, kind, self.seal.close(f"{seq} {function}".encode()) if seq else b"")
+                (run, now, kind, self._seal.close(f"{seq} {function}".encode()) if seq else b"")
                 for kind, seq, function in noted
             ],
         )
@@ -486,17 +486,17 @@ class RunTables(Tables):
 
     def _run(self, values: tuple[Any, ...]) -> RunRow:
         row = RunRow(*values)
-        return replace(row, title=self.seal.open(values[_RUN_FIELDS.index("title")]).decode())
+        return replace(row, title=self._seal.open(values[_RUN_FIELDS.index("title")]).decode())
 
     def _call_values(self, call: CallRow) -> list[Any]:
         *plain, shown, decision, outcome = _OF_CALL(call)
-        decision = decision and self.seal.close(decision)
-        return [*plain, self.seal.close(shown), decision, outcome and self.seal.close(outcome)]
+        decision = decision and self._seal.close(decision)
+        return [*plain, self._seal.close(shown), decision, outcome and self._seal.close(outcome)]
 
     def _call(self, values: tuple[Any, ...]) -> CallRow:
         row = CallRow(*values)
         opened = {
-            name: None if sealed is None else self.seal.open(sealed)
+            name: None if sealed is None else self._seal.open(sealed)
             for name in ("shown", "decision", "outcome")
             for sealed in (getattr(row, name),)
         }

@@ -86,8 +86,7 @@ class Tables:
         self.now = database.now
         self.holder = holder
         self._key = key
-        self.seal = Seal(key)
-        """Closes what is written. For any thread."""
+        self.seal = self._seal = Seal(key)
         self._quota_bytes = quota_bytes
         self._kept: Counter[str] = Counter()
         """Bytes by owner."""
@@ -112,7 +111,7 @@ class Tables:
     def kept(self, handle: str, owner: str) -> tuple[bytes, list[str] | None] | None:
         """The value behind a handle, if it is the owner's, and its sources; None if nobody knows them."""
         found = self._rows("SELECT value, sources FROM results WHERE handle = ? AND owner = ?", handle, owner)
-        return (self.seal.open(found[0][0]), json.loads(found[0][1] or "null")) if found else None
+        return (self._seal.open(found[0][0]), json.loads(found[0][1] or "null")) if found else None
 
     def count_kept(self) -> None:
         """Count what each owner keeps: heads, journals, calls, events and answers of runs, and results."""
@@ -130,7 +129,7 @@ class Tables:
 
     def _counted(self, owner: str, content: bytes) -> bytes:
         """The content as it is written, counted."""
-        sealed = self.seal.close(content)
+        sealed = self._seal.close(content)
         self._kept[owner] += len(sealed)
         return sealed
 
@@ -148,20 +147,20 @@ class Tables:
         self._execute(
             "INSERT INTO key_values (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed",
-            (kind, owner, name, self.seal.close(value), self.now()),
+            (kind, owner, name, self._seal.close(value), self.now()),
         )
 
     def get(self, kind: str, owner: str, name: str) -> bytes | None:
         query = "SELECT value FROM key_values WHERE kind = ? AND owner = ? AND name = ?"
         found = self._rows(query, kind, owner, name)
-        return self.seal.open(found[0][0]) if found else None
+        return self._seal.open(found[0][0]) if found else None
 
     def lock(self, kind: str, owner: str, name: str) -> None:
         """Let other transactions about this wait until this one is committed. What was missing is empty from now on."""
         self._execute(
             "INSERT INTO key_values (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (kind, owner, name) DO UPDATE SET changed = key_values.changed",
-            (kind, owner, name, self.seal.close(b""), self.now()),
+            (kind, owner, name, self._seal.close(b""), self.now()),
         )
 
     def drop(self, kind: str, owner: str, name: str) -> None:
@@ -248,12 +247,12 @@ class Tables:
                 "(key) DO UPDATE SET value = excluded.value",
             )
         if "key check" not in found:
-            self._insert("meta", {"key": "key check", "value": self.seal.close(b"")})
+            self._insert("meta", {"key": "key check", "value": self._seal.close(b"")})
             return
         try:
-            self.seal.open(found["key check"])
+            self._seal.open(found["key check"])
         except StoreError:
-            other = "with another" if self.seal.has_key else "with a"
+            other = "with another" if self._seal.has_key else "with a"
             how = "without" if found["key check"].startswith(b"-") else other
             raise StoreError(
                 f"the store of runs {self.database.name} was written {how} runs.key, which cannot be changed later. "
