@@ -81,7 +81,9 @@ async def test_scripts_that_hang_leave_workers_to_others(fixed: int | None) -> N
             for caller in ("flood", "another flood")
             for _ in range(40)
         ]
-        await asyncio.sleep(0)
+        pool = sandbox._workers
+        while pool.waiting.held.total() < pool.most:
+            await asyncio.sleep(0.01)
         assert [await run(sandbox, "40 + 2", "neighbour") for _ in range(3)] == [42] * 3
         for flood in floods:
             flood.cancel()
