@@ -108,7 +108,7 @@ class TypeChecker:
         """
         imported = "import asyncio, portal, tools\nfrom portal import ToolError\nfrom tools import "
         preamble = imported + ", ".join(namespaces)
-        if self._slow_until.get(caller, 0) <= anyio.current_time():
+        if not self._is_slow(caller):
             try:
                 return await self._in_turn(preamble, source, caller, LONG_SECONDS)
             except TooLongError:
@@ -119,6 +119,9 @@ class TypeChecker:
             self._slow = TypeChecker(self._folder, _SLOW_NICENESS)
         return await self._slow._in_turn(preamble, source, caller, math.inf)
 
+    def _is_slow(self, caller: str) -> bool:
+        return self._slow_until.get(caller, 0) > anyio.current_time()
+
     async def _in_turn(
         self, preamble: str, source: str, caller: str, cpu_seconds: float
     ) -> "list[Finding] | None":
@@ -126,6 +129,8 @@ class TypeChecker:
         # However long others take, the first script of a caller gets its turn and its time.
         with anyio.move_on_after(ANSWER_SECONDS * (self._turns.callers + 1)):
             async with self._turns.turn(caller):
+                if self._is_slow(caller):  # another script of the caller took long meanwhile
+                    raise TooLongError
                 with anyio.move_on_after(ANSWER_SECONDS):
                     return await self._ask(preamble, source, cpu_seconds)
         return None

@@ -82,7 +82,7 @@ async def test_scripts_that_hang_leave_workers_to_others(fixed: int | None) -> N
             for _ in range(40)
         ]
         pool = sandbox._workers
-        while pool.waiting.held.total() < pool.most:
+        while pool.waiting.held.total() < pool.most:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert [await run(sandbox, "40 + 2", "neighbour") for _ in range(3)] == [42] * 3
         for flood in floods:
@@ -182,6 +182,8 @@ async def test_a_slow_check_of_one_caller_does_not_hold_up_or_spoil_that_of_anot
         for number in range(5):
             assert await codes(wrong.format(number), "neighbour") == ["unknown_field"]
         assert [*checker._types._slow_until] == ["flood"]
+        server = checker._types._server
+        assert server is not None and server.documents > 5, "each of the three would have ended it"
         tasks.cancel_scope.cancel()
 
 
