@@ -14,9 +14,8 @@ import resource
 import signal
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -157,22 +156,21 @@ def run_confined(niceness: str, folder: str, program: str, *arguments: str) -> N
         libc = ctypes.CDLL(None, use_errno=True)
         _limit(CORE=0, FSIZE=0, MEMLOCK=0, MSGQUEUE=0, DATA=_CONFINED_DATA_BYTES, CPU=_CONFINED_CPU_SECONDS)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        _landlock(libc, {folder: _READ_FILE | _READ_FOLDER, program: _READ_FILE | _EXECUTE, **_c_library()})
+        _landlock(
+            libc, [(folder, _READ_FILE | _READ_FOLDER), (program, _READ_FILE | _EXECUTE), *_c_library()]
+        )
         if platform.machine() == "x86_64":
             _seccomp(libc, _deny_filter())
     os.execv(program, [program, *arguments])
 
 
-def _c_library() -> dict[str, int]:
-    """What a program needs to be loaded: the loader, and the folder of libc."""
-    rights = {"/etc/ld.so.cache": _READ_FILE}
-    for path in map(Path, set(re.findall(r"/.*", Path("/proc/self/maps").read_text()))):
-        if path.name.startswith("libc.so") or path.name.startswith("libc-"):
-            rights.setdefault(str(path.parent), _READ_FILE)
-        elif re.match(r"ld[-.]", path.name):
-            rights[str(path)] = _READ_FILE | _EXECUTE
-            rights.setdefault(str(path.parent), _READ_FILE)
-    return rights
+def _c_library() -> Iterator[tuple[str, int]]:
+    """What a program needs to be loaded: the loader, and the folders of it and of libc."""
+    yield "/etc/ld.so.cache", _READ_FILE
+    for path in map(Path, set(re.findall(r"/.*/(?:ld|libc)[-.].*", Path("/proc/self/maps").read_text()))):
+        yield str(path.parent), _READ_FILE
+        if path.name.startswith("ld"):
+            yield str(path), _READ_FILE | _EXECUTE
 
 
 def _limit(**limits: int) -> None:
@@ -181,7 +179,7 @@ def _limit(**limits: int) -> None:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
 
 
-def _landlock(libc: Any, allowed: Mapping[str, int] = MappingProxyType({})) -> int:
+def _landlock(libc: Any, allowed: Iterable[tuple[str, int]] = ()) -> int:
     """Deny all files but the allowed rights beneath some paths, TCP, and signals to others.
 
     Returns the version of Landlock, 0 if there is none.
@@ -198,7 +196,7 @@ def _landlock(libc: Any, allowed: Mapping[str, int] = MappingProxyType({})) -> i
     descriptor: int = libc.syscall(_LANDLOCK_CREATE_RULESET, ruleset, ctypes.c_size_t(len(ruleset)), 0)
     if descriptor < 0:
         return 0
-    for path, right in allowed.items():
+    for path, right in allowed:
         with contextlib.suppress(OSError):
             beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
             rule = struct.pack("<Qi", right, beneath)
