@@ -130,8 +130,7 @@ class RunRoutes:
         with anyio.move_on_after(query.wait):
             while query.wait:
                 news = self.runs.news
-                find = partial(find_run, run=run, owner=owner)
-                if (await self.runs.store_or_error().read(find, owner)).state not in OPEN:
+                if (await self._read(partial(find_run, run=run, owner=owner), owner)).state not in OPEN:
                     break
                 await news.wait()
         answer = await self.runs.answer(run, owner)
@@ -153,7 +152,7 @@ class RunRoutes:
                 for row in rows
             ]
 
-        listed = await self._read(views)
+        listed = await self._read(views, owner)
         return await _json(lambda: {"runs": listed})
 
     async def show(self, request: Request) -> Response:
@@ -206,19 +205,19 @@ class RunRoutes:
         Source: HTML, 9.2 Server-sent events.
         """
         run, owner = _named(request)
-        await self._read(partial(find_run, run=run, owner=owner))
+        await self._read(partial(find_run, run=run, owner=owner), owner)
         given = request.headers.get("last-event-id", "")
         if given and not re.fullmatch(r"[0-9]{1,18}", given):
             message = f"Last-Event-ID is a number, not {given[:60]!r}"
             raise RunsError("invalid_arguments", message, "Send the id of the last event.")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(run, int(given or 0)), 200, headers, "text/event-stream")
+        return StreamingResponse(self._stream(run, owner, int(given or 0)), 200, headers, "text/event-stream")
 
-    async def _stream(self, run: str, after: int) -> AsyncIterator[str]:
+    async def _stream(self, run: str, owner: str, after: int) -> AsyncIterator[str]:
         while True:
             news = self.runs.news
             # The next page is read when the client has taken the last one: a slow client costs no memory.
-            rows, has_ended = await self._read(partial(_log_page, run=run, after=after))
+            rows, has_ended = await self._read(partial(_log_page, run=run, after=after), owner)
             for row in rows:
                 after = row.n
                 yield _event(row)
@@ -230,8 +229,8 @@ class RunRoutes:
                 if silence.cancelled_caught:
                     yield ": keep-alive\n\n"
 
-    async def _read(self, work: Callable[[RunTables], Parsed]) -> Parsed:
-        return await self.runs.store_or_error().read(work)
+    async def _read(self, work: Callable[[RunTables], Parsed], owner: str = "") -> Parsed:
+        return await self.runs.store_or_error().read(work, owner)
 
 
 def _log_page(tables: RunTables, run: str, after: int) -> tuple[list[LogRow], bool]:

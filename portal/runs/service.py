@@ -290,7 +290,7 @@ class Runs:
             find_seen(tables, run, decider, approvers or self.approvers)
             return tables.load(run)
 
-        stored = await self.store_or_error().read(load, owner or "")
+        stored = await self.store_or_error().read(load, decider.owner or "")
         assert stored is not None
         return stored
 

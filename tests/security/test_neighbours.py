@@ -211,17 +211,17 @@ def test_a_caller_over_its_quota_starts_and_keeps_nothing_but_its_runs_end(tmp_p
     file = limited(tmp_path, 5_000)
     run = begun(file, owner="flood")
     with file.transaction():
-        file.keep("kept_1", "flood", bytes(range(256)) * 2)
+        file.keep("kept_1", "flood", bytes(range(256)) * 2, [])
         file.advance(run.id, run.epoch, chunk=new_run_id().encode() * 300, outcomes=[])
-        file.keep("kept_2", "flood", str([*range(5000)]).encode())
+        file.keep("kept_2", "flood", str([*range(5000)]).encode(), [])
     for counts_anew in (False, True):
         with file.transaction():
             if counts_anew:
                 file.count_kept()
             with pytest.raises(QuotaError):
-                file.keep("kept_3", "flood", b"")
-            file.keep("kept_1", "flood", b"")  # it is kept already
-            file.keep(f"kept_of_another_{counts_anew}", "neighbour", b"1")
+                file.keep("kept_3", "flood", b"", [])
+            file.keep("kept_1", "flood", b"", [])  # it is kept already
+            file.keep(f"kept_of_another_{counts_anew}", "neighbour", b"1", [])
         with pytest.raises(QuotaError):
             begun(file, owner="flood")
         begun(file, owner="neighbour")
