@@ -146,7 +146,8 @@ def fork_run(
     seq = record.calls_made + 1  # calls that were made at the same moment are made again together
     if code is not None:
         if (size := len(code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
-            raise RunsError("syntax_error", too_long(size).message)
+            error = too_long(size)
+            raise RunsError(error.code, error.message, error.hint or "Split it into several scripts.")
         record = replace(record, script=code)
         head = replace(head, request=replace(head.request, code=code))
     # Not with the claims or the logins of whoever began the former run.

@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import math
 import os
 import secrets
 import shutil
@@ -145,7 +146,7 @@ def open_tables(place: Place, manifest: Manifest | None, holder: str = "") -> Ru
     """Open the tables at a place; without its manifest only those that are not encrypted. Raises StoreError."""
     key = manifest and manifest.portal.runs.key
     database = SqliteDatabase(place.path) if isinstance(place, FilePlace) else PostgresDatabase(place.url)
-    quota_bytes = manifest.portal.runs.quota_mib << 20
+    quota_bytes = manifest.portal.runs.quota_mib << 20 if manifest else math.inf
     return RunTables(database, key.get_secret_value() if key else None, holder, quota_bytes)
 
 
