@@ -67,7 +67,7 @@ _Read = TypeVar("_Read")
 def too_long(script_bytes: int) -> RunError:
     """The error of a script over MAX_SCRIPT_BYTES."""
     message = f"the script has {script_bytes:,} bytes; the limit is {MAX_SCRIPT_BYTES:,}"
-    return RunError("syntax_error", message)
+    return RunError("syntax_error", message, hint="Split it into several scripts.")
 
 
 @dataclass(eq=False)

@@ -147,7 +147,7 @@ def fork_run(
     if code is not None:
         if (size := len(code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
             error = too_long(size)
-            raise RunsError(error.code, error.message, error.hint or "Split it into several scripts.")
+            raise RunsError(error.code, error.message, error.hint)
         record = replace(record, script=code)
         head = replace(head, request=replace(head.request, code=code))
     # Not with the claims or the logins of whoever began the former run.
