@@ -139,16 +139,12 @@ class Broker:
         entry = self.ledger[call.seq]
         if not self.telemetry.is_on:
             return await self._journaled(call, entry)
-        with self.telemetry.operation(instruments.CALL, *self._observation(call)) as observed:
+        with self.telemetry.call.span(*self._observation(call)) as found:
             outcome = await self._journaled(call, entry)
-            observed.set(
-                {
-                    instruments.CALL_STATE: entry.state,
-                    **self.telemetry.shown(instruments.RESULT, outcome.value),
-                }
-            )
+            found[instruments.CALL_STATE] = entry.state
+            found |= self.telemetry.shown(instruments.RESULT, outcome.value)
             if outcome.error is not None:
-                observed.fail(outcome.error.code)
+                found[instruments.ERROR] = outcome.error.code
             return outcome
 
     def _observation(self, call: ToolCall) -> tuple[str, dict[str, str | int]]:

@@ -35,8 +35,8 @@ from portal.runs.waits import Waits
 from portal.runs.workspaces import SharedWorkspace
 from portal.sessions import LOCAL, Caller, SessionError, SessionHistory, Sessions
 from portal.store.records import FencedError, StoreError
-from portal.telemetry.instruments import CHECK, QUEUE_WAIT, RESULT_BYTES, RUN, SCRIPT_RUN, STATUS
-from portal.telemetry.telemetry import NO_TELEMETRY, Observed, Telemetry, current_trace
+from portal.telemetry.instruments import ERROR, RUN, STATUS, Attributes
+from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry, current_trace, link_to
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.grants.run_grants import OpenGrants, RunGrants
@@ -156,12 +156,12 @@ class Execution:
     async def _piece(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
         """A run from its start or its last interruption until it ends or waits in the store."""
         # Its first piece is a child of the request; others have traces of their own.
-        link = piece.head.trace if piece.epoch else ""
-        with self.telemetry.operation(SCRIPT_RUN, "run script", {RUN: piece.run_id}, link=link) as observed:
-            return await self._audited(piece, ledger, channel, observed)
+        links = [link_to(piece.head.trace)] if piece.epoch else []
+        with self.telemetry.script_run.span("run script", {RUN: piece.run_id}, links=links) as found:
+            return await self._audited(piece, ledger, channel, found)
 
     async def _audited(
-        self, piece: Piece, ledger: Ledger, channel: ClientChannel, observed: Observed
+        self, piece: Piece, ledger: Ledger, channel: ClientChannel, found: Attributes
     ) -> Answer:
         ledger.run_id = piece.run_id
         caller = piece.head.caller
@@ -184,9 +184,9 @@ class Execution:
             raise
         finally:
             audit.ended(status, code, ledger)
-            observed.set({STATUS: status})
+            found[STATUS] = status
             if code:
-                observed.fail(code)
+                found[ERROR] = code
 
     async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
         request, caller = piece.head.request, piece.head.caller
@@ -289,7 +289,7 @@ class Execution:
         """Check and run a script from its beginning."""
         began = time.perf_counter()
         async with take() as run:
-            self.telemetry.record(QUEUE_WAIT, time.perf_counter() - began)
+            self.telemetry.queue_wait.record(time.perf_counter() - began)
             return await self._run_in(run, code, broker)
 
     async def _resume(
@@ -361,7 +361,7 @@ class Execution:
     def _answered(self, result: RunResult, broker: Broker, notices: Sequence[str]) -> Answer:
         ledger, error = broker.ledger, result.error
         ms = round(result.wall_ms, 1)
-        self.telemetry.record(RESULT_BYTES, result.answers_bytes)
+        self.telemetry.result_bytes.add(result.answers_bytes)
         log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
         return Answer(
             status="ok" if error is None else "error",
@@ -392,7 +392,7 @@ class Execution:
             async with self.catalog.steady() as snapshot:
                 return None, [], snapshot
         check = partial(self.checker.check, prepared, caller=caller.queue_key)
-        with self.telemetry.operation(CHECK, "check script", {}) as observed:
+        with self.telemetry.check.span("check script", {}) as found:
             try:
                 async with self.catalog.steady() as snapshot:
                     diagnostics = await check(snapshot, is_brief=True)
@@ -401,7 +401,7 @@ class Execution:
                 diagnostics = await check(snapshot)
             error, notices = self._judged(diagnostics)
             if error is not None:
-                observed.fail(error.code)
+                found[ERROR] = error.code
             return error, notices, snapshot
 
     def _judged(self, diagnostics: Sequence[Diagnostic]) -> tuple[RunError | None, list[str]]:

@@ -53,7 +53,6 @@ from portal.passthrough.rounds import PendingRequest
 from portal.runs.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
 from portal.sessions import Caller, caller_of
 from portal.store.records import QuotaError
-from portal.telemetry.instruments import ANSWER_BYTES
 from portal.telemetry.requests import record_requests
 from sandbox_runtime.result import RunError
 
@@ -247,7 +246,7 @@ async def _answer(
             answer = await view.execution.run(execute_code_request(arguments), caller, ledger, channel)
             fitted = await fit_answer(portal, caller.run_owner, answer)
             shown = sum(len(each.text.encode()) for each in fitted.content if isinstance(each, TextContent))
-            portal.telemetry.record(ANSWER_BYTES, shown)
+            portal.telemetry.answer_bytes.add(shown)
             return fitted
         channel.stage("waiting for upstreams that are starting")
         found = await view.docs_search.answer(docs_search_request(arguments))

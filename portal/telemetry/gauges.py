@@ -1,17 +1,18 @@
 """The numbers that are read when somebody collects them: queue, workers, upstreams, runs in the store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, get_args
 
 import anyio
 import structlog
+from opentelemetry.metrics import CallbackOptions, Observation
 
 from portal.audit.audit import Audit
 from portal.errors import RuleError
 from portal.store.records import OPEN, StoreError
 from portal.store.run_tables import RunTables
 from portal.store.writer import RunStore
-from portal.telemetry import instruments
+from portal.telemetry.instruments import ERROR, RULE, STATE, UPSTREAM
 from portal.telemetry.telemetry import Telemetry
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.sandbox import Sandbox
@@ -30,35 +31,35 @@ def observe_portal(
     """Count refusals; let the sandbox and the upstreams be read. `sandbox` gives None until it is open."""
 
     def note_refusal(error: CallError) -> None:
-        attributes = {instruments.ERROR: error.code} | (
-            {instruments.RULE: error.rule} if isinstance(error, RuleError) else {}
-        )
-        telemetry.record(instruments.REFUSALS, 1, attributes)
+        rule = {RULE: error.rule} if isinstance(error, RuleError) else {}
+        telemetry.refusals.add(1, {ERROR: error.code, **rule})
+
+    def waiting(options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(box.waiting)] if (box := sandbox()) else []
+
+    def workers(options: CallbackOptions) -> Iterable[Observation]:
+        box = sandbox()
+        return [Observation(n, {STATE: state}) for state, n in box.workers.items()] if box else []
+
+    def states(options: CallbackOptions) -> Iterable[Observation]:
+        return [
+            Observation(int(state == each.state.status), {UPSTREAM: each.name, STATE: state})
+            for each in fleet
+            for state in get_args(Status)
+        ]
+
+    def connections(options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(each.connections, {UPSTREAM: each.name}) for each in fleet]
 
     if not telemetry.is_on:
         return
     audit.on_refusal = note_refusal
-    telemetry.observe(instruments.QUEUE, lambda: [(box.waiting, {})] if (box := sandbox()) else [])
-    telemetry.observe(
-        instruments.WORKERS,
-        lambda: (
-            [(n, {instruments.STATE: state}) for state, n in box.workers.items()]
-            if (box := sandbox())
-            else []
-        ),
-    )
-    telemetry.observe(
-        instruments.UPSTREAM_STATE,
-        lambda: [
-            (int(state == each.state.status), {instruments.UPSTREAM: each.name, instruments.STATE: state})
-            for each in fleet
-            for state in get_args(Status)
-        ],
-    )
-    telemetry.observe(
-        instruments.CONNECTIONS,
-        lambda: [(each.connections, {instruments.UPSTREAM: each.name}) for each in fleet],
-    )
+    gauge, total = telemetry.meter.create_observable_gauge, telemetry.meter.create_observable_counter
+    gauge("mcp_code_portal.queue.length", [waiting], "{script}", "Scripts that wait for a process.")
+    gauge("mcp_code_portal.workers", [workers], "{process}", "Sandbox processes.")
+    gauge("mcp_code_portal.upstream.state", [states], "1", "1 for the state of each upstream, else 0.")
+    opened = "Connections that were opened."
+    total("mcp_code_portal.upstream.connections", [connections], "{connection}", opened)
 
 
 async def observe_runs(telemetry: Telemetry, store: RunStore) -> None:
@@ -66,9 +67,12 @@ async def observe_runs(telemetry: Telemetry, store: RunStore) -> None:
     if not telemetry.is_on:
         return
     counts: dict[str, int] = {}
-    telemetry.observe(
-        instruments.OPEN_RUNS, lambda: [(counts.get(state, 0), {instruments.STATE: state}) for state in OPEN]
-    )
+
+    def runs(options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(counts.get(state, 0), {STATE: state}) for state in OPEN]
+
+    described = "Runs in the store that have not ended."
+    telemetry.meter.create_observable_gauge("mcp_code_portal.runs.open", [runs], "{run}", described)
     while True:
         try:
             counts = await store.read(RunTables.open_counts)

@@ -36,7 +36,8 @@ class Collector:
     requests: list[dict[str, str]] = field(default_factory=list)
     """The headers of each request."""
     spans: list[Span] = field(default_factory=list)
-    numbers: set[str] = field(default_factory=set)
+    numbers: dict[str, tuple[str, str, str, set[str]]] = field(default_factory=dict)
+    """By its name the kind, the unit, the description and the attributes of each number, as they came last."""
     resources: list[Attributes] = field(default_factory=list)
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
@@ -70,7 +71,10 @@ class Collector:
     async def take_numbers(self, request: Request) -> Response:
         body = ExportMetricsServiceRequest.FromString(await request.body())
         scopes = [scope for resource in body.resource_metrics for scope in resource.scope_metrics]
-        self.numbers |= {metric.name for scope in scopes for metric in scope.metrics}
+        for metric in (metric for scope in scopes for metric in scope.metrics):
+            kind = metric.WhichOneof("data")
+            keys = {each.key for point in getattr(metric, kind).data_points for each in point.attributes}
+            self.numbers[metric.name] = (kind, metric.unit, metric.description, keys)
         return await self._answer(request)
 
     async def _answer(self, request: Request) -> Response:

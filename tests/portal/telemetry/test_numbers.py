@@ -16,9 +16,7 @@ from manifests.loader import load_manifest
 from portal.http_access import HttpAccess
 from portal.server import build_server
 from portal.serving import build_http_app
-from portal.telemetry.instruments import INSTRUMENTS
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool, write_manifest
-from tests.portal.telemetry.collector import collecting
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -67,18 +65,6 @@ async def test_what_happens_is_counted(tmp_path: Path) -> None:
     assert shown["mcp_code_portal_queue_wait_duration_seconds_count"][()] == 3
     assert sum(shown["mcp_code_portal_workers"].values()) >= 2
     assert shown["mcp_code_portal_runs_open"] == {("running",): 0, ("waiting",): 0}
-
-
-async def test_collectors_get_the_numbers_that_the_table_names(tmp_path: Path) -> None:
-    capabilities = {"tools": {"deny": ["store.echo"]}}
-    async with collecting() as collector:
-        sections: dict[str, Json] = {"server": {"check": "warn"}, "capabilities": capabilities}
-        async with opened(
-            tmp_path, {"store": Peer()}, telemetry={"otlp": collector.url}, **sections
-        ) as portal:
-            await portal.error_of("await store.echo()")
-    known = {each.name for each in INSTRUMENTS}
-    assert collector.numbers == known - {"mcp.client.operation.duration"}  # nothing was sent to an upstream
 
 
 async def test_strangers_choose_no_label(tmp_path: Path) -> None:

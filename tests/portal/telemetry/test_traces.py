@@ -8,14 +8,14 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.server.lowlevel import Server
 from mcp_types import CallToolResult
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from starlette.responses import Response
 
 from manifests.json_value import Json
 from portal.server import build_server
-from portal.telemetry.instruments import OPERATIONS
-from portal.telemetry.telemetry import NO_TELEMETRY
+from portal.telemetry.telemetry import Telemetry
 from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, opened, text, tool
 from tests.portal.telemetry.collector import (
     PARENT,
@@ -27,6 +27,7 @@ from tests.portal.telemetry.collector import (
 )
 from tests.portal.test_reload import changed
 from tests.upstreams.peers import http_peer
+from upstreams.redaction import Redaction
 
 pytestmark = pytest.mark.anyio
 
@@ -249,18 +250,18 @@ async def test_a_run_in_the_background_has_a_trace_of_its_own_with_a_link_to_its
     assert [(link.trace_id, link.span_id) for link in script.links] == [(request.trace_id, request.span_id)]
 
 
-async def test_spans_have_only_attributes_that_their_operation_names(tmp_path: Path) -> None:
-    async with collecting() as collector:
-        await echo_all(tmp_path, collector, arguments=True)
-    named = {attribute for operation in OPERATIONS for attribute in operation.attributes}
-    assert {key for span in collector.spans for key in attributes_of(span)} <= named
-    assert all(set(each.duration.attributes) <= set(each.attributes) for each in OPERATIONS)
+def test_shown_text_with_a_lone_surrogate_is_sendable() -> None:
+    assert Telemetry(mask=Redaction(())).shown("result", "a\ud800") == {"result": "a?"}
+
+
+def test_the_only_middleware_of_the_sdk_is_the_one_that_is_replaced() -> None:
+    assert [type(each).__name__ for each in Server("any").middleware] == ["OpenTelemetryMiddleware"]
 
 
 async def test_without_the_section_nothing_is_recorded_or_passed_on(tmp_path: Path) -> None:
     store = NotingPeer()
     async with opened(tmp_path, {"store": store}) as portal:
-        assert portal.portal.telemetry is NO_TELEMETRY
+        assert not portal.portal.telemetry.is_on
         assert build_server(portal.portal).middleware == []
         assert not (await run(portal, "await store.echo()", traceparent=TRACEPARENT)).is_error
     assert "traceparent" not in store.metas[0]
