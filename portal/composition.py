@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -17,6 +18,7 @@ from manifests.own_files import state_folder
 from portal.accounts.accounts import Accounts
 from portal.accounts.logins import PersonLogins
 from portal.audit.audit import open_audit
+from portal.errors import TelemetryError
 from portal.execution import AwaitUpstreams, Execution
 from portal.library.observed import Observations, Shapes, ShapeStore, open_observations
 from portal.middleware import load_middleware
@@ -37,7 +39,6 @@ from portal.store.records import StoreError
 from portal.store.run_tables import RunTables
 from portal.store.tables import UNSOURCED
 from portal.store.writer import RunStore
-from portal.telemetry.export import open_telemetry
 from portal.telemetry.gauges import observe_portal, observe_runs
 from portal.telemetry.requests import UpstreamRequests
 from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry
@@ -147,7 +148,7 @@ async def open_portal(
     async with AsyncExitStack() as stack:
         telemetry = NO_TELEMETRY
         if runs_scripts:
-            telemetry = await stack.enter_async_context(open_telemetry(manifest))
+            telemetry = await _open_telemetry(stack, manifest)
         is_kept = runs_scripts and runs != "none"
         place, kept = await _open_store(stack, manifest) if is_kept else (None, None)
         shared = None
@@ -244,6 +245,23 @@ def _lazy_sandbox(manifest: Manifest, component: Path | None, progress: Callable
 
 async def _keep_component(lazy: LazySandbox, components: Components, component: Path) -> None:
     await components.keep(component, (await lazy.opened()).component)
+
+
+async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest) -> Telemetry:
+    """The telemetry that the manifest wants. Raises TelemetryError: its packages are not installed."""
+    settings = manifest.portal.telemetry
+    if settings is None:
+        return NO_TELEMETRY
+    try:
+        # Half a second of imports, only for those who want them.
+        await anyio.to_thread.run_sync(import_module, "portal.telemetry.export")
+        from portal.telemetry.export import Exported
+
+        exported = await anyio.to_thread.run_sync(Exported, manifest, settings)
+    except ImportError as error:
+        raise TelemetryError(manifest.where("telemetry"), error.name or "opentelemetry") from error
+    stack.push_async_callback(exported.close)
+    return exported
 
 
 async def _open_store(

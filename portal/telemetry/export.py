@@ -6,30 +6,34 @@ fit into their queues is dropped.
 
 import os
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 import structlog
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExportResult,
+    MetricReader,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import TelemetrySettings
-from portal.errors import TelemetryError
-from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry
+from portal.telemetry.telemetry import Telemetry
 from upstreams.redaction import Redaction, secrets_of
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import MetricReader
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from prometheus_client import CollectorRegistry
 
 log = structlog.get_logger()
 
@@ -38,64 +42,46 @@ FLUSH_SECONDS: Final = 3.0
 
 _NAME: Final = "mcp-code-portal"
 
-
-@asynccontextmanager
-async def open_telemetry(manifest: Manifest) -> AsyncIterator[Telemetry]:
-    """The telemetry that the manifest wants; at the end what is left is sent, within FLUSH_SECONDS.
-
-    Raises TelemetryError: its packages are not installed.
-    """
-    settings = manifest.portal.telemetry
-    if settings is None:
-        yield NO_TELEMETRY
-        return
-    try:
-        # Half a second of imports, only for those who want them.
-        exported = await anyio.to_thread.run_sync(_Exported, manifest, settings)
-    except ImportError as error:
-        raise TelemetryError(manifest.where("telemetry"), error.name or "opentelemetry") from error
-    try:
-        yield exported
-    finally:
-        with anyio.CancelScope(shield=True):
-            await exported.close()
+Result = TypeVar("Result", SpanExportResult, MetricExportResult)
 
 
-class _Exported(Telemetry):
-    """Raises ImportError: a package is missing."""
+class Exported(Telemetry):
+    """Goes to the manifest's collector, and to Prometheus."""
 
     def __init__(self, manifest: Manifest, settings: TelemetrySettings) -> None:
-        from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
-
         name = settings.service_name or os.environ.get("OTEL_SERVICE_NAME") or _NAME
         resource = Resource.create({SERVICE_NAME: name, SERVICE_VERSION: version(_NAME)})
-        outage = _Outage(settings.otlp or "")
-        self._tracers = _tracer_provider(settings, resource, outage) if settings.otlp else None
-        registry, self._meters = _meter_provider(settings, resource, outage)
+        registry, readers = CollectorRegistry(), list[MetricReader]()
+        if settings.metrics:
+            readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
+        # Not at exit: `close` gives a collector that is away less time.
+        self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+        if settings.otlp:
+            url, headers, outage = settings.otlp.rstrip("/"), settings.headers, _Outage(settings.otlp)
+            spans = _SpanExporter(outage, f"{url}/v1/traces", headers)
+            self._tracers.add_span_processor(BatchSpanProcessor(spans))
+            metrics = _MetricExporter(outage, f"{url}/v1/metrics", headers)
+            readers.append(PeriodicExportingMetricReader(metrics))
+        self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
         secrets = chain(manifest.hidden, *map(secrets_of, manifest.portal.upstreams.values()))
-        mask = Redaction(secrets) if settings.arguments else None
-        tracer = self._tracers.get_tracer(_NAME) if self._tracers else None
-        super().__init__(tracer, self._meters.get_meter(_NAME), mask)
-        if registry is not None:
-            self.page = partial(_page, registry)
+        super().__init__(
+            self._tracers.get_tracer(_NAME) if settings.otlp else None,
+            self._meters.get_meter(_NAME),
+            Redaction(secrets) if settings.arguments else None,
+            (lambda: (generate_latest(registry), CONTENT_TYPE_LATEST)) if settings.metrics else None,
+        )
 
     async def close(self) -> None:
-        """Send what is left. A collector that does not answer is left behind."""
+        """Send what is left, within FLUSH_SECONDS. A collector that does not answer is left behind."""
         # Not a thread of the loop: the process would wait for that at its end.
         closing = threading.Thread(target=self._shut_down, daemon=True)
         closing.start()
-        await anyio.to_thread.run_sync(closing.join, FLUSH_SECONDS)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(closing.join, FLUSH_SECONDS)
 
     def _shut_down(self) -> None:
-        if self._tracers is not None:
-            self._tracers.shutdown()
+        self._tracers.shutdown()
         self._meters.shutdown()
-
-
-def _page(registry: "CollectorRegistry") -> tuple[bytes, str]:
-    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
-    return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
 class _Outage:
@@ -106,61 +92,30 @@ class _Outage:
         self._lock = threading.Lock()
         self._is_out = False
 
-    def note(self, is_out: bool) -> None:
+    def noted(self, result: Result) -> Result:
+        is_out = result is not type(result).SUCCESS
         with self._lock:
             is_news, self._is_out = is_out != self._is_out, is_out
         if is_news and is_out:
             log.warning("telemetry_not_sent", collector=self._collector)
         elif is_news:
             log.info("telemetry_sent_again", collector=self._collector)
+        return result
 
 
-def _tracer_provider(settings: TelemetrySettings, resource: "Resource", outage: _Outage) -> "TracerProvider":
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+class _SpanExporter(OTLPSpanExporter):
+    def __init__(self, outage: _Outage, url: str, headers: dict[str, str]) -> None:
+        super().__init__(url, headers=headers)
+        self._outage = outage
 
-    class Exporter(OTLPSpanExporter):
-        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            result = super().export(spans)
-            outage.note(result is not SpanExportResult.SUCCESS)
-            return result
-
-    # Not at exit: the portal closes it, and gives a collector that is away less time.
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    exporter = Exporter(_endpoint(settings, "traces"), headers=settings.headers)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    return provider
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return self._outage.noted(super().export(spans))
 
 
-def _meter_provider(
-    settings: TelemetrySettings, resource: "Resource", outage: _Outage
-) -> tuple["CollectorRegistry | None", "MeterProvider"]:
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-    from opentelemetry.exporter.prometheus import PrometheusMetricReader
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import (
-        MetricExportResult,
-        MetricsData,
-        PeriodicExportingMetricReader,
-    )
-    from prometheus_client import CollectorRegistry
+class _MetricExporter(OTLPMetricExporter):
+    def __init__(self, outage: _Outage, url: str, headers: dict[str, str]) -> None:
+        super().__init__(url, headers=headers)
+        self._outage = outage
 
-    class Exporter(OTLPMetricExporter):
-        def export(self, metrics_data: MetricsData, *args: Any, **options: Any) -> MetricExportResult:
-            result = super().export(metrics_data, *args, **options)
-            outage.note(result is not MetricExportResult.SUCCESS)
-            return result
-
-    readers: list[MetricReader] = []
-    registry = CollectorRegistry() if settings.metrics else None
-    if registry is not None:
-        readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
-    if settings.otlp is not None:
-        exporter = Exporter(_endpoint(settings, "metrics"), headers=settings.headers)
-        readers.append(PeriodicExportingMetricReader(exporter))
-    return registry, MeterProvider(readers, resource, shutdown_on_exit=False)
-
-
-def _endpoint(settings: TelemetrySettings, signal: str) -> str:
-    return f"{(settings.otlp or '').rstrip('/')}/v1/{signal}"
+    def export(self, metrics_data: MetricsData, *args: Any, **options: Any) -> MetricExportResult:
+        return self._outage.noted(super().export(metrics_data, *args, **options))

@@ -57,6 +57,7 @@ async def test_missing_packages_are_named_with_the_command_that_installs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    monkeypatch.delitem(sys.modules, "portal.telemetry.export", raising=False)
     with pytest.raises(TelemetryError, match=r"portal\.yaml:\d+:\d+.*uv tool install '\.\[telemetry\]'"):
         async with opened(tmp_path, telemetry={"metrics": True}):
             pass
