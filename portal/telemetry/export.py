@@ -46,7 +46,7 @@ Result = TypeVar("Result", SpanExportResult, MetricExportResult)
 
 
 class Exported(Telemetry):
-    """Goes to the manifest's collector, and to Prometheus."""
+    """Telemetry for the manifest's collector, and for Prometheus."""
 
     def __init__(self, manifest: Manifest, settings: TelemetrySettings) -> None:
         name = settings.service_name or os.environ.get("OTEL_SERVICE_NAME") or _NAME

@@ -38,8 +38,8 @@ _TRACE_CONTEXT: Final = TraceContextTextMapPropagator()
 
 
 class Telemetry:
-    """The instruments of one portal. Without a meter they are OpenTelemetry's own that do nothing, and so are spans
-    without a tracer.
+    """The instruments of one portal. Without a meter nothing is counted, without a tracer there are no spans:
+    OpenTelemetry's own no-ops stand in for them.
 
     With `mask` spans have arguments and results, masked by it. `page` makes the numbers for Prometheus and their media
     type, which blocks for milliseconds; None if nobody wants them.

@@ -51,10 +51,6 @@ async def run(portal: Opened, code: str, **meta: Any) -> CallToolResult:
         return await portal.client.call_tool("execute_code", {"code": code}, meta=meta)
 
 
-def parents(collector: Collector) -> dict[bytes, Span]:
-    return {span.span_id: span for span in collector.spans}
-
-
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_one_trace_goes_from_the_client_to_the_upstream(tmp_path: Path, mode: str) -> None:
     store = NotingPeer()
@@ -88,7 +84,7 @@ async def test_calls_that_run_at_once_are_children_of_their_own_runs(tmp_path: P
     ):
         tasks.start_soon(run, portal, BOTH)
         tasks.start_soon(run, portal, BOTH)
-    found = parents(collector)
+    found = {span.span_id: span for span in collector.spans}
     scripts = [found[call.parent_span_id] for call in collector.named("execute_tool store.echo")]
     assert sorted(span.name for span in scripts) == ["run script"] * 4
     assert sorted([scripts.count(span) for span in collector.named("run script")]) == [2, 2]
