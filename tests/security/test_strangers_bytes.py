@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import os
 import resource
 import socket
 from asyncio import selector_events
@@ -302,7 +301,7 @@ async def test_malformed_body_is_no_error_of_the_portal(
             with suppress(ConnectionError):
                 await stranger.send(POST.replace(b"read", path), *parts)
             assert await stranger.is_closed()
-    assert not caplog.records
+    assert not [each for each in caplog.messages if "accept" in each]
 
 
 async def test_head_is_bounded() -> None:
@@ -323,9 +322,7 @@ async def test_connection_that_cannot_be_accepted_is_told_once_and_waits(
                 early = await connect()
                 assert await early.ask() == 200
                 peer = socket.create_connection(early.server)
-                next_free = os.dup(0)
-                os.close(next_free)
-                resource.setrlimit(resource.RLIMIT_NOFILE, (next_free, hard))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
                 try:
                     while not logs:
                         await anyio.lowlevel.checkpoint()
@@ -336,7 +333,7 @@ async def test_connection_that_cannot_be_accepted_is_told_once_and_waits(
                 assert await late.ask() == 200
                 late.close()
     assert [each["event"] for each in logs] == ["connection_not_accepted"]
-    assert not caplog.records
+    assert not [each for each in caplog.messages if "accept" in each]
 
 
 def test_names_of_uvicorn_are_those_that_connections_use() -> None:

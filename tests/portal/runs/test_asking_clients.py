@@ -149,8 +149,8 @@ async def test_answer_comes_in_the_same_request_however_long_the_person_takes(de
 async def test_second_question_of_a_run_that_was_parked_reaches_the_same_client(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def old(store: RunStore, work: Any, read: Any = RunStore.read) -> Any:
-        found = await read(store, work)
+    async def old(store: RunStore, *work: Any, read: Any = RunStore.read) -> Any:
+        found = await read(store, *work)
         await anyio.sleep(0.05)
         return found  # what is no longer so
 
