@@ -55,7 +55,7 @@ def test_small_answer_is_left_alone() -> None:
     given_answer = answer(
         {"total": 2, "items": [1, "é"]}, stdout="done\n", calls=(call(1),), notices=("late",)
     )
-    assert truncate(given_answer, 6_000) is given_answer
+    assert truncate(given_answer, 6_000) == given_answer
 
 
 @pytest.mark.parametrize("kind", _KINDS)
