@@ -98,7 +98,7 @@ class Views:
     def note_change(self, upstream: Upstream) -> None:
         """An upstream's state or tools changed."""
         for parts in self._parts.values():
-            parts.catalog.note_change(upstream)
+            parts.catalog.note_change()
 
     def serve(
         self, tasks: TaskGroup, fleet: Fleet, grants: OpenGrants, execution: Callable[..., Execution]
@@ -117,7 +117,7 @@ class Views:
             if profile not in self.by_profile:
                 self._served.tasks.start_soon(parts.catalog.keep, self._served.fleet)
             self.by_profile[profile] = self._view(self._served, own, parts, self.by_profile.get(profile))
-            parts.catalog.note_rules()
+            parts.catalog.note_change()
 
     def _view(self, served: "_Served", own: Manifest, parts: ViewParts, former: View | None) -> View:
         search = DocsSearch(own, parts.catalog, served.fleet, self.waiting)

@@ -113,7 +113,7 @@ class Catalog:
         self._stubs = stubs
         self._checker = checker
         self._observations = observations
-        observations.listen(self.note_rules)
+        observations.listen(self.note_change)
         self._entries: dict[str, CatalogEntry] = {}
         self._readers = anyio.Semaphore(MAX_READERS, fast_acquire=True)
         self._noted = 1  # number of changes so far; the first is the fleet itself
@@ -122,18 +122,8 @@ class Catalog:
         self._rebuilt = anyio.Event()
         self.snapshot = Snapshot(0, Library.compile([]), None, MappingProxyType({}), MappingProxyType({}))
 
-    def note_change(self, upstream: Upstream) -> None:
-        """Schedule a rebuild. The fleet calls this when an upstream's state or tools changed."""
-        log.debug(
-            "upstream_changed",
-            upstream=upstream.name,
-            status=upstream.state.status,
-            tools=len(upstream.tools),
-        )
-        self.note_rules()
-
-    def note_rules(self) -> None:
-        """Schedule a rebuild: the manifest or the observed results changed."""
+    def note_change(self) -> None:
+        """Schedule a rebuild: an upstream's state or tools, the manifest or the observed results changed."""
         self._noted += 1
         self._changed.set()
 

@@ -49,10 +49,10 @@ async def test_rebuild_that_fails_is_tried_again(tmp_path: Path, monkeypatch: py
             assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
             monkeypatch.setitem(sys.modules, "portal.search.index", None)
             upstream.tools = (recorded("other"),)
-            own.note_change(upstream)
+            own.note_change()
             assert "store.echo" in (await own.fresh()).library.functions
             monkeypatch.delitem(sys.modules, "portal.search.index")
-            own.note_change(upstream)
+            own.note_change()
             assert "store.other" in (await own.fresh()).library.functions
 
 
@@ -64,7 +64,7 @@ async def test_stub_files_stay_as_they_are_while_a_check_reads_them(tmp_path: Pa
         with anyio.fail_after(DEADLINE_SECONDS):
             async with catalog.steady() as snapshot:
                 portal.portal.fleet["store"].tools = (recorded("other"),)
-                catalog.note_change(portal.portal.fleet["store"])
+                catalog.note_change()
                 with anyio.move_on_after(0.5) as waiting:
                     await catalog.fresh()
                 assert waiting.cancelled_caught
@@ -80,7 +80,7 @@ async def test_a_disk_that_is_full_costs_the_check_and_nothing_else(tmp_path: Pa
         stubs = portal.portal.catalog._stubs
         shutil.rmtree(stubs)
         stubs.write_text("in the way")
-        portal.portal.catalog.note_change(portal.portal.fleet["store"])
+        portal.portal.catalog.note_change()
         assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
         assert not portal.portal.catalog.snapshot.is_on_disk
     stubs.unlink()

@@ -89,7 +89,7 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
         catalog = Catalog(authority, stubs, None, Observations(None))
 
         def note(upstream: object) -> None:
-            catalog.note_change(upstream)  # type: ignore[arg-type]
+            catalog.note_change()
             watched.note(upstream)  # type: ignore[arg-type]
 
         async with (
