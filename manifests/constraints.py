@@ -165,6 +165,17 @@ MiddlewareName: TypeAlias = Annotated[
 
 Url: TypeAlias = Annotated[str, AfterValidator(_check_url)]
 
+
+def _check_safety(url: str) -> str:
+    if not is_safe_for_tokens(url):
+        raise refusal(
+            "is not https://", "http:// is allowed only on this machine, like http://127.0.0.1:8080."
+        )
+    return url
+
+
+SafeUrl: TypeAlias = Annotated[Url, AfterValidator(_check_safety)]
+
 RootUri: TypeAlias = Annotated[
     str, _matching(r"file:///\S*", "is not a root URI", "Write file:///absolute/folder.")
 ]
@@ -299,19 +310,12 @@ def classify_address(address: Address) -> AddressClass:
 
     Source: IANA's registries of special-purpose addresses, RFC 6890 and its updates, as of 2026.
     """
-    if _is_in(address, _METADATA):
-        return AddressClass.BY_ADDRESS
-    if _is_in(address, _PRIVATE):
-        return AddressClass.PRIVATE
-    if _is_in(address, _LINK_LOCAL):
-        return AddressClass.BY_ADDRESS
-    if _is_in(address, _SPECIAL) or (address.version == 6 and address not in _GLOBAL_IPV6):
-        return AddressClass.NEVER
-    return AddressClass.PUBLIC
-
-
-def _is_in(address: Address, networks: tuple[IPv4Network | IPv6Network, ...]) -> bool:
-    return any(address.version == network.version and address in network for network in networks)
+    # A network of the other version contains no address.
+    for networks, found in _CLASSES:
+        if any(address in network for network in networks):
+            return found
+    is_global = address.version == 4 or address in _GLOBAL_IPV6
+    return AddressClass.PUBLIC if is_global else AddressClass.NEVER
 
 
 def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -334,6 +338,13 @@ _SPECIAL = _networks(
     2001::/23 2001:db8::/32 2002::/16 2620:4f:8000::/48 3fff::/20
     """
 )
+_CLASSES = (
+    (_METADATA, AddressClass.BY_ADDRESS),
+    (_PRIVATE, AddressClass.PRIVATE),
+    (_LINK_LOCAL, AddressClass.BY_ADDRESS),
+    (_SPECIAL, AddressClass.NEVER),
+)
+"""In this order: a metadata service may be within a private network."""
 
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -373,19 +384,14 @@ class HostPattern:
 
     def matches(self, scheme: str, host: str, port: int) -> bool:
         """Whether it matches this canonical host and port. `*.example.com` does not match `example.com`."""
-        if port != (self.port or DEFAULT_PORTS[scheme]):
-            return False
-        if self.host.startswith("*."):
-            return host.endswith(self.host[1:])
-        return self.host in ("*", host)
+        return port == (self.port or DEFAULT_PORTS[scheme]) and self._covers_host(host)
 
     def covers(self, other: "HostPattern") -> bool:
         """Whether it matches every host that the other pattern matches."""
-        if self.port != other.port:
-            return False
-        if self.host.startswith("*."):
-            return other.host.endswith(self.host[1:])
-        return self.host in ("*", other.host)
+        return self.port == other.port and self._covers_host(other.host)
+
+    def _covers_host(self, host: str) -> bool:
+        return host.endswith(self.host[1:]) if self.host.startswith("*.") else self.host in ("*", host)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -246,9 +246,9 @@ def unmatched_rules(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]
         found = [*_unknown_arguments(manifest, section, listed), *_open_ends(section)]
         silent = [name for name in names if name not in tools]
         found += (
-            each
-            for each in _unmatched(manifest, section, listed)
-            if not silent or manifest.rules.owner(_pattern_at(section, each[0])) in tools
+            (keys, f"{rule!r} matches no tool", _HINT)
+            for keys, rule, pattern in _unmatched(manifest, section, listed)
+            if not silent or manifest.rules.owner(pattern) in tools
         )
         for keys, message, hint in found:
             place = manifest.places.get(keys)
@@ -261,7 +261,10 @@ _Finding: TypeAlias = tuple[KeyPath, str, str]
 """Keys, message and hint."""
 
 
-def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Finding]:
+def _unmatched(
+    manifest: Manifest, section: ToolSection, listed: _Listed
+) -> Iterator[tuple[KeyPath, str, str]]:
+    """Keys, rule and pattern of what matches none of the listed tools."""
     rules, is_of_portal = manifest.rules, section in manifest.rules.of_portal
     named = [(rules.names(upstream, each.tool, each.function), each.hints) for upstream, each in listed]
     for rule in (*section.allow, *section.deny, *section.ask):
@@ -273,16 +276,11 @@ def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Ite
         )
         is_of_fetch = is_of_portal and rule.is_restricting and rule.means_fetch
         if str(rule) != "*" and not is_of_fetch and not is_met:
-            yield rule.keys, f"{str(rule)!r} matches no tool", _HINT
+            yield rule.keys, str(rule), rule.glob.pattern
     for budget in section.budgets:
         is_of_fetch = is_of_portal and budget.glob.means_fetch
         if not is_of_fetch and not any(budget.glob.restricts(names) for names, _ in named):
-            yield budget.keys, f"{budget.pattern!r} matches no tool", _HINT
-
-
-def _pattern_at(section: ToolSection, keys: KeyPath) -> str:
-    patterns = {rule.keys: rule.glob.pattern for rule in (*section.allow, *section.deny, *section.ask)}
-    return (patterns | {budget.keys: budget.pattern for budget in section.budgets})[keys]
+            yield budget.keys, budget.pattern, budget.pattern
 
 
 def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Finding]:

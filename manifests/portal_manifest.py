@@ -40,6 +40,7 @@ from manifests.constraints import (
     Patterns,
     ProfileName,
     RootUri,
+    SafeUrl,
     ScriptVariable,
     Seconds,
     Section,
@@ -300,25 +301,19 @@ class Introspection(Section):
     """The client that the portal is at the provider."""
     client_secret: ClientText = Field(repr=False)
     """Its secret, as ${NAME}."""
-    url: Url | None = None
+    url: SafeUrl | None = None
     """The introspection endpoint. Default: the one in the issuer's metadata."""
-
-    @model_validator(mode="after")
-    def _is_reached_safely(self) -> Self:
-        if self.url is not None and not is_safe_for_tokens(self.url):
-            raise refusal("has a url that is not https://", "http:// is allowed only on this machine.")
-        return self
 
 
 class AuthSettings(Section):
     """Sign-in of HTTP clients: the portal accepts access tokens of an identity provider."""
 
-    issuer: Url
+    issuer: SafeUrl
     """The identity provider, exactly as the `iss` of its tokens. Its metadata has the keys that sign them."""
     audience: Annotated[str, Field(min_length=1, max_length=2000)]
     """What the `aud` of a token has to contain: the URL of the portal, like https://portal.example/mcp, or a name that
     the provider gives it."""
-    url: Url | None = None
+    url: SafeUrl | None = None
     """The URL of the portal as clients know it. Default: the audience, which then has to be a URL."""
     scopes: Annotated[tuple[Scope, ...], Strict(False), Field(max_length=50)] = ()
     """Scopes that each token must have. Default: none."""
@@ -336,12 +331,6 @@ class AuthSettings(Section):
 
     @model_validator(mode="after")
     def _is_reachable_safely(self) -> Self:
-        for name in ("issuer", "url"):
-            url = getattr(self, name)
-            if url is not None and not is_safe_for_tokens(url):
-                raise refusal(
-                    f"has an {name} that is not https://", "http:// is allowed only on this machine."
-                )
         try:
             AnyHttpUrl(self.resource)
         except ValidationError:
@@ -543,20 +532,13 @@ RunEvent: TypeAlias = Literal[
 class Webhook(Section):
     """A URL that is told what becomes of runs, by POST requests as Standard Webhooks defines them."""
 
-    url: Url = Field(repr=False)
+    url: SafeUrl = Field(repr=False)
     """Where to send them: https://, or http:// on this machine. Retried for a day."""
     secret: WebhookSecret = Field(repr=False)
     """The key that signs them, as ${NAME}: whsec_ and 24 to 64 bytes in base64, or any text of at least 16
     characters."""
     events: Annotated[tuple[RunEvent, ...], Strict(False), Field(max_length=100)] = get_args(RunEvent)
     """Which events to send. Default: all."""
-
-    @model_validator(mode="after")
-    def _keeps_events_safe(self) -> Self:
-        if not is_safe_for_tokens(self.url):
-            hint = "Use https://. http:// is allowed only on this machine, like http://127.0.0.1:8080/hook."
-            raise refusal("has a url that is not https://", hint)
-        return self
 
 
 class RunsSettings(Section):

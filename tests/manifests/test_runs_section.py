@@ -57,7 +57,7 @@ def test_webhook_gets_all_events_unless_it_lists_some(load: Load) -> None:
         ("runs: {key: short-hunter2}\n", "runs.key", ["at least 16 characters"]),
         ("runs: {key: 'hunter2 with spaces in it'}\n", "runs.key", ["without spaces"]),
         ("runs: {key: 1234567890123456}\n", "runs.key", ["not a string"]),
-        (WEBHOOK.format(url="http://hooks.example/hunter2", secret=KEY), "runs.webhooks.0", ["https://"]),
+        (WEBHOOK.format(url="http://hooks.example/hunter2", secret=KEY), "runs.webhooks.0.url", ["https://"]),
         (WEBHOOK.format(url="https://a.example", secret="hunter2"), "runs.webhooks.0.secret", ["16"]),
         (WEBHOOK.format(url="https://a.example", secret="whsec_hunter2hunter2"), "runs.webhooks.0.secret", ["24"]),
         (WEBHOOK.format(url="https://a.example", secret="whsec_hunter2_hunter2"), "runs.webhooks.0.secret", ["24"]),
