@@ -213,9 +213,8 @@ def _is_traversal(reading: str) -> bool:
 
 
 def _is_mark(character: str) -> bool:
-    return (
-        unicodedata.combining(character) > 0 or character in "\u0f73\u0f75\u0f81"
-    )  # which are two marks each
+    # The three are two marks each.
+    return unicodedata.combining(character) > 0 or character in "\u0f73\u0f75\u0f81"
 
 
 def _segment(text: str) -> str:

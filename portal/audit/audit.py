@@ -130,11 +130,9 @@ class RunAudit:
 
     def began(self, code: str, *, is_resumed: bool = False) -> None:
         """Record a submitted script, or that its run goes on. The line that ends the run says whether it ran."""
-        if self.audit.is_enabled:
-            script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
-            self.audit.note(
-                "run_resumed" if is_resumed else "run_began", run=self.run_id, **self._who(), script=script
-            )
+        event = "run_resumed" if is_resumed else "run_began"
+        script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
+        self.audit.note(event, run=self.run_id, **self._who(), script=script)
 
     def reading(self, function: str) -> None:
         """Record a client's request for resources or prompts. The lines of its calls follow."""
@@ -163,7 +161,7 @@ class RunAudit:
         """Record a call that is not sent. `function` is None if it does not exist: the script made up its name."""
         self._refused += 1
         self.audit.on_refusal(error)
-        if self.audit.is_enabled and self._refused <= MAX_REFUSALS:
+        if self._refused <= MAX_REFUSALS:
             self._refusal(seq, function, error)
 
     def decided(self, seq: int, function: str, state: str, by: str) -> None:
@@ -176,18 +174,14 @@ class RunAudit:
         A call that was refused after all always gets a `call_refused` line, even beyond MAX_REFUSALS. Without that
         line it would look as if it may have happened.
         """
+        function = entry.request or entry.function
         if entry.state == "refused" and entry.error is not None:
             self.audit.on_refusal(entry.error)
-            if self.audit.is_enabled:
-                self._refusal(entry.seq, entry.request or entry.function, entry.error)
-            return
-        if not self.audit.is_enabled:
+            self._refusal(entry.seq, function, entry.error)
             return
         ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)
         code = entry.error.code if entry.error else None
-        self._call(
-            "call_ended", entry.seq, entry.request or entry.function, state=entry.state, code=code, ms=ms
-        )
+        self._call("call_ended", entry.seq, function, state=entry.state, code=code, ms=ms)
 
     def _refusal(self, seq: int, function: str | None, error: CallError) -> None:
         rule: dict[str, Json] = {}

@@ -14,6 +14,7 @@ from binascii import a2b_base64
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from manifests.json_value import Json
@@ -66,12 +67,7 @@ def is_within(text: str, max_tokens: int) -> bool:
     """Whether the text has at most `max_tokens` tokens. A text of that many bytes or fewer is not tokenized."""
     if len(text) <= max_tokens and len(text.encode("utf-8", "replace")) <= max_tokens:
         return True
-    tokens = 0
-    for chunk in _chunks(text):
-        tokens += _tokens(chunk)
-        if tokens > max_tokens:
-            return False
-    return True
+    return all(tokens <= max_tokens for tokens in accumulate(map(_tokens, _chunks(text))))
 
 
 def o200k_base() -> "Encoding":

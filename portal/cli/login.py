@@ -4,6 +4,7 @@ import os
 import sys
 import webbrowser
 from argparse import Namespace
+from contextlib import closing
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
@@ -92,14 +93,10 @@ def _persons_logins(manifest: Manifest, name: str, subject: str, tenant: str | N
     for profile in (None, *manifest.portal.profiles):
         owner = Bearer.of("", identity(auth.issuer, subject), profile, tenant).run_owner
         for place in places(manifest):
-            file = open_tables(place, manifest)
-            try:
-                with file.transaction(is_lasting=True):
-                    if (kept := file.get(LOGIN, owner, name)) is not None:
-                        found.append(Login.model_validate_json(kept))
-                        file.drop(LOGIN, owner, name)
-            finally:
-                file.close()
+            with closing(open_tables(place, manifest)) as file, file.transaction(is_lasting=True):
+                if (kept := file.get(LOGIN, owner, name)) is not None:
+                    found.append(Login.model_validate_json(kept))
+                    file.drop(LOGIN, owner, name)
     return found
 
 

@@ -113,9 +113,8 @@ HASH_DIGITS: Final = 32
 
 _CONTEXT: Final = 2
 _COLUMNS: Final = 100
-_MAX_COMPARED: Final = (
-    2_000  # lines from the first difference on; the time of difflib grows with their square
-)
+_MAX_COMPARED: Final = 2_000
+"""Lines from the first difference on: the time of difflib grows with their square."""
 _HASHED: Final = re.compile(rf"(.*)@([0-9a-f]{{{HASH_DIGITS}}})", re.DOTALL)
 
 Kind = Literal["new", "changed", "gone"]

@@ -1,6 +1,5 @@
 """Answers of `execute_code`, and what it means to show less of a value."""
 
-import json
 import re
 
 from manifests.json_value import Json
@@ -29,10 +28,6 @@ def answer(
 
 def call(seq: int, function: str = "github.list_issues", state: str = "done") -> Json:
     return {"seq": seq, "function": function, "state": state, "ms": 12.5}
-
-
-def compact(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def shows_no_more(less: Json, more: Json) -> bool:
