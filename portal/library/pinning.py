@@ -290,15 +290,11 @@ def suspicions(pins: Iterable[Pin]) -> Iterator[Suspicion]:
 def _of_pin(pin: Pin) -> Iterator[Suspicion]:
     if pin.tool is not None and is_named_as_method(pin.tool):
         yield _suspicion(pin, "name", "the name of a request for resources or prompts", pin.tool, (0, 0))
-    texts = [*_texts(pin)]
-    # Search all texts at once first: most definitions have nothing suspicious.
-    whole = "\n".join(text for _, text in texts)
-    phrases = [(what, expression) for what, expression in _PHRASES if expression.search(whole)]
-    for place, text in texts:
+    for place, text in _texts(pin):
         # Some editors write a byte order mark at the start.
         if hidden := [at for at in hidden_places(text, "\n\r\t") if at or text[0] != "\ufeff"]:
             yield _suspicion(pin, place, "hidden characters", text, (hidden[0], hidden[0] + 1))
-        for what, expression in phrases:
+        for what, expression in _PHRASES:
             if found := expression.search(text):
                 yield _suspicion(pin, place, what, text, found.span())
 
