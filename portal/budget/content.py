@@ -173,11 +173,11 @@ Answer = dict[str, Json]
 MAX_DEPTH: Final = 64
 """Levels of nesting shown. JSON parsers, including that of the MCP SDK, fail between 100 and 1,000 levels."""
 
-MAX_DIGITS: Final = 4_000
-"""Digits of an integer. Python refuses to format one of more than 4,300."""
-
 _SLACK_CHARS: Final = 32
 """A text is kept if it is too long by no more than this: the mark would be as long."""
+
+_TOO_LONG: Final = 10**4_300
+"""Python refuses to format larger integers."""
 
 _VALUE_CHARS: Final = 12
 """What a value costs besides its text, as characters."""
@@ -290,7 +290,7 @@ class _Excerpt:
             return self._list(value, depth) if isinstance(value, list) else self._object(value, depth)
         if isinstance(value, int):
             digits = value.bit_length() * 3 // 10
-            if digits > min(max(self.characters, _SLACK_CHARS), MAX_DIGITS):
+            if digits > max(self.characters, _SLACK_CHARS) or abs(value) >= _TOO_LONG:
                 return self._mark(f"… [an integer of about {digits:,} digits]")
             self._spend(digits)
         return value

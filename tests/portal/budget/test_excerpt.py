@@ -58,6 +58,10 @@ def test_small_answer_is_left_alone() -> None:
     assert truncate(given_answer, 6_000) == given_answer
 
 
+def test_integer_that_parsers_take_stays_exact() -> None:
+    assert truncate(answer(10**4_300 - 1), 6_000) == answer(10**4_300 - 1)
+
+
 @pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize("max_tokens", [200, 6_000])
 def test_huge_result_fits_and_says_what_is_missing(kind: str, max_tokens: int) -> None:
