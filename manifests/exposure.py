@@ -2,19 +2,18 @@
 
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from manifests.decision import ListedTool
 from manifests.errors import KeyPath, Place, Problem, problem_at
 from manifests.manifest import Manifest
 from manifests.own_files import cache_folder, lock_path, state_folder
 from manifests.portal_manifest import PortalManifest, StdioUpstream
-from manifests.references import NO_SECRETS, env_path
+from manifests.references import env_path
 
 
 def exposures(
@@ -60,6 +59,8 @@ def _own_files(portal: PortalManifest, path: Path) -> list[tuple[str, Around]]:
 
 def _found(root: Path, files: Iterable[tuple[str, Around]], own_folders: Sequence[Path]) -> list[str]:
     """Which of the files are in this folder, or are it; also if it is in one of the portal's folders."""
+    if "\0" in str(root):  # no file has such a name
+        return []
     key, around = _key(root), _around(root)
     found = [what for what, places in files if key in places]
     if any(key in _around(own) or _key(own) in around for own in own_folders):
@@ -101,79 +102,47 @@ _BETWEEN: Final = re.compile(r"[=,:;|\"'\s{}\[\]()]+")
 _PATH_WORD: Final = re.compile(
     r"paths?|files?|filename|filepath|dirs?|director(?:y|ies)|folders?|uris?|cwd|roots?|dest(?:ination)?|command|cmd"
 )
-_WRITING: Final = re.compile("write|edit|create|save|put|move|append|commit")
-_PROGRAMS: Final = frozenset(
-    (".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".sh", ".rb", ".php", ".jar", ".pl")
-)
 
 
 def writable_files(
     manifest: Manifest, writers: Mapping[str, Sequence[ListedTool]], environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Warnings: through a stdio upstream scripts may write the portal's own files, or the program of an upstream.
+    """Warnings: through a stdio upstream scripts may write the portal's own files.
 
-    `writers` are the granted tools of each upstream that do not declare `readOnlyHint`. What an argument, a variable, a
-    root or `cwd` names counts. The working directory by default, which is the manifest's folder, counts only if one of
+    `writers` are the granted tools of each upstream that do not declare `readOnlyHint`. What an argument, a root or
+    `cwd` names counts. The working directory by default, which is the manifest's folder, counts only if one of
     `writers` takes a path: a server for the time has the same one.
     """
     if manifest.path is None:
         return
-    files, programs = _own_files(manifest.portal, manifest.path), [*_programs(manifest)]
-    own_folders = [state_folder(environ), cache_folder(environ)]
-    is_watched = manifest.portal.server.reload == "watch"
+    files, own_folders = (
+        _own_files(manifest.portal, manifest.path),
+        [state_folder(environ), cache_folder(environ)],
+    )
+    now = ", at once" if manifest.portal.server.reload == "watch" else ""
     for name, spec in manifest.portal.upstreams.items():
         tools = writers.get(name, ())
         if not tools or not isinstance(spec, StdioUpstream):
             continue
-        found: dict[KeyPath, list[str]] = {}
-        for keys, root in _roots(manifest, spec):
-            here = _found(root, [*files, *(programs if os.path.isdir(root) else ())], own_folders)
-            found[keys] = [*dict.fromkeys([*found.get(keys, ()), *here])]
-        taking = [each for each in tools if any(map(_is_path, each.arguments or ()))]
-        if not taking or any(what for keys, what in found.items() if keys):
-            found.pop((), None)
-        for keys, what in ((keys, what) for keys, what in found.items() if what):
-            tool = next((each for each in taking or tools if _WRITING.search(each.tool)), tools[0]).tool
-            where, now = manifest.where("upstreams", name, *keys), ", at once" if is_watched else ""
+        cwd = manifest.folder / (spec.cwd or "")
+        roots = [path for text in (*spec.args, *spec.roots) for path in _paths(text, cwd)]
+        if spec.cwd or any(_is_path(each) for tool in tools for each in tool.arguments or ()):
+            roots.append(cwd)
+        if found := dict.fromkeys(what for root in roots for what in _found(root, files, own_folders)):
             yield (
-                f"{where}: through {name}.{tool} a script may write {', '.join(what)}, and so run programs outside of "
-                f"the sandbox{now}. Move the manifest into a folder of its own, like ~/.config/mcp-code-portal, name a "
-                "narrower folder here, or deny what writes"
+                f"{manifest.where('upstreams', name)}: through {name} a script may write {', '.join(found)}, and so "
+                f"run programs outside of the sandbox{now}. Move the manifest into a folder of its own, like "
+                f"~/.config/mcp-code-portal, give {name} a narrower folder, or deny what writes"
             )
-
-
-def _roots(manifest: Manifest, spec: StdioUpstream) -> Iterator[tuple[KeyPath, Path]]:
-    """The places that the manifest gives to an upstream, by the keys that do; () is the default of `cwd`."""
-    cwd = manifest.folder / (spec.cwd or "")
-    texts: dict[KeyPath, str] = {("args", n): each for n, each in enumerate(spec.args)}
-    texts |= {("env", name): value for name, value in spec.env.items() if name not in NO_SECRETS}
-    texts |= {("roots", n): each for n, each in enumerate(spec.roots)}
-    yield from ((keys, path) for keys, text in texts.items() for path in _paths(text, cwd))
-    yield ("cwd",) if spec.cwd else (), cwd
 
 
 def _paths(text: str, cwd: Path) -> Iterator[Path]:
     """The paths that an argument may name, relative to where the child runs."""
-    after = text.partition("=")[2]
-    short = text[2:] if re.match(r"-\w[/~.]", text) else ""
-    for each in dict.fromkeys((text, after, short, *_BETWEEN.split(text))):
-        if each and "://" not in each:
+    words = {text, text.partition("=")[2], unquote(text.partition("file://")[2]), *_BETWEEN.split(text)}
+    after_flags = {each[2:] for each in words if re.match(r"-\w[/~.]", each)}
+    for each in words | after_flags:
+        if each:
             yield cwd / os.path.expanduser(each)
-    for uri in re.findall(r"file:[^\s\"',]*", text):
-        yield cwd / unquote(urlsplit(uri).path)
-
-
-def _programs(manifest: Manifest) -> Iterator[tuple[str, Around]]:
-    """The programs of all upstreams, and the scripts that their arguments name."""
-    for name, spec in manifest.portal.upstreams.items():
-        if isinstance(spec, StdioUpstream):
-            what = f"the program of {name}"
-            command = spec.command if "/" in spec.command else shutil.which(spec.command) or ""
-            if command:
-                yield what, _around(manifest.folder / command)
-            for each in (manifest.folder / (spec.cwd or "") / arg for arg in spec.args):
-                if os.path.isfile(each) and (each.suffix in _PROGRAMS or os.access(each, os.X_OK)):
-                    yield what, _around(each)
 
 
 def _is_path(parameter: str) -> bool:

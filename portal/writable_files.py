@@ -13,7 +13,6 @@ from manifests.manifest import Manifest
 from portal.authority import Authority
 from portal.composition import Portal
 from portal.library.catalog import listed_tools
-from portal.reload import POLL_SECONDS
 from upstreams.upstream import Upstream
 
 log = structlog.get_logger()
@@ -37,14 +36,7 @@ def _writers(authority: Authority, upstream: Upstream) -> Iterator[ListedTool]:
 
 
 async def warn_of_writable_files(portal: Portal) -> None:
-    """Log each warning once, as soon as all upstreams have listed their tools, also those that a reload adds."""
-    told: set[str] = set()
-    while True:
-        await portal.fleet.settled(inf)
-        manifest = portal.reload.manifest
-        found = await file_warnings(manifest, portal.authority, [*portal.fleet])
-        for text in (each for each in found if each not in told):
-            log.warning("files_exposed", problem=text)
-        told.update(found)
-        while portal.reload.manifest is manifest:  # noqa: ASYNC110  # a reload tells nobody
-            await anyio.sleep(POLL_SECONDS)
+    """Log the warnings, as soon as all upstreams have listed their tools."""
+    await portal.fleet.settled(inf)
+    for text in await file_warnings(portal.manifest, portal.authority, portal.fleet):
+        log.warning("files_exposed", problem=text)
