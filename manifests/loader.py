@@ -69,24 +69,32 @@ def load_manifest(
 def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
     """Read the manifest, portal.env and portal.lock beside it, and the code that it names. Nothing of it runs.
 
-    Raises:
-        ManifestError: A file cannot be read, or others can access portal.env.
+    The first one that cannot be read, or a portal.env that others can access, is the `problem` of the files.
+    Raises ManifestError: the path is a folder.
     """
+    contents: dict[str, bytes] = {}
+    problem = None
+    if not path.name:  # a folder, beside which nothing lies
+        read_capped(path, MAX_BYTES)
+    for file, read in ((path, _text), (env_path(path), env_content), (lock_path(path), lock_content)):
+        try:
+            contents |= {} if (content := read(file)) is None else {file.name: content}
+        except ManifestError as error:
+            contents[file.name], problem = str(error).encode(), problem or error
+    if any(key in contents.get(path.name, b"") for key in (b"middleware", b"component")):
+        with suppress(ManifestError):  # one that is broken has no effect, and needs no code
+            portal = parse_manifest(ManifestFiles(path, contents), environ, stand_in).portal
+            for name in _code(portal):
+                with suppress(FileNotFoundError):
+                    contents[name] = read_capped(path.parent / name, MAX_CODE_BYTES)[0]
+    return ManifestFiles(path, contents, problem)
+
+
+def _text(path: Path) -> bytes:
     try:
-        contents = {path.name: read_capped(path, MAX_BYTES)[0]}
+        return read_capped(path, MAX_BYTES)[0]
     except FileNotFoundError as error:
         raise ManifestError([Problem(unreadable(error, path))], path.name) from None
-    env, lock = env_path(path), lock_path(path)
-    contents |= {env.name: env_content(env) or b""} if env.exists() else {}
-    contents |= {lock.name: content} if (content := lock_content(lock)) is not None else {}
-    if not any(key in contents[path.name] for key in (b"middleware", b"component")):
-        return ManifestFiles(path, contents)
-    with suppress(ManifestError):  # one that is broken has no effect, and needs no code
-        portal = parse_manifest(ManifestFiles(path, contents), environ, stand_in).portal
-        for name in _code(portal):
-            with suppress(FileNotFoundError):
-                contents[name] = read_capped(path.parent / name, MAX_CODE_BYTES)[0]
-    return ManifestFiles(path, contents)
 
 
 def _code(portal: PortalManifest) -> Iterator[str]:
@@ -108,6 +116,8 @@ def parse_manifest(
     Raises:
         ManifestError: A file cannot be used; it carries every problem found.
     """
+    if files.problem is not None:
+        raise files.problem
     path, contents = files.path, files.contents
     env, lock = env_path(path).name, lock_path(path).name
     kept = parsed_env(contents.get(env), env)

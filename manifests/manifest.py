@@ -54,8 +54,6 @@ class Manifest:
     """The files of its middleware that lie beside it, as they were read, by their path."""
     waiting: tuple[str, ...] = ()
     """Files that were changed since a person accepted them. What they say now is not in effect."""
-    after_restart: tuple[str, ...] = ()
-    """Keys of a running portal's manifest that take effect after a restart."""
 
     def where(self, *keys: str | int) -> str:
         """The place of a key: `portal.yaml:14:5`, or `capabilities.limits.tool_calls (default)`."""

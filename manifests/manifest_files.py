@@ -7,22 +7,24 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from manifests.errors import ManifestError
+
 
 @dataclass(frozen=True)
 class ManifestFiles:
-    """`contents` by path, relative to the folder of the manifest. A file that does not exist is not in it."""
+    """`contents` by path, relative to the folder of the manifest. A file that does not exist is not in it.
+
+    If one could not be read, `problem` says why, and so does its content.
+    """
 
     path: Path
     contents: Mapping[str, bytes] = field(repr=False)
+    problem: ManifestError | None = None
 
     @cached_property
     def hashes(self) -> Mapping[str, str]:
         """The sha256 of each file."""
         return {name: hashlib.sha256(content).hexdigest() for name, content in self.contents.items()}
-
-    @property
-    def digest(self) -> str:
-        return digest_of(self.hashes)
 
 
 def digest_of(hashes: Mapping[str, str]) -> str:

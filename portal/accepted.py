@@ -11,9 +11,9 @@ import shlex
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import structlog
 
@@ -30,30 +30,8 @@ log = structlog.get_logger()
 WATCHED_SECONDS: Final = 3.0
 """A portal that was killed counts as running for so long after its last sign of life."""
 
-Verdict: TypeAlias = Literal["first", "same", "changed", "held"]
-"""The files are the first ones, the accepted ones, others that take effect, or others that wait."""
-
-
-def decide(
-    accepted: str | None,
-    current: str | None,
-    *,
-    is_watched: bool = False,
-    is_held: bool = False,
-    is_running: bool = False,
-    changed_at: float = 0.0,
-    watched_until: float = 0.0,
-) -> Verdict:
-    """Decide at a start, by the digests of the accepted and the present files; None if there are none, or unreadable.
-
-    `is_watched`: the accepted ones say `reload: watch`. Times are those of the file system, which nobody can backdate.
-    """
-    if accepted is None:
-        return "first"
-    if accepted == current:
-        return "same"
-    waits = is_held or is_running or changed_at <= watched_until
-    return "held" if waits and not is_watched else "changed"
+UNTIL_ACCEPTED: Final = 1e9
+"""Seconds that never end: a change waits until somebody accepts it."""
 
 
 class Acceptance:
@@ -64,12 +42,11 @@ class Acceptance:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(os.path.abspath(path))
+        self.path = path
         root = state_folder(os.environ) / "accepted"
         self._names = [root / hashlib.sha256(os.fsencode(way)).hexdigest()[:32] for way in _ways(path)]
         self.folder = next((each for each in self._names if each.exists()), self._names[0])
-        self._record, self._held = self.folder / "accepted.json", self.folder / "held"
-        self._watched = self.folder / "watched"
+        self._record, self._until = self.folder / "accepted.json", self.folder / "until"
 
     def hashes(self) -> Mapping[str, str] | None:
         """The hashes of the accepted files; None if nothing was accepted."""
@@ -87,7 +64,7 @@ class Acceptance:
         return None
 
     def accept(self, files: ManifestFiles) -> None:
-        """Keep exactly these files as the accepted ones; nothing waits any more. Raises OSError."""
+        """Keep exactly these files as the accepted ones; no earlier change waits any more. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in self._names:
             with suppress(FileExistsError):
@@ -97,9 +74,9 @@ class Acceptance:
             if not copy.exists():
                 write_whole(copy, content)
         write_whole(self._record, json.dumps(files.hashes).encode())
-        self.hold(False)
+        self.hold(0)
         if not portals_of(self.path):  # they may use their component for long
-            for path in {*self.folder.iterdir()} - {*copies, self._record, self._watched}:
+            for path in {*self.folder.iterdir()} - {*copies, self._record, self._until}:
                 path.unlink(missing_ok=True)
 
     def with_copies(self, manifest: Manifest) -> Manifest:
@@ -111,35 +88,23 @@ class Acceptance:
             server = server.model_copy(update={"component": str(copy)})
         return replace(manifest, portal=manifest.portal.model_copy(update={"server": server}))
 
-    def is_held(self) -> bool:
-        return self._held.exists()
-
-    def hold(self, is_held: bool = True) -> None:
-        """Record whether a change waits."""
-        with suppress(OSError):
-            self._held.touch(0o600) if is_held else self._held.unlink()
-
-    def watched_until(self) -> float:
-        """The time until which a change counts as one that was made while a portal ran."""
-        with suppress(OSError):
-            return self._watched.stat().st_mtime
-        return 0.0
-
-    def note_watched(self, seconds: float = WATCHED_SECONDS) -> None:
-        """Let changes count so until `seconds` from now."""
+    def hold(self, seconds: float) -> None:
+        """Let changes wait that are made until so many seconds from now."""
         until = time.time() + seconds
         with suppress(OSError):
-            self._watched.touch(0o600)
-            os.utime(self._watched, (until, until))
+            self._until.touch(0o600)
+            os.utime(self._until, (until, until))
+
+    def held_until(self) -> float:
+        """The time until which changes wait, on the clock of the file system."""
+        with suppress(OSError):
+            return self._until.stat().st_mtime
+        return 0.0
 
     def note_end(self) -> None:
         """A portal has ended. What changed before waits; what changes from now on does not."""
-        current = None
-        with suppress(ManifestError):
-            current = read_files(self.path, os.environ).hashes
-        if self.hashes() not in (None, current):
-            self.hold()
-        self.note_watched(0)
+        is_same = self.hashes() in (None, read_files(self.path, os.environ).hashes)
+        self.hold(0 if is_same else UNTIL_ACCEPTED)
 
     def _copy(self, name: str, sha256: str) -> Path:
         return self.folder / f"{sha256}-{Path(name).name[-100:]}"
@@ -157,40 +122,15 @@ def _ways(path: Path) -> tuple[str, str]:
     return os.path.join(folder, name), os.path.join(os.path.realpath(folder), name)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The files to run on. `waiting` are those that differ from them and wait."""
-
-    files: ManifestFiles
-    verdict: Verdict
-    waiting: tuple[str, ...] = ()
-
-
-def choose_files(path: Path) -> Choice:
-    """Choose between the files as they are and the accepted ones. Raises ManifestError: they cannot be read."""
-    acceptance = Acceptance(path)
-    accepted, current, problem = acceptance.files(), None, None
-    try:
-        current = read_files(path, os.environ)
-    except ManifestError as error:
-        problem = error
-    differ = differing(accepted.hashes if accepted else {}, current.hashes if current else {})
-    times = [_changed_at(path.parent / name) for name in differ]
-    verdict = decide(
-        accepted.digest if accepted else None,
-        current.digest if current else None,
-        is_watched=bool(differ) and accepted is not None and _is_watched(accepted),
-        is_held=acceptance.is_held(),
-        is_running=bool(portals_of(path)),
-        # Of files that cannot be read nobody knows which one was changed.
-        changed_at=(min if current else max)(times, default=0.0),
-        watched_until=acceptance.watched_until(),
-    )
-    if verdict == "held" and accepted is not None:
-        return Choice(replace(accepted, path=path), verdict, differ)
-    if current is None:
-        raise problem or AssertionError
-    return Choice(current, verdict)
+def choose_files(path: Path) -> tuple[ManifestFiles, tuple[str, ...]]:
+    """The files to run on, as they are or as they were accepted, and the names of those whose change waits."""
+    acceptance, current = Acceptance(path), read_files(path, os.environ)
+    accepted = acceptance.files()
+    if accepted is None or not (differ := differing(accepted.hashes, current.hashes)):
+        return current, ()
+    until = acceptance.held_until()
+    waits = portals_of(path) or any(_changed_at(path.parent / name) <= until for name in differ)
+    return (accepted, differ) if waits and not _is_watched(accepted) else (current, ())
 
 
 def _is_watched(files: ManifestFiles) -> bool:
@@ -200,24 +140,22 @@ def _is_watched(files: ManifestFiles) -> bool:
 
 
 def _changed_at(path: Path) -> float:
-    """When a file or the link to it changed last; if it is gone, its folder."""
+    """When a file or the link to it changed last, which nobody can backdate; if it is gone, its folder."""
     for each in (path, path.parent):
         with suppress(OSError):
             return max(each.lstat().st_ctime, each.stat().st_ctime)
     return 0.0
 
 
-def record_choice(choice: Choice) -> None:
-    """Accept what a portal starts on, or hold what it does not."""
-    acceptance = Acceptance(choice.files.path)
-    if choice.files.hashes != (accepted := acceptance.hashes()):
-        why = "first" if accepted is None else "changed"
-        log.info("manifest_accepted", manifest=str(acceptance.path), why=why)
-    if choice.waiting:
-        log.warning("manifest_change_waits", files=choice.waiting, hint=reload_hint(acceptance.path))
-    keep_accepted(choice.files)
-    acceptance.hold(bool(choice.waiting))
-    acceptance.note_watched()
+def note_start(files: ManifestFiles, waiting: tuple[str, ...]) -> None:
+    """Accept what a portal starts on, unless others wait."""
+    acceptance = Acceptance(files.path)
+    if not waiting:
+        if files.hashes != (accepted := acceptance.hashes()):
+            why = "first" if accepted is None else "changed"
+            log.info("manifest_accepted", manifest=str(files.path), why=why)
+        keep_accepted(files)
+    acceptance.hold(UNTIL_ACCEPTED if waiting else WATCHED_SECONDS)
 
 
 def keep_accepted(files: ManifestFiles) -> None:
@@ -231,10 +169,3 @@ def keep_accepted(files: ManifestFiles) -> None:
 def reload_hint(path: Path) -> str:
     """What the operator does about a change that waits."""
     return f"show and accept it: mcp-code-portal reload --config {shlex.quote(os.path.abspath(path))}"
-
-
-def change_hint(path: Path) -> str:
-    """What a command says that has changed the files."""
-    acceptance, accepted = Acceptance(path), Acceptance(path).files()
-    waits = (acceptance.is_held() or portals_of(path)) and not (accepted and _is_watched(accepted))
-    return f"this waits for you, and is not used before; {reload_hint(path)}" if waits else ""

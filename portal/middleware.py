@@ -6,15 +6,15 @@ Rule 2: it grants nothing. What it passes on is authorized and validated like a 
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.abc import MetaPathFinder, SourceLoader
-from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder
-from importlib.util import spec_from_file_location
+from importlib.abc import SourceLoader
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import TypeAlias
 
 import structlog
@@ -79,51 +79,40 @@ def load_middleware(
 
 @contextmanager
 def _importable(folder: Path, modules: Mapping[str, bytes]) -> Iterator[None]:
-    entry = str(folder.resolve())
-    accepted = _AcceptedModules(folder.resolve(), modules, [*sys.path])
-    sys.path.append(entry)
+    folder, before = folder.resolve(), [*sys.path]
+    sys.path[:] = [each for each in before if Path(each or ".").resolve() != folder]
+    tops = {name: name.partition("/")[0].removesuffix(".py") for name in modules}
+    accepted = _Accepted(
+        folder, {name: modules[name] for name, top in tops.items() if find_spec(top) is None}
+    )
+    sys.path[:] = [*before, str(folder)]
     sys.meta_path.insert(0, accepted)
     importlib.invalidate_caches()
     try:
         yield
     finally:
         sys.meta_path.remove(accepted)
-        sys.path.remove(entry)
+        sys.path.remove(str(folder))
 
 
-@dataclass(frozen=True)
-class _AcceptedModules(MetaPathFinder):
-    """Finds the modules whose source was accepted, unless one of that name is installed."""
+class _Accepted(SourceLoader):
+    """Finds and loads modules in a folder by their accepted source, whatever lies there, compiled or not."""
 
-    folder: Path
-    modules: Mapping[str, bytes]
-    paths: Sequence[str]
+    def __init__(self, folder: Path, modules: Mapping[str, bytes]) -> None:
+        self._sources = {str(folder / name): source for name, source in modules.items()}
+        self._folder = folder
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        base, top = fullname.replace(".", "/"), fullname.partition(".")[0]
-        elsewhere = [each for each in self.paths if Path(each or ".").resolve() != self.folder]
-        for name in (each for each in (f"{base}/__init__.py", f"{base}.py") if each in self.modules):
-            found = BuiltinImporter.find_spec(top) or PathFinder.find_spec(top, elsewhere)
-            if found is None or found.loader is None:
-                loader = _AcceptedSource(str(self.folder / name), self.modules[name])
-                return spec_from_file_location(fullname, loader.path, loader=loader)
-        return None
-
-
-@dataclass(frozen=True)
-class _AcceptedSource(SourceLoader):
-    """Runs this source in the place of a file, and nothing compiled that lies beside it."""
-
-    path: str
-    source: bytes
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        file = self.get_filename(fullname)
+        return spec_from_file_location(fullname, file, loader=self) if file in self._sources else None
 
     def get_filename(self, fullname: str) -> str:
-        return self.path
+        base = self._folder / fullname.replace(".", "/")
+        package = str(base / "__init__.py")
+        return package if package in self._sources else f"{base}.py"
 
     def get_data(self, path: str | bytes) -> bytes:
-        return self.source
+        return self._sources[os.fsdecode(path)]
 
 
 def _load(written: str) -> Middleware:

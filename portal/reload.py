@@ -7,7 +7,7 @@ Rule 3: nothing of a change runs before it takes effect: no command, no upstream
 
 import os
 import signal
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -21,17 +21,16 @@ from manifests.constraints import Section
 from manifests.errors import ManifestError, Problem
 from manifests.loader import parse_manifest, read_files
 from manifests.manifest import Manifest, validation_problems
-from manifests.manifest_files import ManifestFiles, differing
+from manifests.manifest_files import ManifestFiles, differing, digest_of
 from manifests.own_files import lock_path
 from manifests.portal_manifest import ServerSettings, StdioUpstream
 from manifests.references import env_path, stand_in
-from portal.accepted import Acceptance, keep_accepted, reload_hint
+from portal.accepted import UNTIL_ACCEPTED, WATCHED_SECONDS, Acceptance, keep_accepted, reload_hint
 from portal.accounts.accounts import Accounts
 from portal.approvers import Approvers
 from portal.audit.audit import Audit
 from portal.errors import PortalError
 from portal.passthrough.client_resources import ListChanges
-from portal.running import Announcement
 from portal.runs.service import Runs
 from portal.telemetry.telemetry import Telemetry
 from portal.views import Views, manifests_of
@@ -163,7 +162,7 @@ class Reload:
         log.info("manifest_reloaded", added=changes.added, removed=changes.removed, restarted=changes.changed)
         if waiting:
             log.warning("manifest_change_ignored", keys=waiting, hint="restart to apply")
-        return replace(manifest, after_restart=tuple(waiting))
+        return manifest
 
 
 class ManifestKeeper:
@@ -172,117 +171,87 @@ class ManifestKeeper:
     def __init__(
         self,
         manifest: Manifest,
-        apply: Callable[[Manifest], Awaitable[Manifest]],
-        announcement: Announcement,
+        apply: Callable[[Manifest], Awaitable[object]],
+        announce: Callable[[str], None],
         waiting: list[str],
     ) -> None:
         assert manifest.path is not None, "without a file nothing changes"
-        self.path, self.apply, self.announcement, self.waiting = manifest.path, apply, announcement, waiting
+        self.path, self.apply, self.announce, self.waiting = manifest.path, apply, announce, waiting
         self.waiting[:] = manifest.waiting
         self.acceptance = Acceptance(self.path)
         self._is_watched = manifest.portal.server.reload == "watch"
-        self._accepted = manifest.hashes
-        self._names = {*manifest.hashes}
+        self._accepted = self._read = manifest.hashes
         self._known: Fingerprint | None = None
-        self._told = ""  # the digest of the files at the last look
+        self._told = ""  # the digest of the files that wait, or are wrong
         self._signalled = anyio.Event()
 
     async def keep(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Look at the files and wait for SIGHUP, until cancelled. What comes during a reload is seen after it."""
         async with anyio.create_task_group() as tasks:
             await tasks.start(_on_signal, lambda: self._signalled.set())
-            tasks.start_soon(self._beat)
             task_status.started()
             before: Fingerprint | None = None
             while True:
+                self.acceptance.hold(UNTIL_ACCEPTED if self.waiting else WATCHED_SECONDS)
                 with anyio.move_on_after(POLL_SECONDS):
                     await self._signalled.wait()
+                is_settled, before = before == (now := self._fingerprint()), now
                 try:
-                    if self._signalled.is_set():
+                    if self._signalled.is_set():  # a person with a shell has decided
                         self._signalled = anyio.Event()
-                        await self._accept()
-                    await self._adopt()
-                    if (now := self._fingerprint()) == before and now != self._known:
+                        await self._run(await self._settled())
+                    elif (hashes := self.acceptance.hashes()) is not None and hashes != self._accepted:
+                        self._accepted, self._known = hashes, None
+                        if files := await anyio.to_thread.run_sync(self.acceptance.files):
+                            await self._run(files)  # whatever the files say now
+                    elif is_settled and now != self._known:
                         self._known = now
                         await self._look()
-                    before = now
                 except (ManifestError, PortalError, OSError) as error:
                     log.error("manifest_rejected", reason=str(error), hint="the portal goes on as before")
 
-    async def _beat(self) -> None:
-        while True:
-            self.acceptance.note_watched()
-            await anyio.sleep(POLL_SECONDS)
-
-    async def _accept(self) -> None:
-        """Accept the files as they are: a person with a shell has decided."""
-        files = await self._settled()
-        await self._run(files)
-        self._accepted = files.hashes
-        keep_accepted(files)
-
-    async def _adopt(self) -> None:
-        """Run on what a person has accepted meanwhile: on the copies, whatever the files say now."""
-        if self._is_watched or self.acceptance.hashes() in (None, self._accepted):
-            return
-        if files := await anyio.to_thread.run_sync(self.acceptance.files):
-            self._accepted = files.hashes
-            await self._run(replace(files, path=self.path))
-
     async def _look(self) -> None:
         """The files have changed: run on them if they are watched; else say that they wait, or what is wrong."""
-        try:
-            files = await self._settled()
-            differ = differing(self._accepted, files.hashes)
-            if differ and self._is_watched:
-                self._accepted = files.hashes
-                await self._run(files)
-                return
-            await anyio.to_thread.run_sync(parse_manifest, files, os.environ, stand_in)  # nothing of it runs
-        except ManifestError:
-            self._told = "broken"
-            self.acceptance.hold()
-            raise
-        self.acceptance.hold(bool(differ))
-        if differ and self._told != files.digest and (self._told or not self.waiting):
-            log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))
-        elif not differ and self._told not in ("", files.digest):
+        files = await self._settled()
+        differ, digest = differing(self._accepted, files.hashes), digest_of(files.hashes)
+        if differ and self._is_watched:
+            await self._run(files)
+            return
+        if self.waiting and not differ:
             log.info("manifest_change_withdrawn")
-        self._told, self.waiting[:] = files.digest, differ
+        is_new, self._told = digest != self._told, digest
+        self.waiting[:] = differ
+        if differ and is_new:
+            await anyio.to_thread.run_sync(parse_manifest, files, os.environ, stand_in)  # nothing of it runs
+            log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))
 
     async def _settled(self) -> ManifestFiles:
-        """The files, while nobody changed them. Raises ManifestError."""
-        before: Fingerprint | None = None
+        """The files, when they have not changed for SETTLE_SECONDS."""
+        before: Mapping[str, str] | None = None
         while True:
-            while before != (now := self._fingerprint()):
-                before = now
-                await anyio.sleep(SETTLE_SECONDS)
             files = await anyio.to_thread.run_sync(read_files, self.path, os.environ)
-            if not self._names >= (names := {*files.hashes, *self._accepted}):
-                self._names, before = names, None
-            elif self._fingerprint() == before:
-                self._known = before
+            if files.hashes == before:
+                self._read = before
                 return files
+            before = files.hashes
+            await anyio.sleep(SETTLE_SECONDS)
 
     async def _run(self, files: ManifestFiles) -> None:
-        """Let them take effect, which runs what they say, and announce what became of it."""
-        problem, later = "", ""
-        try:
-            manifest = await anyio.to_thread.run_sync(
-                parse_manifest, files, os.environ, fetch_secrets, abandon_on_cancel=True
-            )
-            later = ", ".join((await self.apply(self.acceptance.with_copies(manifest))).after_restart)
-        except (ManifestError, PortalError, OSError) as error:
-            problem = str(error)
-            raise
-        finally:
-            self.announcement.update(digest=files.digest, problem=problem, after_restart=later)
+        """Let them take effect, which runs what they say, and accept them, unless a person has. Raises."""
+        manifest = await anyio.to_thread.run_sync(
+            parse_manifest, files, os.environ, fetch_secrets, abandon_on_cancel=True
+        )
+        await self.apply(self.acceptance.with_copies(manifest))
+        self.announce(digest_of(files.hashes))
+        if files.hashes != self._accepted:
+            keep_accepted(files)
         self.waiting.clear()
-        self._told = ""
+        self._accepted, self._told = files.hashes, ""
         self._known = None  # what the files say now is compared anew
 
     def _fingerprint(self) -> Fingerprint:
-        names = {self.path.name, env_path(self.path).name, lock_path(self.path).name, *self._names}
+        env, lock = env_path(self.path).name, lock_path(self.path).name
+        names = {self.path.name, env, lock, *self._accepted, *self._read}
         return tuple(_version(self.path.parent / name) for name in sorted(names))
 
 

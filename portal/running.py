@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Final
@@ -25,8 +25,7 @@ _FOLDER: Final = "portals"
 class RunningPortal:
     """A portal that runs. `manifest` is the absolute path of its portal.yaml as it was started with, "" without one.
 
-    `host` and `port` are where it listens; "" and 0 over stdio. `digest` is that of the files that it applied last, or
-    could not apply for a `problem`; what `after_restart` names of them takes effect then.
+    `host` and `port` are where it listens; "" and 0 over stdio. `digest` is that of the files that it runs on.
     """
 
     pid: int
@@ -34,45 +33,34 @@ class RunningPortal:
     host: str = ""
     port: int = 0
     digest: str = ""
-    problem: str = ""
-    after_restart: str = ""
-
-
-@dataclass(eq=False)
-class Announcement:
-    """What a running portal says of itself; without a `descriptor`, to nobody."""
-
-    portal: RunningPortal
-    descriptor: int | None = None
-
-    def update(self, **changes: str) -> None:
-        self.portal = replace(self.portal, **changes)  # type: ignore[arg-type]  # of fields that are texts
-        data = json.dumps(asdict(self.portal)).encode()
-        if self.descriptor is not None:
-            with suppress(OSError):
-                os.pwrite(self.descriptor, data, 0)
-                os.ftruncate(self.descriptor, len(data))
 
 
 @contextmanager
-def announced(portal: RunningPortal) -> Iterator[Announcement]:
-    """Announce this portal until the context is left. A state folder that cannot be written is logged."""
+def announced(portal: RunningPortal) -> Iterator[Callable[[str], None]]:
+    """Announce this portal until the context is left; what is yielded announces another digest.
+
+    A state folder that cannot be written is logged.
+    """
     folder = state_folder(os.environ) / _FOLDER
     name = f"{portal.pid}-{secrets.token_hex(4)}.json"
+
+    def announce(digest: str) -> None:
+        data = json.dumps(asdict(replace(portal, digest=digest))).encode()
+        os.ftruncate(descriptor, os.pwrite(descriptor, data, 0))
+
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Locked before it has its name: a file that is not locked is one of a portal that ended.
         descriptor = os.open(folder / f"{UNFINISHED}{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         has_locked(descriptor)
-        announcement = Announcement(portal, descriptor)
-        announcement.update()
+        announce(portal.digest)
         (folder / f"{UNFINISHED}{name}").rename(folder / name)
     except OSError as error:
         log.warning("portal_not_announced", reason=error.strerror)
-        yield Announcement(portal)
+        yield lambda digest: None
         return
     try:
-        yield announcement
+        yield announce
     finally:
         (folder / name).unlink(missing_ok=True)
         os.close(descriptor)

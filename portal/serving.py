@@ -38,7 +38,7 @@ from portal.http_access import METRICS_PATH, HttpAccess, HttpAccessMiddleware, s
 from portal.http_connections import Connections, HttpConnection
 from portal.reload import ManifestKeeper
 from portal.replicas import ReplicaMiddleware
-from portal.running import Announcement, RunningPortal, announced
+from portal.running import RunningPortal, announced
 from portal.runs.http import run_routes
 from portal.runs.service import Runs
 from portal.server import build_server
@@ -181,24 +181,14 @@ async def serve_stdio(
     sys.stdout.flush()
     answers = ClientAnswers(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    with announced(_own(manifest)) as announcement:
-        await _serve_client(manifest, answers, progress, profile, announcement)
-
-
-async def _serve_client(
-    manifest: Manifest,
-    answers: ClientAnswers,
-    progress: Callable[[str], None],
-    profile: str | None,
-    announcement: Announcement,
-) -> None:
-    async with (
-        open_portal(manifest, progress, profile=profile) as portal,
-        stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),
-        _reloading(portal, portal.reload.apply, announcement),
-    ):
-        server = build_server(portal)
-        await server.run(reader, writer, server.create_initialization_options())
+    with announced(_own(manifest)) as announce:
+        async with (
+            open_portal(manifest, progress, profile=profile) as portal,
+            stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),
+            _reloading(portal, portal.reload.apply, announce),
+        ):
+            server = build_server(portal)
+            await server.run(reader, writer, server.create_initialization_options())
 
 
 def _own(manifest: Manifest, host: str = "", port: int = 0) -> RunningPortal:
@@ -208,13 +198,13 @@ def _own(manifest: Manifest, host: str = "", port: int = 0) -> RunningPortal:
 
 @asynccontextmanager
 async def _reloading(
-    portal: Portal, apply: Callable[[Manifest], Awaitable[Manifest]], announcement: Announcement
+    portal: Portal, apply: Callable[[Manifest], Awaitable[object]], announce: Callable[[str], None]
 ) -> AsyncIterator[None]:
     """Let changes of the manifest's files take effect when they may, and warn if scripts may make some."""
     async with anyio.create_task_group() as tasks:
         if portal.manifest.path is not None:
             waiting = portal.reload.views.waiting
-            await tasks.start(ManifestKeeper(portal.manifest, apply, announcement, waiting).keep)
+            await tasks.start(ManifestKeeper(portal.manifest, apply, announce, waiting).keep)
             tasks.start_soon(warn_of_writable_files, portal)
         yield
         tasks.cancel_scope.cancel()
@@ -239,22 +229,20 @@ async def serve_http(
     url = f"http://{shown}:{port}"
     async with anyio.create_task_group() as tasks:
         # Shielded: responses end before the upstreams and workers that they need.
-        with anyio.CancelScope(shield=True), announced(_own(manifest, host, port)) as announcement:
+        with anyio.CancelScope(shield=True), announced(_own(manifest, host, port)) as announce:
             async with open_portal(
                 manifest, progress, profile=profile, bound=_bound_profiles(manifest)
             ) as portal:
 
-                async def apply(wanted: Manifest) -> Manifest:
-                    adopted = await portal.reload.apply(wanted, _bound_profiles)
-                    access.adopt(_access(host, adopted))
-                    return adopted
+                async def apply(wanted: Manifest) -> None:
+                    access.adopt(_access(host, await portal.reload.apply(wanted, _bound_profiles)))
 
                 await portal.runs.reached_at(_replica_url(portal.runs, host, port))
                 if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
                     portal.runs.public_url = url
                 server = http_server(build_http_app(portal, build_server(portal), access), settings)
                 tasks.start_soon(server.end_when_cancelled)
-                async with _reloading(portal, apply, announcement):
+                async with _reloading(portal, apply, announce):
                     progress(f"listening on {url}/mcp")
                     await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()

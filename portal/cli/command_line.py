@@ -16,7 +16,7 @@ import anyio
 from manifests.errors import ManifestError
 from manifests.loader import find_manifest, load_manifest, parse_manifest, read_files
 from manifests.manifest import Manifest
-from portal.accepted import Acceptance, Choice, choose_files, record_choice, reload_hint
+from portal.accepted import Acceptance, choose_files, note_start, reload_hint
 from portal.audit.chain import Head
 from portal.cli.terminal import Terminal, unknown_name
 from portal.errors import PortalError
@@ -80,14 +80,12 @@ def _manifest(path: Path | None, options: argparse.Namespace, terminal: Terminal
     """
     if path is None:
         return load_manifest(None, os.environ)
-    is_serving = options.runs == "serve:command"
-    choice = Choice(read_files(path, os.environ), "changed") if options.takes_all else choose_files(path)
-    manifest = replace(parse_manifest(choice.files, os.environ, fetch_secrets), waiting=choice.waiting)
-    if is_serving:
-        record_choice(choice)
-    elif choice.waiting:
-        changed = ", ".join(choice.waiting)
-        terminal.note(f"a change of {changed} waits, and is not used here; {reload_hint(path)}")
+    files, waiting = (read_files(path, os.environ), ()) if options.takes_all else choose_files(path)
+    manifest = replace(parse_manifest(files, os.environ, fetch_secrets), waiting=waiting)
+    if waiting:
+        terminal.note(f"a change of {', '.join(waiting)} waits, and is not used here; {reload_hint(path)}")
+    if options.runs == "serve:command":
+        note_start(files, waiting)
     return Acceptance(path).with_copies(manifest)
 
 

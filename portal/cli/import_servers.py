@@ -15,7 +15,6 @@ from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
 from manifests.references import required
-from portal.accepted import change_hint
 from portal.cli.terminal import Terminal, counted
 from portal.errors import SMALLEST_MANIFEST, PortalError
 from portal.importing.clients import ClientFile, ClientFileError, client_files
@@ -216,7 +215,7 @@ class _Import:
             note(f"import --save-secrets writes the values in these files to {target.env_path.name}")
         if theirs := [each.name for each in new if any(o.file.project for o in each.origins)]:
             note(f"{', '.join(theirs)}: from files of the project. Review them before `check` starts them")
-        note(change_hint(target.path) or "next: mcp-code-portal check")
+        note("next: mcp-code-portal check")
 
     def _report_installed(self, replaced: Mapping[ClientFile, Sequence[Origin]]) -> None:
         note, manifest, is_dry = self.terminal.note, self.target.path.name, self.options.dry_run

@@ -8,7 +8,7 @@ from typing import Final
 from manifests.grants import Hints
 from manifests.manifest import Manifest
 from manifests.own_files import Lock, lock_path
-from portal.accepted import change_hint
+from portal.accepted import portals_of, reload_hint
 from portal.cli.check import declared
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import open_portal
@@ -71,8 +71,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     elif chosen is not None and not options.diff:
         done = f"{len(chosen)} accepted, {len(found) - len(chosen)} unchanged"
         terminal.line(f"{path.name}: {done if found or manifest.lock is None else 'nothing to accept'}")
-    if chosen and (hint := change_hint(manifest.path)):
-        terminal.note(hint)
+    if chosen and portals_of(manifest.path):
+        terminal.note(f"a portal that runs does not use this yet; {reload_hint(manifest.path)}")
     if chosen is None:
         return REFUSED
     return DIFFERENT if silent or (options.diff and found) else 0

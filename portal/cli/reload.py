@@ -3,22 +3,25 @@
 import os
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
 from typing import Final
 
 import anyio
 
+from manifests.errors import ManifestError
 from manifests.loader import find_manifest, parse_manifest, read_files
 from manifests.manifest import Manifest
-from manifests.manifest_files import ManifestFiles, differing
+from manifests.manifest_files import ManifestFiles, differing, digest_of
 from manifests.own_files import lock_path
 from manifests.references import env_path, parsed_env, stand_in
 from portal.accepted import Acceptance, portals_of
 from portal.cli.terminal import Terminal
+from portal.reload import without_fixed
 
 REFUSED: Final = 2
-"""The exit status if nothing was accepted. 1: a running portal could not apply it, or did not say so in time."""
+"""The exit status if nothing was accepted. 1: a running portal does not run on it in time."""
 
 ANSWER_SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.2
@@ -31,20 +34,21 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.error("there is no portal.yaml here: pass --config")
         return REFUSED
     acceptance, files = Acceptance(path), read_files(path, os.environ)
-    parse_manifest(files, os.environ, stand_in)
-    accepted = acceptance.files()
-    if accepted is None:
-        text = "nothing was accepted yet: the first portal accepts what it finds"
-        terminal.note(f"{text}. One that cannot write its state folder reloads at SIGHUP")
-        return 0
+    wanted = parse_manifest(files, os.environ, stand_in)
+    accepted = acceptance.files() or ManifestFiles(path, {path.name: b""})
     for line in difference(accepted, files):
         terminal.line(line)
-    if accepted.digest == files.digest:
+    with suppress(ManifestError):  # they do not fit together: the portal's log says why
+        former = parse_manifest(accepted, os.environ, stand_in)
+        keys = without_fixed(*map(acceptance.with_copies, (former, wanted)))[1]
+        if keys and portals_of(path):
+            terminal.note(f"takes effect after a restart: {', '.join(keys)}")
+    if accepted.hashes == files.hashes:
         terminal.note("nothing has changed since it was accepted")
     elif not options.yes and not await terminal.is_confirmed("Accept it?"):
         return REFUSED
     acceptance.accept(files)
-    return await _report(path, files.digest, terminal)
+    return await _report(path, digest_of(files.hashes), terminal)
 
 
 def difference(old: ManifestFiles, new: ManifestFiles) -> Iterator[str]:
@@ -71,13 +75,9 @@ async def _report(path: Path, digest: str, terminal: Terminal) -> int:
     status = 0
     for each in portals_of(path):
         what = f"at {each.host}:{each.port}" if each.port else "over stdio"
-        done = (
-            f"runs on it; after a restart also {each.after_restart}" if each.after_restart else "runs on it"
-        )
-        if each.digest != digest or each.problem:
-            status = 1
-            done = f"goes on as before: {each.problem or 'it did not answer in time; its log says more'}"
+        done = "runs on it" if each.digest == digest else "goes on as before: its log says why"
         terminal.line(f"the portal {what} (process {each.pid}) {done}")
+        status |= each.digest != digest
     if not portals_of(path):
         terminal.line("no portal of this manifest runs; the next one starts on it")
     return status

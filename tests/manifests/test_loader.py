@@ -244,3 +244,8 @@ telemetry: {otlp: "${OTLP}"}
     assert not (tmp_path / "ran").exists()
     with pytest.raises(ManifestError, match="TOKEN is not set"):
         load_manifest(path, {})
+
+
+def test_folder_is_no_manifest() -> None:
+    with pytest.raises(ManifestError):
+        load_manifest(Path(), {})

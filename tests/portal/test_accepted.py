@@ -1,4 +1,4 @@
-"""What a person accepted is kept, and what was changed meanwhile waits: the decision as a table, and the files."""
+"""What a person accepted is kept, and what was changed meanwhile waits."""
 
 import os
 import time
@@ -14,10 +14,9 @@ from portal.accepted import (
     WATCHED_SECONDS,
     Acceptance,
     choose_files,
-    decide,
     keep_accepted,
+    note_start,
     portals_of,
-    record_choice,
 )
 from portal.running import RunningPortal, announced
 
@@ -37,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def after_a_run(path: Path) -> Iterator[Path]:
     """A manifest that a portal accepted, which ended long ago."""
-    record_choice(choose_files(path))
+    note_start(*choose_files(path))
     until_now(path, -60)
     yield path
 
@@ -45,45 +44,27 @@ def after_a_run(path: Path) -> Iterator[Path]:
 def until_now(path: Path, seconds: float) -> None:
     """A portal was watching until so many seconds from now."""
     then = time.time() + seconds
-    os.utime(Acceptance(path).folder / "watched", (then, then))
+    os.utime(Acceptance(path).folder / "until", (then, then))
 
 
-@pytest.mark.parametrize(
-    ("accepted", "current", "more", "verdict"),
-    [
-        (None, "a", {}, "first"),
-        (None, "a", {"is_held": True, "is_running": True}, "first"),
-        ("a", "a", {"is_held": True, "is_running": True}, "same"),
-        ("a", "b", {"changed_at": 2, "watched_until": 1}, "changed"),
-        ("a", "b", {"changed_at": 1, "watched_until": 1}, "held"),
-        ("a", "b", {"changed_at": 2, "watched_until": 1, "is_held": True}, "held"),
-        ("a", "b", {"changed_at": 2, "watched_until": 1, "is_running": True}, "held"),
-        ("a", None, {"changed_at": 2, "watched_until": 1}, "changed"),
-        ("a", None, {"changed_at": 1, "watched_until": 1}, "held"),
-        ("a", "b", {"changed_at": 1, "watched_until": 1, "is_held": True, "is_watched": True}, "changed"),
-        ("a", "b", {"is_running": True, "is_watched": True}, "changed"),
-    ],
-)
-def test_change_waits_if_it_was_made_while_a_portal_ran(
-    accepted: str | None, current: str | None, more: dict[str, float], verdict: str
-) -> None:
-    assert decide(accepted, current, **more) == verdict  # type: ignore[arg-type]  # flags among them
+def waiting(path: Path) -> tuple[str, ...]:
+    return choose_files(path)[1]
 
 
 def test_first_start_and_a_change_while_nothing_ran_apply_and_are_logged(after_a_run: Path) -> None:
     after_a_run.write_text(SECOND)
     with capture_logs() as events:
-        record_choice(choose_files(after_a_run))
+        note_start(*choose_files(after_a_run))
     assert [(each["event"], each["why"]) for each in events] == [("manifest_accepted", "changed")]
-    assert choose_files(after_a_run).verdict == "same"
+    assert not waiting(after_a_run)
 
 
 def test_change_in_the_last_moment_before_a_kill_waits(after_a_run: Path) -> None:
     after_a_run.write_text(SECOND)
     until_now(after_a_run, WATCHED_SECONDS)
-    choice = choose_files(after_a_run)
-    assert (choice.verdict, choice.waiting) == ("held", ("portal.yaml",))
-    assert choice.files.contents["portal.yaml"] == b"profiles: {first: {}}\n"
+    files, waiting = choose_files(after_a_run)
+    assert waiting == ("portal.yaml",)
+    assert files.contents["portal.yaml"] == b"profiles: {first: {}}\n"
 
 
 def test_portal_that_ends_by_itself_holds_what_changed_before_and_nothing_that_changes_after(
@@ -91,46 +72,45 @@ def test_portal_that_ends_by_itself_holds_what_changed_before_and_nothing_that_c
 ) -> None:
     until_now(after_a_run, WATCHED_SECONDS)
     Acceptance(after_a_run).note_end()
-    assert Acceptance(after_a_run).watched_until() <= time.time()
+    assert Acceptance(after_a_run).held_until() <= time.time()
     until_now(after_a_run, -1)  # the clock of a file system is a coarse one
     after_a_run.write_text(SECOND)
-    assert choose_files(after_a_run).verdict == "changed"
+    assert not waiting(after_a_run)
     Acceptance(after_a_run).note_end()
-    until_now(after_a_run, -60)
-    assert choose_files(after_a_run).verdict == "held"
+    assert waiting(after_a_run)
 
 
 def test_change_that_waits_still_waits_at_the_next_start_whoever_changes_it_again(after_a_run: Path) -> None:
     after_a_run.write_text(SECOND)
     until_now(after_a_run, WATCHED_SECONDS)
-    record_choice(choose_files(after_a_run))
-    until_now(after_a_run, -60)
+    note_start(*choose_files(after_a_run))
+    assert Acceptance(after_a_run).held_until() > time.time() + WATCHED_SECONDS
     after_a_run.write_text("profiles: {third: {}}\n")
-    assert choose_files(after_a_run).verdict == "held"
+    assert waiting(after_a_run)
     after_a_run.write_text("profiles: {first: {}}\n")
-    record_choice(choose_files(after_a_run))
+    note_start(*choose_files(after_a_run))
     after_a_run.write_text(SECOND)
     until_now(after_a_run, -60)
-    assert choose_files(after_a_run).verdict == "changed", "what was changed back makes nothing wait"
+    assert not waiting(after_a_run), "what was changed back makes nothing wait"
 
 
 def test_change_waits_while_another_portal_runs(after_a_run: Path, tmp_path: Path) -> None:
     after_a_run.write_text(SECOND)
     with announced(RunningPortal(os.getpid(), str(tmp_path / "other.yaml"))):
-        assert choose_files(after_a_run).verdict == "changed"
+        assert not waiting(after_a_run)
     with announced(RunningPortal(os.getpid(), str(after_a_run))):
-        assert choose_files(after_a_run).verdict == "held"
+        assert waiting(after_a_run)
 
 
 @pytest.mark.parametrize("name", ["portal.env", "portal.lock"])
 def test_file_that_was_deleted_or_added_is_a_change(after_a_run: Path, name: str) -> None:
     beside = after_a_run.with_name(name)
     beside.touch(0o600)
-    assert choose_files(after_a_run).verdict == "changed"
+    assert not waiting(after_a_run)
     keep_accepted(read_files(after_a_run, {}))
     beside.unlink()
     until_now(after_a_run, WATCHED_SECONDS)
-    assert choose_files(after_a_run).waiting == (name,)
+    assert waiting(after_a_run) == (name,)
 
 
 def test_broken_or_open_file_that_was_changed_while_a_portal_ran_waits(after_a_run: Path) -> None:
@@ -138,7 +118,7 @@ def test_broken_or_open_file_that_was_changed_while_a_portal_ran_waits(after_a_r
     beside.touch()
     beside.chmod(0o644)
     until_now(after_a_run, WATCHED_SECONDS)
-    assert choose_files(after_a_run).verdict == "held"
+    assert waiting(after_a_run)
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -150,11 +130,11 @@ def test_link_that_leads_elsewhere_now_is_a_change(path: Path, tmp_path: Path, w
     link = tmp_path / "link"
     link.symlink_to(path if what == "file" else path.parent)
     way = link if what == "file" else link / "portal.yaml"
-    record_choice(choose_files(way))
+    note_start(*choose_files(way))
     link.unlink()
     link.symlink_to(evil if what == "file" else evil.parent)
     until_now(way, WATCHED_SECONDS)
-    assert choose_files(way).verdict == "held"
+    assert waiting(way)
 
 
 @pytest.mark.parametrize("is_linked_first", [True, False])
@@ -164,22 +144,22 @@ def test_another_way_to_the_same_file_finds_what_was_accepted(
     (tmp_path / "link").symlink_to(path.parent)
     ways = [tmp_path / "link" / "portal.yaml", path]
     first, second = ways if is_linked_first else reversed(ways)
-    record_choice(choose_files(first))
+    note_start(*choose_files(first))
     path.write_text(SECOND)
     with announced(RunningPortal(os.getpid(), str(first))):
         assert portals_of(second)
-        assert choose_files(second).verdict == "held"
+        assert waiting(second)
 
 
 def test_link_to_a_manifest_is_one_of_its_own(path: Path, tmp_path: Path) -> None:
     """Its portal.env and its relative paths are those beside the link."""
     link = tmp_path / "other.yaml"
     link.symlink_to(path)
-    record_choice(choose_files(link))
+    note_start(*choose_files(link))
     with announced(RunningPortal(os.getpid(), str(link))):
-        assert choose_files(path).verdict == "first"
+        assert not waiting(path)
         path.write_text(SECOND)
-        assert choose_files(link).verdict == "held"
+        assert waiting(link)
 
 
 def test_middleware_and_the_component_are_accepted_too(path: Path) -> None:
@@ -187,11 +167,10 @@ def test_middleware_and_the_component_are_accepted_too(path: Path) -> None:
     for name in ("guard.py", "hooks/__init__.py", "hooks/mask.py", "sandbox.wasm"):
         (path.parent / name).write_text(f"# {name}")
     path.write_text("middleware: ['guard:f', 'hooks.mask:g']\nserver: {component: sandbox.wasm}\n")
-    record_choice(choose_files(path))
+    note_start(*choose_files(path))
     (path.parent / "hooks/mask.py").write_text("evil")
     (path.parent / "sandbox.wasm").write_text("evil")
-    choice = choose_files(path)
-    assert choice.waiting == ("hooks/mask.py", "sandbox.wasm")
+    assert waiting(path) == ("hooks/mask.py", "sandbox.wasm")
     manifest = Acceptance(path).with_copies(load_manifest(path, {}))
     assert manifest.portal.server.component == "sandbox.wasm", "of what is not accepted there is no copy"
     (path.parent / "sandbox.wasm").write_text("# sandbox.wasm")
@@ -216,9 +195,9 @@ def test_state_folder_that_cannot_be_written_is_logged_and_files_apply(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     with capture_logs() as events:
-        record_choice(choose_files(path))
+        note_start(*choose_files(path))
     assert [each["event"] for each in events if each["log_level"] == "warning"] == ["accepted_files_not_kept"]
-    assert choose_files(path).verdict == "first"
+    assert not waiting(path)
 
 
 def test_damaged_copy_is_not_used(after_a_run: Path) -> None:

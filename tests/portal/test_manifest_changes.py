@@ -4,6 +4,7 @@ manifest is told. Without `reload: watch` a change waits.
 
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +18,8 @@ from manifests.loader import load_manifest, read_files
 from manifests.manifest import Manifest
 from manifests.own_files import lock_text
 from portal import reload
-from portal.accepted import Acceptance, choose_files, record_choice
+from portal.accepted import Acceptance, choose_files, note_start
 from portal.reload import ManifestKeeper
-from portal.running import Announcement, RunningPortal
 from tests.portal.peers import DEADLINE_SECONDS, Peer, opened
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +52,7 @@ class Applied:
 @asynccontextmanager
 async def kept(path: Path) -> AsyncIterator[Applied]:
     applied = Applied()
-    keeper = ManifestKeeper(load_manifest(path, {}), applied, Announcement(RunningPortal(1)), [])
+    keeper = ManifestKeeper(load_manifest(path, {}), applied, lambda digest: None, [])
     async with anyio.create_task_group() as tasks:
         await tasks.start(keeper.keep)
         yield applied
@@ -181,8 +181,15 @@ ASKING = "profiles: {%s: {}}\n"
 def asking(manifest: Path) -> Path:
     """A manifest without `reload: watch`, which a portal accepted."""
     write(manifest, ASKING % "first")
-    record_choice(choose_files(manifest))
+    note_start(*choose_files(manifest))
     return manifest
+
+
+async def until_held(path: Path, is_held: bool = True) -> None:
+    """Until a change waits however long no portal has been running, or none does."""
+    with anyio.fail_after(DEADLINE_SECONDS):
+        while (Acceptance(path).held_until() > time.time() + 3600) is not is_held:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
 
 
 async def logged(events: list[Any], *names: str) -> None:
@@ -196,7 +203,7 @@ async def test_change_waits_is_told_once_and_is_applied_as_it_was_accepted(askin
         with capture_logs() as events:
             write(asking, ASKING % "second")
             await logged(events, "manifest_change_waits")
-            assert Acceptance(asking).is_held()
+            await until_held(asking)
             shown = read_files(asking, {})
             write(asking, ASKING % "second")
             write(asking, ASKING % "third")
@@ -214,7 +221,7 @@ async def test_change_that_is_taken_back_waits_no_more(asking: Path) -> None:
             await logged(events, "manifest_change_waits")
             write(asking, ASKING % "first")
             await logged(events, "manifest_change_waits", "manifest_change_withdrawn")
-        assert not Acceptance(asking).is_held()
+        await until_held(asking, is_held=False)
         assert not applied.names
 
 
@@ -227,7 +234,7 @@ async def test_broken_or_open_file_is_told_and_changes_nothing(asking: Path, tex
             file.chmod(mode)
             await logged(events, "manifest_rejected")
         assert not applied.names
-        assert Acceptance(asking).is_held()
+        await until_held(asking)
 
 
 async def test_signal_accepts_the_files_as_they_are(asking: Path) -> None:
@@ -236,7 +243,7 @@ async def test_signal_accepts_the_files_as_they_are(asking: Path) -> None:
         hang_up()
         await applied.until("second")
         await anyio.wait_all_tasks_blocked()
-    assert choose_files(asking).verdict == "same"
+    assert Acceptance(asking).hashes() == read_files(asking, {}).hashes
 
 
 async def test_change_runs_no_command_before_it_is_accepted(asking: Path) -> None:

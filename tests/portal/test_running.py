@@ -29,11 +29,9 @@ def test_portal_is_found_while_it_runs():
     assert running_portals() == []
 
 
-def test_portal_says_what_became_of_a_reload():
-    with announced(
-        RunningPortal(os.getpid(), "/here/portal.yaml", problem="a longer text than later")
-    ) as own:
-        own.update(digest="abc", problem="")
+def test_portal_says_on_which_files_it_runs():
+    with announced(RunningPortal(os.getpid(), "/here/portal.yaml", digest="a longer one")) as announce:
+        announce("abc")
         assert running_portals() == [RunningPortal(os.getpid(), "/here/portal.yaml", digest="abc")]
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from portal.accepted import Acceptance, choose_files, record_choice
+from manifests.loader import read_files
+from portal.accepted import Acceptance, choose_files, note_start
 from portal.cli.terminal import Terminal
 from portal.middleware import load_middleware
 from portal.running import RunningPortal, announced
@@ -29,7 +30,7 @@ def running(tmp_path: Path) -> Iterator[Path]:
     """The manifest of a portal that runs."""
     path = tmp_path / "portal.yaml"
     path.write_text("profiles: {first: {}}\n")
-    record_choice(choose_files(path))
+    note_start(*choose_files(path))
     with announced(RunningPortal(os.getpid(), str(path))):
         yield path
 
@@ -91,7 +92,7 @@ def test_reload_accepts_the_bytes_that_it_showed(
     accepted = Acceptance(running).files()
     assert accepted is not None
     assert accepted.contents["portal.yaml"] == b"profiles: {shown: {}}\n"
-    assert choose_files(running).waiting == ("portal.yaml",)
+    assert choose_files(running)[1] == ("portal.yaml",)
 
 
 @pytest.mark.parametrize("text", ["upstreams: [", "unknown: 1"])
@@ -113,14 +114,24 @@ def test_reload_shows_no_secret_and_controls_no_terminal(portal: PortalCommand, 
     assert "\u202e" not in done.stdout
 
 
+def test_reload_says_what_takes_effect_after_a_restart_and_which_portal_does_not_run_on_it(
+    portal: PortalCommand, running: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portal.cli.reload.ANSWER_SECONDS", 0)
+    running.write_text("server: {workers: 3}\n")
+    done = portal("reload", "--yes", cwd=running.parent)
+    assert "after a restart: server.workers" in done.stderr
+    assert (done.returncode, "goes on as before" in done.stdout) == (1, True)
+
+
 def test_reload_says_if_no_portal_runs(portal: PortalCommand, tmp_path: Path) -> None:
     path = tmp_path / "portal.yaml"
     path.write_text("profiles: {first: {}}\n")
-    record_choice(choose_files(path))
+    note_start(*choose_files(path))
     path.write_text("profiles: {second: {}}\n")
     done = portal("reload", "--yes", cwd=tmp_path)
     assert (done.returncode, "no portal of this manifest runs" in done.stdout) == (0, True)
-    assert choose_files(path).verdict == "same"
+    assert Acceptance(path).hashes() == read_files(path, {}).hashes
 
 
 @pytest.mark.parametrize("place", ["hooks_a.py", "hooks_b/guard_b.py"])
