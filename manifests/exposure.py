@@ -69,8 +69,16 @@ def _found(root: Path, files: Iterable[tuple[str, Around]], own_folders: Sequenc
 
 
 def _around(path: Path) -> Around:
-    """The path and all that it is in, also by where it leads link by link: a script could replace such a link."""
-    return {_key(each) for way in _ways(path) for each in (way, *way.parents)}
+    """The path and all that it is in, also by where each link on the way leads: a script could replace such a link."""
+    seen: set[Path] = set()
+    ways = [path]
+    while ways and len(seen) < _MAX_WAYS:
+        way = ways.pop()
+        seen.add(way)
+        with suppress(OSError):  # it is gone meanwhile
+            targets = [way.parent / os.readlink(way)] if os.path.islink(way) else []
+            ways += {way.parent, *targets} - seen
+    return {_key(each) for each in seen}
 
 
 def _key(path: Path) -> tuple[int, int] | str:
@@ -82,20 +90,9 @@ def _key(path: Path) -> tuple[int, int] | str:
     return status.st_dev, status.st_ino
 
 
-def _ways(path: Path) -> Iterator[Path]:
-    """The path, and where it leads link by link."""
-    yield Path(os.path.realpath(path))
-    for _ in range(_MAX_LINKS):
-        path = Path(os.path.normpath(path))
-        yield path
-        link = next(filter(os.path.islink, (*reversed(path.parents), path)), None)
-        if link is None:
-            return
-        with suppress(OSError):  # it is gone meanwhile
-            path = link.parent / os.readlink(link) / path.relative_to(link)
+_MAX_WAYS: Final = 1000
+"""Of one path: links may lead in circles."""
 
-
-_MAX_LINKS: Final = 40
 _BETWEEN: Final = re.compile(r"[=,:;|\"'\s{}\[\]()]+")
 """What may stand between the paths in one argument: --root=/a, /a:/b, JSON, a line for a shell."""
 

@@ -202,6 +202,7 @@ class ManifestKeeper:
                         await self._run(await self._settled())
                     elif (hashes := self.acceptance.hashes()) is not None and hashes != self._accepted:
                         self._accepted, self._known = hashes, None
+                        self.waiting.clear()
                         if files := await anyio.to_thread.run_sync(self.acceptance.files):
                             await self._run(files)  # whatever the files say now
                     elif is_settled and now != self._known:

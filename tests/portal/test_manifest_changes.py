@@ -77,13 +77,6 @@ def hang_up() -> None:
     os.kill(os.getpid(), signal.SIGHUP)
 
 
-async def test_signal_reloads(manifest: Path) -> None:
-    async with kept(manifest) as applied:
-        write(manifest, TEXT % "second")
-        hang_up()
-        await applied.until("second")
-
-
 async def test_storm_of_signals_leads_to_few_reloads_and_the_last_manifest_wins(
     manifest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +205,21 @@ async def test_change_waits_is_told_once_and_is_applied_as_it_was_accepted(askin
             await applied.until("second")
             await logged(events, *["manifest_change_waits"] * 3)
         assert applied.names == ["second"]
+
+
+async def test_accepted_change_that_cannot_be_applied_is_rejected_once_and_not_withdrawn(
+    asking: Path,
+) -> None:
+    async with kept(asking) as applied:
+        with capture_logs() as events:
+            write(asking, "upstreams: {up: {command: x, env: {K: '${command:false}'}}}\n")
+            await logged(events, "manifest_change_waits")
+            Acceptance(asking).accept(read_files(asking, {}))
+            await logged(events, "manifest_change_waits", "manifest_rejected")
+            await until_held(asking, is_held=False)
+            write(asking, ASKING % "third")
+            await logged(events, "manifest_change_waits", "manifest_rejected", "manifest_change_waits")
+        assert not applied.names
 
 
 async def test_change_that_is_taken_back_waits_no_more(asking: Path) -> None:
