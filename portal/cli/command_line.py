@@ -1,6 +1,7 @@
 """Reads the command line and runs one command, until it ends or a signal ends it."""
 
 import argparse
+import json
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import anyio
 
 from manifests.errors import ManifestError
+from manifests.json_value import Json
 from manifests.loader import find_manifest, load_manifest, parse_manifest, read_files
 from manifests.manifest import Manifest
 from portal.accepted import Acceptance, choose_files, note_start, reload_hint
@@ -220,7 +222,7 @@ def _runs(commands: _Commands) -> None:
     waiting = action("wait", "wait until a run has ended, and print its answer")
     waiting.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="exit with 4 after this time")
     approve = action("approve", "approve a call that waits for a person", "decide", seq="which call")
-    approve.add_argument("--arguments", metavar="JSON", help="call it with these instead")
+    approve.add_argument("--arguments", type=_json_object, metavar="JSON", help="call it with these instead")
     approve.add_argument("--yes", action="store_true", help="do not ask; the audit log says so")
     approve.set_defaults(is_approved=True, reason="")
     deny = action("deny", "deny a call that waits for a person", "decide", seq="which call")
@@ -266,7 +268,8 @@ def _check(commands: _Commands) -> None:
 def _explain(commands: _Commands) -> None:
     command = _command(commands, "explain", "show whether a tool may be called, and which rule decides")
     command.add_argument("name", help="a tool or function: name, upstream.tool or namespace.function")
-    command.add_argument("--arguments", metavar="JSON", help="arguments to test against conditions")
+    text = "arguments to test against conditions"
+    command.add_argument("--arguments", type=_json_object, metavar="JSON", help=text)
     _json_option(command)
     _profile_option(command)
 
@@ -381,6 +384,16 @@ def _profile_option(parser: argparse.ArgumentParser, text: str = "apply this pro
 
 def _json_option(parser: argparse.ArgumentParser, default: bool | str = False) -> None:
     parser.add_argument("--json", action="store_true", default=default, help="print the answer as JSON")
+
+
+def _json_object(text: str) -> dict[str, Json]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"it is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"it must be a JSON object, not a {type(value).__name__}")
+    return value
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -1,6 +1,5 @@
 """`mcp-code-portal explain`: shows whether a tool may be called, which rule decides, and how to change that."""
 
-import json
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,11 +24,6 @@ NOTHING_KNOWN = 2
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Find the tools that the name may mean, and print the decision about each."""
-    try:
-        arguments = _arguments(options.arguments)
-    except ValueError as error:
-        terminal.error(f"--arguments must be a JSON object: {error}")
-        return NOTHING_KNOWN
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         if options.name == FETCH and FETCH.partition(".")[0] not in manifest.portal.upstreams:
             explanations = [
@@ -43,7 +37,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             explanations = [
                 each
                 for upstream in upstreams
-                for each in _explanations(portal, upstream, options.name, arguments)
+                for each in _explanations(portal, upstream, options.name, options.arguments)
             ]
             if not explanations:
                 terminal.error(_not_found(portal, options.name, upstreams))
@@ -54,18 +48,6 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         for each in explanations:
             _show(each, terminal)
     return 1 if any(each["verdict"] == "deny" for each in explanations) else 0
-
-
-def _arguments(text: str | None) -> dict[str, Json] | None:
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"it is a {type(value).__name__}")
-    return value
 
 
 def _behind(name: str, manifest: Manifest, upstream: str) -> str:

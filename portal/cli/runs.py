@@ -7,7 +7,7 @@ import getpass
 import json
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -48,6 +48,8 @@ from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from upstreams.redaction import Redaction
 
 Line: TypeAlias = Callable[[str], None]
+Listed: TypeAlias = tuple[RunRow, str, Sequence[CallRow]]
+"""A run, the name of its caller, and its calls."""
 USAGE_ERROR = 2
 TIMED_OUT = 4
 
@@ -59,16 +61,15 @@ _STEP_CHARACTERS = 200
 
 
 class Stores:
-    """The stores of runs of a manifest; without one, all in this user's state folder.
+    """The stores of a manifest; without one, or if the run is not in them, also others in this user's state folder.
 
-    A run is also found there by its id. A portal that starts moves runs into its own one, which `refresh` finds.
+    A portal that starts moves runs into its own store, which `refresh` finds.
     """
 
-    def __init__(self, manifest: Manifest, terminal: Terminal) -> None:
-        self._manifest, self._terminal = manifest, terminal
+    def __init__(self, manifest: Manifest, terminal: Terminal, run: str | None = None) -> None:
+        """`run` is the id of a run, or how that begins."""
+        self._manifest, self._terminal, self._run = manifest, terminal, run
         self._files: dict[Place, RunTables | None] = {}
-        self._others: list[FilePlace] = []
-        """Those of other manifests that have a run which was asked for."""
         self.refresh()
 
     def __iter__(self) -> Iterator[RunTables]:
@@ -79,59 +80,52 @@ class Stores:
             tables.close()
 
     def refresh(self) -> None:
-        """Open new stores and close those that are gone. Raises StoreError: the only one cannot be read."""
-        found: list[Place] = [*places(self._manifest)] if self._manifest.path else [*holding()]
-        found += [place for place in self._others if place.path.exists() and place not in found]
-        for place in self._files.keys() - {*found}:
+        """Open new stores and close those that are gone. Raises StoreError: the manifest's only one cannot be read."""
+        for place in [each for each in self._files if isinstance(each, FilePlace) and not each.path.exists()]:
             if (tables := self._files.pop(place)) is not None:
                 tables.close()
+        self._open(places(self._manifest), self._manifest)
+        if self._manifest.path is None or (self._run and not self._ids()):
+            self._open(holding(self._run or ""), None)
+
+    def _open(self, found: Sequence[Place], manifest: Manifest | None) -> None:
         for place in found:
             if place not in self._files:
                 try:
-                    self._files[place] = tables = open_tables(place, self._manifest)
-                    note_states(tables, self._manifest.portal.runs.webhooks)
+                    self._files[place] = tables = open_tables(place, manifest)
+                    note_states(tables, manifest.portal.runs.webhooks if manifest else ())
                 except StoreError as error:
-                    if len(found) == 1 and self._manifest.path:
+                    if manifest is not None and len(found) == 1:
                         raise
                     self._files[place] = None
                     self._terminal.error(str(error))
 
+    def _ids(self) -> dict[str, RunTables]:
+        if self._run is None or len(self._run) < LEAST_PREFIX:
+            return {}
+        return {each: tables for tables in self for each in tables.ids(self._run)}
+
     def place(self, tables: RunTables) -> Place:
         return next(place for place, each in self._files.items() if each is tables)
 
-    def find(self, run: str) -> tuple[RunTables, str]:
-        """The store of a run and its id, by the id or a unique prefix of it. Raises RunsError."""
-        is_enough = len(run) >= LEAST_PREFIX
-        found = {each: tables for tables in self for each in tables.ids(run)} if is_enough else {}
-        if is_enough and not found:
-            self._open_others(run)
-            found = {each: tables for tables in self for each in tables.ids(run)}
+    def find(self) -> tuple[RunTables, str]:
+        """The store of the run and its id, by the id or a unique prefix of it. Raises RunsError."""
+        run, found = self._run or "", self._ids()
         if not found:
-            error = unknown_run(run)
-            error.hint = "`runs` lists them. If runs.store names their store, add --config FILE."
-            raise error
+            hint = "`runs` lists them. One of a manifest with runs.store or runs.key needs --config FILE."
+            raise RunsError("unknown_run", f"there is no run {run[:60]!r}", hint)
         if len(found) > 1 and run not in found:
             ids = ", ".join([*found][:5])
             message = f"the ids of {len(found)} runs begin with {run!r}: {ids}"
             raise RunsError("ambiguous_run", message, "Write more of it.")
-        name = run if run in found else next(iter(found))
+        self._run = name = run if run in found else next(iter(found))
         return found[name], name
 
-    def _open_others(self, run: str) -> None:
-        """Open the stores of other manifests that have the run. Raises RunsError: one needs its manifest."""
-        for place in holding(run):
-            try:
-                self._files[place] = self._files.get(place) or open_tables(place, None)
-                self._others.append(place)
-            except StoreError as error:
-                hint = "--config FILE names the manifest of its portal, which has the runs.key."
-                raise RunsError("needs_config", f"run {run!r} cannot be read: {error}", hint) from None
-
     @contextmanager
-    def writing(self, run: str) -> Iterator[RunTables]:
-        """A transaction in the store of a run, which no portal moves meanwhile. Raises RunsError, as `find`."""
+    def writing(self) -> Iterator[RunTables]:
+        """A transaction in the store of the run, which no portal moves meanwhile. Raises RunsError, as `find`."""
         while True:
-            tables, _ = self.find(run)
+            tables, _ = self.find()
             with self.place(tables).unmoved() as is_there:
                 if is_there:
                     with tables.transaction(is_lasting=True):
@@ -139,32 +133,31 @@ class Stores:
                     return
             self.refresh()
 
-    def load(self, run: str) -> tuple[RunTables, StoredRun]:
-        """Everything about a run. Raises RunsError, as `find`."""
-        tables, name = self.find(run)
+    def load(self) -> tuple[RunTables, StoredRun]:
+        """Everything about the run. Raises RunsError, as `find`."""
+        tables, name = self.find()
         if (stored := tables.load(name)) is None:
-            raise unknown_run(run)
+            raise unknown_run(name)
         return tables, stored
 
 
 async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the open runs, and with `--all` also those that have ended, newest first."""
     with closing(Stores(manifest, terminal)) as stores:
-        rows: dict[str, tuple[RunRow, tuple[CallRow, ...]]] = {}
-        callers: dict[str, str] = {}
+        rows: dict[str, Listed] = {}
         for tables in stores:
             found = tables.listed(limit=options.limit, is_open=True)
             found += tables.listed(limit=options.limit) if options.all else []
-            rows |= {row.id: (row, tables.calls(row.id) if row.state in OPEN else ()) for row in found}
-            callers |= {row.id: tables.caller(row.owner) for row in found}
+            for row in found:
+                calls = tables.calls(row.id) if row.state in OPEN else ()
+                rows[row.id] = row, tables.caller(row.owner), calls
     newest = sorted(rows.values(), key=lambda each: (each[0].state not in OPEN, -each[0].began))
     listed = newest[: options.limit]
     if options.json:
-        terminal.json(
-            [{**run_view(row, callers[row.id]), "waiting": waiting_view(calls)} for row, calls in listed]
-        )
+        views = [{**run_view(row, caller), "waiting": waiting_view(calls)} for row, caller, calls in listed]
+        terminal.json(views)
     elif listed:
-        _list(listed, callers, terminal)
+        _list(listed, terminal)
     else:
         terminal.note("there are no runs" if options.all else "no run is open; `runs list --all` shows all")
         if manifest.path is None:
@@ -174,8 +167,8 @@ async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) 
 
 async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print everything about a run."""
-    with closing(Stores(manifest, terminal)) as stores:
-        _, stored = stores.load(options.run)
+    with closing(Stores(manifest, terminal, options.run)) as stores:
+        _, stored = stores.load()
     told = details(stored)
     if options.json:
         terminal.json(told)
@@ -199,16 +192,16 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 
 async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print what happens to a run until it ends; without one, what happens to all runs from now on."""
-    with closing(Stores(manifest, terminal)) as stores:
+    with closing(Stores(manifest, terminal, options.run)) as stores:
         run, seen = None, {tables: tables.last_log() for tables in stores}
         if options.run is not None:
-            tables, run = stores.find(options.run)
+            tables, run = stores.find()
             _say_if_nobody(stores, tables, run, terminal)
             seen = {}
         is_open = True
         while is_open:
             # The state first: then everything that led to it is in the log.
-            is_open = run is None or _is_open(stores, run)
+            is_open = run is None or _is_open(stores)
             for tables in stores:
                 while rows := tables.log_after(seen.get(tables, 0), run):
                     seen[tables] = rows[-1].n
@@ -224,20 +217,20 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
 
 async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Wait until a run has ended, and print its answer. Exits with 1 if that is not ok, TIMED_OUT if it goes on."""
-    with closing(Stores(manifest, terminal)) as stores:
-        tables, run = stores.find(options.run)
+    with closing(Stores(manifest, terminal, options.run)) as stores:
+        tables, run = stores.find()
         _say_if_nobody(stores, tables, run, terminal)
         asked: set[int] = set()
         with anyio.move_on_after(options.timeout):
-            while _is_open(stores, run):
-                for call in stores.find(run)[0].calls(run):
+            while _is_open(stores):
+                for call in stores.find()[0].calls(run):
                     if call.state == "waiting" and call.kind in ("ask", "approve") and call.seq not in asked:
                         asked.add(call.seq)
                         command = shell_command(manifest, "runs", "approve", run, str(call.seq))
                         terminal.note(f"it waits for a person: {command}")
                 await anyio.sleep(_POLL_SECONDS)
                 stores.refresh()
-        _, stored = stores.load(run)
+        _, stored = stores.load()
     if stored.row.state in OPEN:
         terminal.error(f"run {run} has not ended within {options.timeout:g} s: it is {stored.row.state}")
         return TIMED_OUT
@@ -249,16 +242,11 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Approve or deny a call that waits for a person.
 
-    Exits with 2 if nobody confirms an approval, or the new arguments are not a JSON object.
+    Exits with 2 if nobody confirms an approval.
     """
-    try:
-        arguments = _arguments(options)
-    except (ValueError, RecursionError) as error:
-        terminal.error(f"the arguments must be a JSON object: {error}")
-        return USAGE_ERROR
     state = "approved" if options.is_approved else "denied"
-    with closing(Stores(manifest, terminal)) as stores:
-        tables, stored = stores.load(options.run)
+    with closing(Stores(manifest, terminal, options.run)) as stores:
+        tables, stored = stores.load()
         run, call = stored.row.id, call_to_decide(tables, stored.row, options.seq)
         asks = options.is_approved and not options.yes and call.state == "waiting"
         # Not within the transaction: a slow terminal would hold the portal's lock.
@@ -267,10 +255,10 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
             line = terminal.note if asks else terminal.line
             _show_call(view, f"{run}:", line)
             _show("script", stored.row.title, line)
-            _show("changed", arguments, line)
+            _show("changed", options.arguments, line)
         if asks and not await terminal.is_confirmed("Approve it?"):
             return USAGE_ERROR
-        with stores.writing(run) as tables:
+        with stores.writing() as tables:
             decide_call(
                 tables,
                 run,
@@ -279,7 +267,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
                 Approvers(),
                 is_approved=options.is_approved,
                 reason=options.reason,
-                arguments=arguments,
+                arguments=options.arguments,
             )
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
         _tell(view, f"call {call.seq} is {state}", options, terminal)
@@ -289,9 +277,9 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """End a run in any state."""
-    with closing(Stores(manifest, terminal)) as stores:
-        _, run = stores.find(options.run)
-        with stores.writing(run) as tables:
+    with closing(Stores(manifest, terminal, options.run)) as stores:
+        _, run = stores.find()
+        with stores.writing() as tables:
             cancel_run(tables, run)
     _tell({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
     return 0
@@ -299,8 +287,8 @@ async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Repeat a run from its journal without making a call, and print its steps. Exits with 1 if it differs."""
-    with closing(Stores(manifest, terminal)) as stores:
-        tables, stored = stores.load(options.run)
+    with closing(Stores(manifest, terminal, options.run)) as stores:
+        tables, stored = stores.load()
         place = stores.place(tables)
     head, _, record = _past(stored)
     own = narrowed(manifest, head.profile) if head.profile in manifest.portal.profiles else manifest
@@ -346,12 +334,12 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
     except (OSError, UnicodeDecodeError) as error:
         terminal.error(f"cannot read {options.script}: {error}")
         return USAGE_ERROR
-    with closing(Stores(manifest, terminal)) as stores:
-        _, stored = stores.load(options.run)
+    with closing(Stores(manifest, terminal, options.run)) as stores:
+        _, stored = stores.load()
         _announce_fork(stored, options.at, terminal)
         if not options.yes and not await terminal.is_confirmed("Go on?"):
             return USAGE_ERROR
-        with stores.writing(stored.row.id) as tables:
+        with stores.writing() as tables:
             row = fork_run(tables, stored.row.id, options.at, code)
         text = f"{row.id} goes on from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
         _tell(run_view(row, tables.caller(row.owner)), text, options, terminal)
@@ -359,23 +347,18 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
     return 0
 
 
-def _list(
-    listed: Sequence[tuple[RunRow, Sequence[CallRow]]], callers: Mapping[str, str], terminal: Terminal
-) -> None:
+def _list(listed: Sequence[Listed], terminal: Terminal) -> None:
     cells = [
-        (row.id, row.state, _age(row.began), escaped(callers[row.id]), _what(calls), escaped(row.title))
-        for row, calls in listed
+        (row.id, row.state, _age(row.began), escaped(caller), _what(calls), escaped(row.title))
+        for row, caller, calls in listed
     ]
     # The id is pasted, so it stays whole; the others share the rest of the line.
     left = terminal.columns - sum(max(len(cell[n]) for cell in cells) for n in range(3)) - 10
-    who = min(max(6, *(len(cell[3]) for cell in cells)), left // 3)
-    left -= who
-    longest = min(max(9, *(len(cell[4]) for cell in cells)), left * 3 // 5)
-    rows = [
-        (*cell[:3], _cut(cell[3], who), _cut(cell[4], longest), _cut(cell[5], left - longest))
-        for cell in cells
-    ]
-    terminal.table(("run", "state", "age", "caller", "waits for", "script"), rows)
+    heads = {3: "caller", 4: "waits for"}
+    widths = [max(len(heads[n]), min(max(len(cell[n]) for cell in cells), left // 3)) for n in heads]
+    widths.append(left - sum(widths))
+    rows = [(*cell[:3], *map(_cut, cell[3:], widths)) for cell in cells]
+    terminal.table(("run", "state", "age", *heads.values(), "script"), rows)
 
 
 async def _sandbox(
@@ -471,15 +454,6 @@ def _show(name: str, value: Json, line: Line) -> None:
         line(f"      {each}")
 
 
-def _arguments(options: Namespace) -> dict[str, Json] | None:
-    if options.arguments is None:
-        return None
-    value = json.loads(options.arguments)
-    if not isinstance(value, dict):
-        raise ValueError(f"it is a {type(value).__name__}")
-    return value
-
-
 def _person() -> str:
     try:
         return f"cli {getpass.getuser()}"
@@ -487,8 +461,8 @@ def _person() -> str:
         return "cli"
 
 
-def _is_open(stores: Stores, run: str) -> bool:
-    tables, _ = stores.find(run)
+def _is_open(stores: Stores) -> bool:
+    tables, run = stores.find()
     row = tables.row(run)
     return row is not None and row.state in OPEN
 
