@@ -28,9 +28,6 @@ FREE_PIECES, PIECE_BYTES = 1024, 256
 HEAD_BYTES, BODY_BYTES = 16 << 10, 256 << 10
 """As much of them is read at once. h11 refuses an unfinished head of more than that: one has at most twice as much."""
 
-UNREAD_BYTES: Final = 4 << 20
-"""As much of a body comes in after its answer: whoever sends all of it first sees the answer, not a reset."""
-
 TOLD_SECONDS: Final = 60.0
 
 log = structlog.get_logger()
@@ -101,7 +98,8 @@ class HttpConnection(H11Protocol):
         super().__init__(**of_uvicorn)
         self.conn = _Requests(h11.SERVER)
         self._connections = connections
-        self._unread = 0
+        self._is_over = False
+        """The rest of a body is dropped: whoever sends all of it first sees the answer, not a reset."""
         self._seconds: float | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -124,20 +122,14 @@ class HttpConnection(H11Protocol):
         self._end_within(None)
 
     def data_received(self, data: bytes) -> None:
-        if not self._unread:
+        if not self._is_over:
             super().data_received(data)
             self._watch()
-        elif len(data) < self._unread:
-            self._unread -= len(data)
-        else:
-            self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        if self.cycle is not None:
-            self.cycle.disconnected = True  # the application must not answer too
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        if self.conn.our_state is h11.IDLE:
             super().send_400_response(msg)
-        else:
+        else:  # once its head is there, the application answers
             self.transport.abort()
 
     def on_response_complete(self) -> None:
@@ -147,7 +139,7 @@ class HttpConnection(H11Protocol):
             return
         if has_body:
             self.transport.write_eof()
-            self._unread = UNREAD_BYTES
+            self._is_over = True
         if has_body or (self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]):
             self._unset_keepalive_if_required()  # it is not idle
         self._watch()
@@ -158,7 +150,7 @@ class HttpConnection(H11Protocol):
         # The name is of asyncio's own transports.
         self.transport.max_size = BODY_BYTES if their is h11.SEND_BODY else HEAD_BYTES  # type: ignore[attr-defined]
         seconds = head_seconds * BODY_FACTOR if their is h11.SEND_BODY else None
-        if self._unread or (their is h11.IDLE and self.timeout_keep_alive_task is None):
+        if self._is_over or (their is h11.IDLE and self.timeout_keep_alive_task is None):
             seconds = head_seconds
         if seconds != self._seconds:
             self._end_within(seconds)

@@ -254,13 +254,14 @@ async def test_stranger_is_not_believed_about_its_address(proxies: list[Json]) -
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 1000000\r\n\r\n", CHUNKED])
 async def test_body_is_not_read_on_after_the_answer(framing: bytes) -> None:
-    async with served() as connect:
-        stranger, client = await connect(), await connect()
+    async with served(head_seconds=HEAD_SECONDS) as connect:
+        stranger = await connect()
         assert await stranger.ask(POST.replace(b"read", b"now") + framing) == 200
         assert await stranger.is_closed()
         with pytest.raises(ConnectionError):
             while True:
                 await stranger.send(b"1\r\na\r\n" * HEAD_BYTES)
+        client = await connect()
         whole = POST.replace(b"read", b"now") + b"Content-Length: 4\r\n\r\nbody"
         assert [await client.ask(whole) for _ in range(2)] == [200, 200]
 
