@@ -50,12 +50,10 @@ class Caller:
     @property
     def label(self) -> str:
         """Its name for people. Anyone who knows the id of an MCP session can join it, so that is a hash here."""
-        session = "session "
-        # Elsewhere in the text somebody may have chosen it, as the name of a person.
-        if not self.queue_key.startswith(session):
+        kind, _, identifier = self.queue_key.partition(" ")
+        if kind != "session":
             return self.queue_key
-        identifier = self.queue_key.removeprefix(session)
-        return session + hashlib.sha256(identifier.encode()).hexdigest()[:16]
+        return f"session {hashlib.sha256(identifier.encode()).hexdigest()[:16]}"
 
 
 BEARER = "mcp_code_portal.bearer"

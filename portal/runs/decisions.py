@@ -58,9 +58,8 @@ def find_seen(tables: RunTables, run: str, decider: Decider, approvers: Approver
     Raises RunsError.
     """
     row = tables.row(run)
-    if row is None or row.state not in OPEN or not approvers.oversee(row.owner, decider):
-        return find_run(tables, run, decider.owner)
-    return row if tables.calls(run, _ASKED) else find_run(tables, run, decider.owner)
+    oversees = row is not None and row.state in OPEN and approvers.oversee(row.owner, decider)
+    return find_run(tables, run, None if oversees and tables.calls(run, _ASKED) else decider.owner)
 
 
 def decide_call(

@@ -92,7 +92,6 @@ _CHECK = "Check the effect before retrying: the request may have been processed.
 
 _ONLY_PRIVATE = "Only capabilities.network.private can allow {}, which it must name. Ask the operator."
 _WHAT_ALLOWS = {
-    AddressClass.PUBLIC: "",
     AddressClass.PRIVATE: _ONLY_PRIVATE.format("a host at a private address"),
     AddressClass.BY_ADDRESS: _ONLY_PRIVATE.format("that address itself"),
     AddressClass.NEVER: "No rule can allow it: the address is reserved, or embeds another one.",
