@@ -340,7 +340,8 @@ def _import(commands: _Commands) -> None:
     command.add_argument("--dry-run", action="store_true", help="only show what was found; write nothing")
     command.add_argument("--save-secrets", action="store_true", help="write secret values to portal.env")
     for name, text in (("install", "put the portal into this client's file"), ("undo", "restore that file")):
-        command.add_argument(f"--{name}", action="append", metavar="CLIENT", help=f"{text}; repeatable")
+        text = f"{text}; repeatable"
+        command.add_argument(f"--{name}", action="append", default=[], metavar="CLIENT", help=text)
     _json_option(command)
 
 

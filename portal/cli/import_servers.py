@@ -19,7 +19,7 @@ from portal.cli.terminal import Terminal, counted
 from portal.errors import SMALLEST_MANIFEST, PortalError
 from portal.importing.clients import ClientFile, ClientFileError, client_files
 from portal.importing.installation import install, original, undo
-from portal.importing.merging import CannotAddError, ImportedServer, Merging, Target, require_loading, short
+from portal.importing.merging import CannotAddError, ImportedServer, Merging, Target, require_loading
 from portal.importing.servers import Origin, Server, SkippedServer, servers_of
 
 PARTLY: Final = 1
@@ -37,7 +37,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     project = None if options.project is None else options.project.absolute()
     known = client_files(sys.platform, os.environ, Path.home(), project)
     names = {name for file in known for name in (file.name, file.client.name)}
-    for name in (*options.client, *(options.install or ()), *(options.undo or ())):
+    for name in (*options.client, *options.install, *options.undo):
         if name not in names:
             hint = "; add --project DIR for files of a project" if project is None else ""
             names_text = ", ".join(file.name for file in known)
@@ -45,7 +45,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             return REFUSED
     if options.undo:
         return _undo([file for file in known if file.name in options.undo], terminal)
-    wanted = {*options.client, *(options.install or ())}
+    wanted = {*options.client, *options.install}
     chosen = [f for f in known if not options.client or {f.name, f.client.name} & wanted]
     path = (find_manifest(options.config, os.environ) or DEFAULT_FILE).absolute()
     return _Import(chosen, Target(path), options, terminal, Path.home()).run()
@@ -102,9 +102,7 @@ class _Import:
             self.status = PARTLY
             return []
         if content is not None and not self.options.json:
-            self.terminal.line(
-                f"{file.name:22} {short(file.path, self.home)}: {counted(len(found), 'server')}"
-            )
+            self.terminal.line(f"{file.name:22} {file.shown(self.home)}: {counted(len(found), 'server')}")
         return found
 
     def _show(self) -> None:
@@ -117,7 +115,7 @@ class _Import:
             for note in each.notes:
                 line(f"    {note}")
         for out in self.merging.skipped:
-            line(f"- {out.origin.name} ({self._origin(out.origin)}): skipped: {out.reason}")
+            line(f"- {out.origin.name} ({out.origin.place(self.home)}): skipped: {out.reason}")
 
     def _facts(self) -> dict[str, Json]:
         """The same as data, with names of variables but no values."""
@@ -152,7 +150,7 @@ class _Import:
             return
         there = [each for each in self.merging.imported if each.spec is None or each in new]
         origins = [origin for each in there for origin in each.origins]
-        files = [each for each in self.files if each.name in (options.install or ())]
+        files = [each for each in self.files if each.name in options.install]
         replaced = {file: [each for each in origins if each.file == file] for file in files}
         self._replace(replaced, text)
         if not lines:
@@ -228,9 +226,6 @@ class _Import:
             note(f"{file.client.title} gets all servers of {manifest} through it, with their keys")
             if not is_dry:
                 note(f"the original is in {original(file).path}; import --undo {file.name} restores it")
-
-    def _origin(self, origin: Origin) -> str:
-        return f"{origin.file.client.title}, {short(origin.file.path, self.home)}"
 
 
 def _address(imported: ImportedServer) -> str:

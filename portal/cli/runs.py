@@ -240,10 +240,7 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 
 
 async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Approve or deny a call that waits for a person.
-
-    Exits with 2 if nobody confirms an approval.
-    """
+    """Approve or deny a call that waits for a person. Exits with 2 if nobody confirms an approval."""
     state = "approved" if options.is_approved else "denied"
     with closing(Stores(manifest, terminal, options.run)) as stores:
         tables, stored = stores.load()

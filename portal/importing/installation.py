@@ -28,8 +28,8 @@ def original(file: ClientFile) -> ClientFile:
     return replace(file, path=file.path.with_name(f"{file.path.name}.before-portal"))
 
 
-def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_dry: bool) -> str:
-    """Replace these servers by the portal. Returns the name of its entry.
+def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_dry: bool) -> None:
+    """Replace these servers by the portal.
 
     Raises ClientFileError: the file already has the portal, or a file cannot be read or written.
     """
@@ -59,7 +59,6 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
         except ClientFileError:
             before.put(None)
             raise
-    return name
 
 
 def undo(file: ClientFile) -> str:

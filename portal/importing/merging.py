@@ -59,12 +59,9 @@ class ImportedServer:
     is_edited: bool = False
 
     def places(self, home: Path) -> str:
-        """The files that have it, and its names in them where they differ."""
-        names: dict[str, list[str]] = {}
-        for each in self.origins:
-            names.setdefault(f"{each.file.client.title}, {short(each.file.path, home)}", []).append(each.name)
-        own = {place: "" if each == [self.name] else f" ({', '.join(each)})" for place, each in names.items()}
-        return "; ".join(f"{place}{named}" for place, named in own.items())
+        """The files that have it, each with its name there if that is another one."""
+        names = {each: "" if each.name == self.name else f" ({each.name})" for each in self.origins}
+        return "; ".join(f"{each.place(home)}{name}" for each, name in names.items())
 
 
 class Target:
@@ -263,10 +260,6 @@ def dumped(data: Json) -> list[str]:
     return yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=1 << 20
     ).splitlines()
-
-
-def short(path: Path, home: Path) -> str:
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def require_loading(text: str, values: Mapping[str, str], name: str = DEFAULT_FILE.name) -> None:

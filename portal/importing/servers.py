@@ -82,6 +82,10 @@ class Origin:
     name: str
     container: tuple[str, ...]
 
+    def place(self, home: Path) -> str:
+        """The client and its file, for people."""
+        return f"{self.file.client.title}, {self.file.shown(home)}"
+
 
 @dataclass(frozen=True)
 class SkippedServer:
@@ -185,8 +189,6 @@ def _in_our_words(file: ClientFile, entry: Any) -> Any:
     command = found.get("command")
     if isinstance(command, list):  # opencode
         found |= {"command": command[0] if command else "", "args": command[1:]}
-    elif isinstance(command, Mapping):  # Zed before 2025
-        found |= {"command": command.get("path"), "args": command.get("args"), "env": command.get("env")}
     return found
 
 

@@ -173,14 +173,8 @@ class RunRoutes:
     async def decide(self, request: Request) -> Response:
         given, (run, _) = await _body(request, Decision), _named(request)
         is_approved, seq = given.decision == "approve", request.path_params["seq"]
-        await self.runs.decide(
-            run,
-            seq,
-            _decider(request),
-            is_approved=is_approved,
-            reason=given.reason,
-            arguments=given.arguments,
-        )
+        more = {"is_approved": is_approved, "reason": given.reason, "arguments": given.arguments}
+        await self.runs.decide(run, seq, _decider(request), **more)
         try:
             return await self.show(request)
         except RunsError:  # it has ended, and its answer is for its owner

@@ -402,13 +402,11 @@ OF_CLIENTS: dict[str, tuple[str, dict[str, Json], dict[str, str]]] = {
 {"theme": "One Dark", "ssh_connections": [],
  "context_servers": {
   "git": {"source": "custom", "enabled": true, "command": "uvx", "args": ["mcp-server-git"], "env": {}},
-  "old": {"source": "custom", "command": {"path": "/opt/old", "args": ["-v"], "env": {"A": "1e3"}}},
   "web": {"url": "https://a.example/mcp", "headers": {"X-Region": "eu-west-2"}, },
   "mcp-server-context7": {"source": "extension", "enabled": true, "settings": {}},
   "off": {"enabled": false, "command": "off"}}}""",
         {
             "git": {"command": "uvx", "args": ["mcp-server-git"]},
-            "old": {"command": "/opt/old", "args": ["-v"], "env": {"A": "1e3"}},
             "web": {"url": "https://a.example/mcp", "headers": {"X-Region": "eu-west-2"}},
         },
         {"mcp-server-context7": "neither", "off": "disabled"},
@@ -703,7 +701,7 @@ def test_entries_that_became_one_are_named_with_all_that_was_not_imported(person
         "codex", '[mcp_servers.fs]\ncommand = "uvx"\nargs = ["mcp-server-time"]\nstartup_timeout_sec = 9\n'
     )
     done = person()
-    assert "(fs, files); Codex, ~/.codex/config.toml\n" in done.stdout
+    assert "mcp.json (files); Codex, ~/.codex/config.toml\n" in done.stdout
     assert "timeout" in done.stdout and "startup_timeout_sec" in done.stdout
 
 
