@@ -188,11 +188,11 @@ async def test_a_decision_that_the_command_line_makes_while_a_portal_moves_the_f
     async with open_portal(manifest, lambda line: None):
         async with open_portal(manifest, lambda line: None) as other, Client(build_server(other)) as client:
             run = (await waiting(Opened(other, client), "await portal.approve('?')"))["run_id"]
-    with closing(Stores(manifest, Terminal())) as stores:
-        stores.find(run)
+    with closing(Stores(manifest, Terminal(), run)) as stores:
+        stores.find()
         # It takes the first portal's file, and moves the second one's into it.
         async with open_portal(manifest, lambda line: None) as portal, Client(build_server(portal)) as client:
-            with stores.writing(run) as file:
+            with stores.writing() as file:
                 decide_call(file, run, 1, Decider("cli"), Approvers(), is_approved=True)
             assert (await answer_of(Opened(portal, client), run))["result"] is True
 

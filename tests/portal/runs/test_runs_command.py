@@ -434,10 +434,3 @@ def test_fork_without_anybody_who_confirms_is_refused(shell: Shell, record: Reco
     done = shell("fork", RUN, "--at", "2", stdin="y\n")
     assert (done.returncode, "--yes" in done.stderr) == (2, True)
     assert [row.id for row in shell.store.listed()] == [RUN]
-
-
-def test_fork_asks_on_a_terminal(shell: Shell, record: Record) -> None:
-    shell.begin(RUN, record)
-    for answer, forks in ((b"n\n", 0), (b"y\n", 1)):
-        on_a_terminal(shell, answer, "fork", RUN, "--at", "2")
-        assert len(shell.store.listed()) == 1 + forks
