@@ -292,6 +292,14 @@ async def test_body_in_tiny_pieces_is_refused(is_chunked: bool) -> None:
         assert (await client.answer())[0] == 200
 
 
+async def test_malformed_head_is_told() -> None:
+    async with served() as connect:
+        client = await connect()
+        assert await client.ask() == 200
+        await client.send(b"no head\r\n\r\n")
+        assert b" 400 " in await client.line() and await client.is_closed()
+
+
 @pytest.mark.parametrize("path", [b"read", b"now", b"stream"])
 async def test_malformed_body_is_no_error_of_the_portal(
     path: bytes, caplog: pytest.LogCaptureFixture
