@@ -19,7 +19,6 @@ from portal.audit.audit import Audit, RunAudit
 from portal.authority import Authority, Authorization
 from portal.broker import Broker
 from portal.check.checker import Checker, Diagnostic
-from portal.check.ty_server import TooLongError
 from portal.definitions import ExecuteCode
 from portal.errors import NO_UPSTREAMS, RunsError
 from portal.ledger import Ledger
@@ -343,7 +342,8 @@ class Execution:
         stage("waiting for starting upstreams")
         await self._await_mentioned(broker.snapshot, prepared)
         stage("checking the script")
-        error, found, snapshot = await self._check(prepared, broker.own.caller if broker.own else LOCAL)
+        async with self.catalog.steady() as snapshot:
+            error, found = await self._check(prepared, snapshot, broker.own.caller if broker.own else LOCAL)
         if error is not None:
             return _refused(ledger, error, prepared.notices)
         broker.snapshot = snapshot
@@ -386,23 +386,18 @@ class Execution:
             await self.await_upstreams(self.fleet, keys)
             await self.catalog.fresh()
 
-    async def _check(self, prepared: Prepared, caller: Caller) -> tuple[RunError | None, list[str], Snapshot]:
-        """Check the script. Returns an error if it is refused, else notices, and for which snapshot."""
+    async def _check(
+        self, prepared: Prepared, snapshot: Snapshot, caller: Caller
+    ) -> tuple[RunError | None, list[str]]:
+        """Check the script. Returns an error if it is refused, else notices."""
         if self.checker is None:
-            async with self.catalog.steady() as snapshot:
-                return None, [], snapshot
-        check = partial(self.checker.check, prepared, caller=caller.queue_key)
+            return None, []
         with self.telemetry.check.span("check script", {}) as found:
-            try:
-                async with self.catalog.steady() as snapshot:
-                    diagnostics = await check(snapshot, is_brief=True)
-            except TooLongError:  # a change of the library does not wait for it
-                snapshot = self.catalog.snapshot
-                diagnostics = await check(snapshot)
+            diagnostics = await self.checker.check(prepared, snapshot, caller.queue_key)
             error, notices = self._judged(diagnostics)
             if error is not None:
                 found[ERROR] = error.code
-            return error, notices, snapshot
+            return error, notices
 
     def _judged(self, diagnostics: Sequence[Diagnostic]) -> tuple[RunError | None, list[str]]:
         refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]

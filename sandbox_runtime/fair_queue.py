@@ -138,11 +138,6 @@ class Turns:
     def __init__(self, size: int, most: int = 0) -> None:
         self._queue: FairQueue[None] = FairQueue(QueueLimits(most=sys.maxsize), size, most)
 
-    @property
-    def callers(self) -> int:
-        """How many callers have a turn or wait for one."""
-        return len({*self._queue.held, *self._queue.lines})
-
     @asynccontextmanager
     async def turn(self, caller: str) -> AsyncIterator[None]:
         """Wait for a turn, and have it meanwhile. Does not wait if there is one."""

@@ -18,7 +18,7 @@ import anyio.lowlevel
 
 from manifests.json_value import UNKNOWN, Json
 from manifests.names import STANDARD_LIBRARY
-from portal.check.ty_server import Finding, TooLongError, TypeChecker
+from portal.check.ty_server import Finding, TypeChecker
 from portal.library.arguments import ArgumentError, normalize_arguments
 from portal.library.function import Function
 from portal.library.library import Library
@@ -47,7 +47,7 @@ _MOST_FOUND: Final = 50
 
 _UNCHECKED: Final = Diagnostic(
     1,
-    "the types of this script were not checked, because the type checker did not answer",
+    "the types of this script were not checked: the type checker did not answer, or former checks took too long",
     "",
     False,
     "unchecked",
@@ -66,7 +66,7 @@ async def open_checker(folder: Path, *, repairs: bool = True) -> AsyncIterator["
     """
     types = TypeChecker(folder)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(types.keep)
+        tasks.start_soon(types.warm)
         try:
             yield Checker(types, repairs=repairs)
         finally:
@@ -77,8 +77,8 @@ async def open_checker(folder: Path, *, repairs: bool = True) -> AsyncIterator["
 class Checker:
     """Checks the library calls of scripts. Safe for concurrent use.
 
-    A check never fails: if the type checker does not answer in time, a notice says that the types were not checked. If
-    it cannot be started, only the first script gets the notice.
+    A check never fails: if the type checker does not answer in time, or the caller took too much of its time before, a
+    notice says that the types were not checked. If it cannot be started, only the first script gets the notice.
     """
 
     def __init__(self, types: TypeChecker, *, repairs: bool = True) -> None:
@@ -95,12 +95,10 @@ class Checker:
             self._types.update(changed)
         self._library = library
 
-    async def check(
-        self, prepared: Prepared, snapshot: Snapshot, caller: str = "", *, is_brief: bool = False
-    ) -> Sequence[Diagnostic]:
+    async def check(self, prepared: Prepared, snapshot: Snapshot, caller: str = "") -> Sequence[Diagnostic]:
         """The findings about a script's use of the library, by line. `caller` identifies it in the fair queue for ty.
 
-        Results are cached for the same script and definitions. Raises TooLongError if it `is_brief` and takes long.
+        Results are cached for the same script and definitions.
         """
         if not (prepared.names or prepared.uses):
             return ()
@@ -108,7 +106,7 @@ class Checker:
         if key in self._remembered:
             self._remembered.move_to_end(key)
             return self._remembered[key]
-        found, is_cacheable = await self._found(prepared, snapshot, caller, is_brief=is_brief)
+        found, is_cacheable = await self._found(prepared, snapshot, caller)
         if is_cacheable and len(found) <= _MOST_FOUND:
             self._remembered[key] = found
             if len(self._remembered) > _MAX_REMEMBERED:
@@ -116,7 +114,7 @@ class Checker:
         return found
 
     async def _found(
-        self, prepared: Prepared, snapshot: Snapshot, caller: str, *, is_brief: bool
+        self, prepared: Prepared, snapshot: Snapshot, caller: str
     ) -> tuple[Sequence[Diagnostic], bool]:
         """The diagnostics, and whether they may be cached.
 
@@ -126,15 +124,10 @@ class Checker:
         names = sorted(prepared.names & library.namespaces.keys())
         typed: list[Finding] | None = [] if not names else None
 
-        is_too_long = False
-
         async def ask() -> None:
-            nonlocal typed, is_too_long
-            try:
-                found = await self._types.findings(names, prepared.source, caller, is_brief=is_brief)
-                typed = found if library is self._library else None
-            except TooLongError:
-                is_too_long = True
+            nonlocal typed
+            found = await self._types.findings(names, prepared.source, caller)
+            typed = found if library is self._library else None
 
         is_on_disk = snapshot.is_on_disk and library is self._library
         async with anyio.create_task_group() as tasks:
@@ -142,8 +135,6 @@ class Checker:
                 tasks.start_soon(ask)
                 await anyio.lowlevel.checkpoint()  # ty works while this thread does
             found = [*syntax_diagnostics(prepared, snapshot, repairs=self._repairs)]
-        if is_too_long:
-            raise TooLongError
         is_cacheable = typed is not None and not any(each.code in _UNCACHEABLE_CODES for each in found)
         if typed is None:
             # Only the first script of an outage gets the notice.

@@ -1,11 +1,8 @@
 """Runs ty as a language server (LSP over pipes), locked down, and restarts it when necessary."""
 
-import asyncio
 import json
-import math
 import os
 import subprocess
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,10 +25,13 @@ ANSWER_SECONDS: Final = 2.0
 """Time limit of a type check. After that the script runs unchecked. Does not cover the wait for scripts of others."""
 
 LONG_SECONDS: Final = 0.1
-"""A check for which ty computes longer is cut off, and done again by the second ty, as are all of its caller for
-`SLOW_SECONDS`."""
+"""What ty computes longer for one script, the caller owes."""
 
-SLOW_SECONDS: Final = 60.0
+MOST_OWED_SECONDS: Final = 1.0
+"""The scripts of a caller that owes more run unchecked: those of others do not wait for them."""
+
+PAID_BACK: Final = 0.05
+"""Seconds that a caller pays back each second."""
 
 MAX_DOCUMENTS: Final = 5_000
 """Scripts after which ty is restarted, in case it leaks memory (46 MB after 2,000)."""
@@ -40,49 +40,30 @@ RETRY_SECONDS: Final = 30.0
 """Pause after a failed start of ty. Meanwhile no script waits for it."""
 
 _WARM_SECONDS: Final = 30.0
-_SLOW_NICENESS: Final = 5
-_LOOK_SECONDS: Final = 0.02
 _MAX_HEADER_BYTES: Final = 4096
 _CREATED, _DELETED = 1, 3
 _CONFINED: Final = ("sandbox_runtime.worker.lockdown", "run_confined")
 
 
 class TypeChecker:
-    """A `ty server`, started on demand and restarted when it is lost. Safe for concurrent use; callers take turns.
+    """One `ty server`, started on demand and restarted when it is lost. Safe for concurrent use; callers take turns."""
 
-    A caller with a script that takes long is served by a second one for a while, so that others do not wait for it.
-    """
-
-    def __init__(self, folder: Path, niceness: int = 0) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
-        self._niceness = niceness
         self._server: TyServer | None = None
         self._turns = Turns(1)
         self._changed: set[Path] = set()
         self._retry_at = 0.0
-        self._slow: TypeChecker | None = None
-        """The second one, as long as it is needed."""
-        self._slow_until: dict[str, float] = {}
-        """The callers that it serves."""
+        self._paid_at: dict[str, float] = {}
+        """When each caller has paid back what it owes."""
 
     @property
     def is_out(self) -> bool:
         """Whether its last start failed within `RETRY_SECONDS`."""
         return anyio.current_time() < self._retry_at
 
-    async def keep(self) -> None:
-        """Start ty, so that the first script does not wait for it, and end the second one when it is not needed."""
-        await self.warm()
-        while True:
-            await anyio.sleep(SLOW_SECONDS)
-            now, slow = anyio.current_time(), self._slow
-            self._slow_until = {caller: at for caller, at in self._slow_until.items() if at > now}
-            if slow is not None and not self._slow_until and not slow._turns.callers:
-                self._slow = None
-                await slow.close()
-
     async def warm(self) -> None:
-        """Start ty, if it does not run."""
+        """Start ty, so that the first script does not wait for it."""
         with anyio.move_on_after(_WARM_SECONDS):
             async with self._turns.turn(""):
                 await self._ensure_server()
@@ -90,52 +71,30 @@ class TypeChecker:
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
             await self._stop()
-            if self._slow is not None:
-                await self._slow.close()
 
     def update(self, changed: Collection[Path]) -> None:
         """Tell ty about written or removed stubs, before the next script."""
         self._changed |= {path.resolve() for path in changed}
-        if self._slow is not None:
-            self._slow.update(changed)
 
     async def findings(
-        self, namespaces: Collection[str], source: str, caller: str = "", *, is_brief: bool = False
+        self, namespaces: Collection[str], source: str, caller: str = ""
     ) -> "list[Finding] | None":
-        """ty's findings in a script with these namespaces; None if it does not answer in time.
-
-        Raises TooLongError if it `is_brief`, and the second ty has to be asked.
-        """
+        """ty's findings in a script with these namespaces; None if it does not answer in time, or the caller owes it time."""
         imported = "import asyncio, portal, tools\nfrom portal import ToolError\nfrom tools import "
         preamble = imported + ", ".join(namespaces)
-        if not self._is_slow(caller):
-            try:
-                return await self._in_turn(preamble, source, caller, LONG_SECONDS)
-            except TooLongError:
-                self._slow_until[caller] = anyio.current_time() + SLOW_SECONDS
-        if is_brief:
-            raise TooLongError
-        if self._slow is None:
-            self._slow = TypeChecker(self._folder, _SLOW_NICENESS)
-        return await self._slow._in_turn(preamble, source, caller, math.inf)
-
-    def _is_slow(self, caller: str) -> bool:
-        return self._slow_until.get(caller, 0) > anyio.current_time()
-
-    async def _in_turn(
-        self, preamble: str, source: str, caller: str, cpu_seconds: float
-    ) -> "list[Finding] | None":
-        """Ask in the caller's turn. Raises TooLongError: ty computed for so long."""
-        # However long others take, the first script of a caller gets its turn and its time.
-        with anyio.move_on_after(ANSWER_SECONDS * (self._turns.callers + 1)):
-            async with self._turns.turn(caller):
-                if self._is_slow(caller):  # another script of the caller took long meanwhile
-                    raise TooLongError
+        async with self._turns.turn(caller):
+            if self._paid_at.get(caller, 0) < anyio.current_time() + MOST_OWED_SECONDS / PAID_BACK:
                 with anyio.move_on_after(ANSWER_SECONDS):
-                    return await self._ask(preamble, source, cpu_seconds)
+                    return await self._ask(preamble, source, caller)
         return None
 
-    async def _ask(self, preamble: str, source: str, cpu_seconds: float) -> "list[Finding] | None":
+    def _charge(self, caller: str, seconds: float) -> None:
+        now = anyio.current_time()
+        self._paid_at = {each: at for each, at in self._paid_at.items() if at > now}
+        if seconds > LONG_SECONDS:
+            self._paid_at[caller] = self._paid_at.get(caller, now) + (seconds - LONG_SECONDS) / PAID_BACK
+
+    async def _ask(self, preamble: str, source: str, caller: str) -> "list[Finding] | None":
         """Ask ty, starting it if necessary, and once more if it died."""
         for _ in range(2):
             server = await self._ensure_server()
@@ -144,12 +103,10 @@ class TypeChecker:
             if self._changed:
                 server.files_changed(self._changed)
                 self._changed.clear()
-            found = None
+            began, seconds = server.cpu_seconds(), ANSWER_SECONDS
             try:
-                with server.cut_off(cpu_seconds) as scope:
-                    found = await server.findings(preamble, source)
-                if scope.cancelled_caught:
-                    raise TooLongError
+                found = await server.findings(preamble, source)
+                seconds = min(server.cpu_seconds() - began, ANSWER_SECONDS)
                 return found
             except TyServerError as error:
                 log.warning("type_checker_lost", error=str(error))
@@ -158,6 +115,8 @@ class TypeChecker:
                 # After a cancellation the pipe may have the rest of an old answer.
                 await self._stop()
                 raise
+            finally:
+                self._charge(caller, seconds)  # who ends ty lets others wait for its start
         return None
 
     async def _ensure_server(self) -> "TyServer | None":
@@ -165,7 +124,7 @@ class TypeChecker:
             await self._stop()
         if self._server is None and not self.is_out:
             try:
-                self._server = await TyServer.start(self._folder, self._niceness)
+                self._server = await TyServer.start(self._folder)
             except (TyServerError, OSError) as error:
                 self._retry_at = anyio.current_time() + RETRY_SECONDS
                 log.warning("type_checker_not_started", error=str(error))
@@ -175,10 +134,6 @@ class TypeChecker:
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
-
-
-class TooLongError(Exception):
-    """ty computed too long for one script, and was ended."""
 
 
 class TyServerError(Exception):
@@ -224,7 +179,7 @@ class TyServer:
         self.documents = 0
 
     @classmethod
-    async def start(cls, folder: Path, niceness: int = 0) -> Self:
+    async def start(cls, folder: Path) -> Self:
         """Start a server whose root is `folder`, and let it load what every script needs.
 
         Raises:
@@ -234,7 +189,7 @@ class TyServer:
         # These folders have no virtual environment and no user settings for ty to find.
         environment = {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")}
         process = await anyio.open_process(
-            boot_command(*_CONFINED, str(niceness), str(folder), find_ty_bin(), "server"),
+            boot_command(*_CONFINED, str(folder), find_ty_bin(), "server"),
             stderr=subprocess.DEVNULL,
             cwd=folder,
             env=environment,
@@ -278,34 +233,12 @@ class TyServer:
         with _as_server_error():
             return [Finding.of(item) for item in answer["items"]]
 
-    @contextmanager
-    def cut_off(self, cpu_seconds: float) -> Iterator[anyio.CancelScope]:
-        """A scope that is cancelled when ty has computed for so long, wherever the system tells; else by the clock."""
-        with anyio.CancelScope() as scope:
-            if cpu_seconds == math.inf:
-                yield scope
-                return
-            loop, least = asyncio.get_running_loop(), self._cpu_seconds() + cpu_seconds
-            timer: asyncio.TimerHandle
-
-            def look() -> None:
-                nonlocal timer
-                if self._cpu_seconds() < least:
-                    timer = loop.call_later(_LOOK_SECONDS, look)
-                else:
-                    scope.cancel()
-
-            timer = loop.call_later(cpu_seconds, look)
-            try:
-                yield scope
-            finally:
-                timer.cancel()
-
-    def _cpu_seconds(self) -> float:
+    def cpu_seconds(self) -> float:
+        """What it has computed so far; the time where the system does not tell."""
         try:
             numbers = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
-            return time.monotonic()
+            return anyio.current_time()
         return (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
 
     def files_changed(self, files: Collection[Path]) -> None:

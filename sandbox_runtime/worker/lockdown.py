@@ -144,14 +144,13 @@ def seal() -> list[str]:
     return ["rlimits", "seccomp"]
 
 
-def run_confined(niceness: str, folder: str, program: str, *arguments: str) -> None:
+def run_confined(folder: str, program: str, *arguments: str) -> None:
     """Become a program that reads nothing but a folder, itself and the C library, and has its threads and pipes.
 
     It writes no file, has no network, starts no process, and is ended after 600 s of CPU or over 1 GiB. The measures
     are those of a worker: without Landlock it reads all files of its user; without seccomp it may start itself, and
     open sockets other than TCP.
     """
-    os.nice(int(niceness))
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         _limit(CORE=0, FSIZE=0, MEMLOCK=0, MSGQUEUE=0, DATA=_CONFINED_DATA_BYTES, CPU=_CONFINED_CPU_SECONDS)

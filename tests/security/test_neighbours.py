@@ -164,40 +164,43 @@ SLOW = "class A: pass\ndef f(x):\n" + "".join(
 )
 
 
-async def test_a_slow_check_of_one_caller_does_not_hold_up_or_spoil_that_of_another(tmp_path: Path) -> None:
-    of = library()
+async def test_whose_checks_take_long_is_checked_no_more_for_a_while_but_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, wrong = library(), "r = await github.get_issue(number=1)\nr['nme'], {}"
     changed = stubs(tmp_path, of)
-    async with open_checker(tmp_path) as checker, anyio.create_task_group() as tasks:
+    async with open_checker(tmp_path) as checker:
         await checker.update(of, changed)
 
         async def codes(text: str, name: str) -> list[str]:
             return [each.code for each in await checker.check(prepared(text, of), snapshot(of), name)]
 
-        for number in range(3):
-            tasks.start_soon(codes, f"{SLOW}await github.get_issue(number={number})", "flood")
-        with anyio.fail_after(DEADLINE_SECONDS):
-            while checker._types._slow is None:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
-        wrong = "r = await github.get_issue(number=1)\nr['nme'], {}"
-        for number in range(5):
+        assert await codes(wrong.format(0), "flood") == ["unknown_field"]
+        monkeypatch.setattr(ty_server, "MOST_OWED_SECONDS", 0.05)
+        monkeypatch.setattr(ty_server, "ANSWER_SECONDS", 0.2)
+        assert await codes(f"{SLOW}await github.get_issue(number=1)", "flood") == ["unchecked"]
+        monkeypatch.setattr(ty_server, "ANSWER_SECONDS", 30.0)
+        for number in range(1, 4):
             assert await codes(wrong.format(number), "neighbour") == ["unknown_field"]
-        assert [*checker._types._slow_until] == ["flood"]
-        server = checker._types._server
-        assert server is not None and server.documents > 5, "each of the three would have ended it"
-        tasks.cancel_scope.cancel()
+            assert await codes(wrong.format(-number), "flood") == ["unchecked"]
+        assert [*checker._types._paid_at] == ["flood"]
+        checker._types._paid_at["flood"] = 0
+        assert await codes(wrong.format(9), "flood") == ["unknown_field"]
 
 
-async def test_a_caller_with_a_slow_script_is_still_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ty_server, "LONG_SECONDS", 0.0)  # each takes long
+async def test_a_long_script_is_checked_and_what_ended_the_type_checker_is_owed(tmp_path: Path) -> None:
     of = library()
     changed = stubs(tmp_path, of)
     async with open_checker(tmp_path) as checker:
         await checker.update(of, changed)
         text = "\n".join(["r = await github.get_issue(number=1)", "r['nme']", *["x = 1"] * 2000])
-        found = await checker.check(prepared(text, of), snapshot(of), "slow")
+        found = await checker.check(prepared(text, of), snapshot(of), "one")
         assert [each.code for each in found] == ["unknown_field"]
+        server = checker._types._server
+        assert server is not None
+        server._process.kill()
+        await checker.check(prepared(text + "2", of), snapshot(of), "other")
+        assert checker._types._paid_at["other"] > anyio.current_time()
 
 
 # The store

@@ -66,7 +66,7 @@ print(json.dumps(refused))
 def confined(attempts: dict[str, str], secret: Path) -> "subprocess.CompletedProcess[str]":
     """Python in the place of ty, with its installation in the place of the stubs."""
     program = (os.path.realpath(sys.executable), "-I", "-S", "-c", PROGRAM, json.dumps(attempts), str(secret))
-    command = boot_command(*_CONFINED, "0", sys.base_prefix, *program)
+    command = boot_command(*_CONFINED, sys.base_prefix, *program)
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={})
 
 
