@@ -287,26 +287,20 @@ class Sessions:
         """Drop idle sessions until the caller can start another. Returns whether it can."""
         while True:
             callers = *self._busy.values(), *(idle.caller for idle in self._idle.values())
-            held = Counter(each.queue_key for each in callers)
             if len(callers) < self._capacity:
                 return True
-            if self._evict(held, held[key] + 2):
-                continue
-            if has_room(held, key, self._capacity, 2 * self._capacity):
+            held = Counter(each.queue_key for each in callers)
+            may_exceed = has_room(held, key, self._capacity, 2 * self._capacity)
+            held[key] += 1  # with the one that it wants
+            # Of equal ones the first is taken, the one that was idle longest.
+            holders = {name: held[idle.caller.queue_key] for name, idle in self._idle.items()}
+            largest = max(holders, key=holders.__getitem__, default="")
+            spare = holders.get(largest, 0) - held[key]
+            if spare <= 0 and may_exceed:
                 return True
-            held[key] += 1
-            if not self._evict(held, held[key]):
+            if spare < 0:
                 return False
-
-    def _evict(self, held: Counter[str], least: int) -> bool:
-        """Drop an idle session of the caller who holds the most, if that are so many."""
-        holders = {name: held[idle.caller.queue_key] for name, idle in self._idle.items()}
-        # max() returns the first of equals, which is the least recently used.
-        name = max(holders, key=holders.__getitem__, default="")
-        if holders.get(name, 0) < least:
-            return False
-        self._drop(name)
-        return True
+            self._drop(largest)
 
     def _resume(self, identifier: str, caller: Caller) -> tuple[Session, Caller]:
         busy = self._busy.get(identifier)

@@ -79,7 +79,7 @@ class TypeChecker:
     async def findings(
         self, namespaces: Collection[str], source: str, caller: str = ""
     ) -> "list[Finding] | None":
-        """ty's findings in a script with these namespaces; None if it does not answer in time, or the caller owes it time."""
+        """ty's findings in a script with these namespaces; None if it does not answer in time, or is owed too much."""
         imported = "import asyncio, portal, tools\nfrom portal import ToolError\nfrom tools import "
         preamble = imported + ", ".join(namespaces)
         async with self._turns.turn(caller):

@@ -43,7 +43,7 @@ from portal.store.records import (
     StoreError,
 )
 from portal.store.run_tables import RunTables
-from portal.store.writer import LARGE_BYTES, RunStore, resolve
+from portal.store.writer import RunStore, resolve
 from sandbox_runtime.calls import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record, Recording
@@ -446,9 +446,7 @@ class Journal:
         except Exception as error:  # noqa: BLE001  # those who wait raise it
             done(None, error)
         else:
-            is_large = sum(map(len, (event.text for event in events))) > LARGE_BYTES
-            submit = self.store.submit_large if is_large else self.store.submit
-            submit(write, done, is_lasting=is_lasting)
+            self.store.submit(write, done, is_lasting=is_lasting)
 
     def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
         """The events that are not written. The run's ending is written only with its answer."""

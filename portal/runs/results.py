@@ -13,8 +13,9 @@ import structlog
 from manifests.json_value import Json
 from portal.store.records import QuotaError, StoreError
 from portal.store.run_tables import RunTables
-from portal.store.writer import LARGE_BYTES, RunStore
+from portal.store.writer import RunStore
 from sandbox_runtime.calls import CallError
+from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.guest_json import encode
 
 log = structlog.get_logger()
@@ -37,6 +38,7 @@ class KeptResults:
     def __init__(self, store: RunStore | None, mask: Callable[[str], str]) -> None:
         self._store = store
         self._mask = mask
+        self._turns = Turns(1)
 
     async def keep(
         self, run: str, part: str, owner: str, value: Json, sources: Sequence[str] | None
@@ -47,21 +49,23 @@ class KeptResults:
         """
         if self._store is None:
             return None
-        text = await anyio.to_thread.run_sync(lambda: self._mask(encode(value).decode()).encode())
-        if len(text) > MAX_KEPT_BYTES:
-            return None
-        # Nobody can guess it, because nobody can guess the run's id.
-        handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
-        try:
-            sealed = await anyio.to_thread.run_sync(self._store.seal.close, text)
-            keep = partial(RunTables.keep, handle=handle, owner=owner, value=sealed, sources=sources)
-            await self._store.write(keep, is_large=len(text) > LARGE_BYTES)
-        except QuotaError:
-            raise
-        except StoreError as error:
-            log.error("result_not_kept", error=str(error))
-            return None
-        return handle
+        # One at a time, so that the threads and the store are free for the small writes of others.
+        async with self._turns.turn(owner):
+            text = await anyio.to_thread.run_sync(lambda: self._mask(encode(value).decode()).encode())
+            if len(text) > MAX_KEPT_BYTES:
+                return None
+            # Nobody can guess it, because nobody can guess the run's id.
+            handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
+            try:
+                sealed = await anyio.to_thread.run_sync(self._store.seal.close, text)
+                keep = partial(RunTables.keep, handle=handle, owner=owner, value=sealed, sources=sources)
+                await self._store.write(keep)
+            except QuotaError:
+                raise
+            except StoreError as error:
+                log.error("result_not_kept", error=str(error))
+                return None
+            return handle
 
     async def recall(self, handle: Json, owner: str, carry: Callable[..., object]) -> Json | CallError:
         """The value behind a handle. `carry` is told its sources before; None if nobody knows them."""

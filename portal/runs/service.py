@@ -404,13 +404,12 @@ class Runs:
                     swept_at = now
                     await self._sweep(store, now)
                 again = [run for run, at in self._retries.items() if at <= now]
-                found = [*(each for each in left if each not in self._live), *due, *again]
-                if found := [*filter(self._may_drive, found)]:
-                    owners = await store.read(partial(RunTables.owners, runs=found))
-                for run in found:
+                for run in self._live:
+                    left.pop(run, None)
+                for run, owner in {**dict.fromkeys(again, ""), **left, **due}.items():
                     if self._retries.get(run, 0) <= now:
                         self._retries.pop(run, None)
-                        self._spawn(run, owners.get(run, ""))
+                        self._spawn(run, owner)
             except StoreError as error:
                 self._note_store(error)
                 next_at = now + RETRY_SECONDS
@@ -456,11 +455,8 @@ class Runs:
         if journal is not None:
             journal.fence()
 
-    def _may_drive(self, run: str) -> bool:
-        return run not in self._driving and (self._takes_all or run in self._own)
-
     def _spawn(self, run: str, owner: str) -> None:
-        if self._may_drive(run):
+        if run not in self._driving and (self._takes_all or run in self._own):
             self._driving.add(run)
             self._tasks.start_soon(self._drive, run, owner)
 
@@ -530,6 +526,6 @@ class Runs:
 
 def _look(
     tables: RunTables, now: float, profiles: Sequence[str | None], limit: int
-) -> tuple[Sequence[str], Sequence[str], float]:
-    """The due runs, those that other portals left, and when the next run is due or expires."""
+) -> tuple[dict[str, str], dict[str, str], float]:
+    """The due runs, those that other portals left, each with its owner, and when the next run is due or expires."""
     return tables.due(now, profiles, limit), tables.left(profiles), tables.next_due(now)

@@ -255,16 +255,16 @@ class RunTables(Tables):
         marks = ", ".join("?" * len(runs))
         return dict(self._rows(f"SELECT id, epoch FROM runs WHERE id IN ({marks}) AND {_OPEN}", *runs))
 
-    def due(self, now: float, profiles: Sequence[str | None], limit: int) -> list[str]:
-        """The waiting runs of these profiles whose time has come: the one of each owner that is due longest, then the
-        second one of each, and so on.
+    def due(self, now: float, profiles: Sequence[str | None], limit: int) -> dict[str, str]:
+        """The waiting runs of these profiles whose time has come, with their owners: the one of each owner that is due
+        longest, then the second one of each, and so on.
         """
         due = (
-            "SELECT id, wake_at, row_number() OVER (PARTITION BY owner ORDER BY wake_at) AS place "
+            "SELECT id, owner, wake_at, row_number() OVER (PARTITION BY owner ORDER BY wake_at) AS place "
             f"FROM runs WHERE state = 'waiting' AND wake_at <= ? AND {_of(profiles)}"
         )
-        query = f"SELECT id FROM ({due}) AS due ORDER BY place, wake_at LIMIT ?"
-        return [run for (run,) in self._rows(query, now, *_names(profiles), limit)]
+        query = f"SELECT id, owner FROM ({due}) AS due ORDER BY place, wake_at LIMIT ?"
+        return dict(self._rows(query, now, *_names(profiles), limit))
 
     def next_due(self, now: float) -> float:
         """When the next waiting run is due that is not due now, or an open run expires."""
@@ -282,16 +282,11 @@ class RunTables(Tables):
             component for (component,) in self._rows(f"SELECT DISTINCT component FROM runs WHERE {_OPEN}")
         }
 
-    def left(self, profiles: Sequence[str | None]) -> list[str]:
-        """The runs of these profiles that another portal was running, which is gone."""
+    def left(self, profiles: Sequence[str | None]) -> dict[str, str]:
+        """The runs of these profiles that another portal was running, which is gone, with their owners."""
         query = f"WHERE state = 'running' AND holder != ? AND {_LEFT} AND {_of(profiles)} ORDER BY began"
         values = self.holder, self.now() - LEASE_SECONDS, *_names(profiles)
-        return [run for (run,) in self._rows(f"SELECT id FROM runs {query}", *values)]
-
-    def owners(self, runs: Sequence[str]) -> dict[str, str]:
-        """Who owns each of these runs."""
-        marks = ", ".join("?" * len(runs))
-        return dict(self._rows(f"SELECT id, owner FROM runs WHERE id IN ({marks})", *runs))
+        return dict(self._rows(f"SELECT id, owner FROM runs {query}", *values))
 
     def sweep(self, now: float, keep_seconds: float) -> list[str]:
         """End the runs that are too old, and delete what is kept no longer. Returns the ended ones."""

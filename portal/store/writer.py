@@ -4,7 +4,6 @@ import asyncio
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from sandbox_runtime.fair_queue import Turns
 
 Result = TypeVar("Result")
 
-LARGE_BYTES: Final = 1 << 18
-
 _TICK_SECONDS: Final = 0.12
 _OVERTAKEN_SECONDS: Final = 1.0
 _LEAVE_SECONDS: Final = 2.0
@@ -33,15 +30,12 @@ class _Job:
     work: Callable[[RunTables], object]
     is_lasting: bool
     is_last: bool
-    is_large: bool
     done: Callable[[Any, Exception | None], None]
     loop: asyncio.AbstractEventLoop
 
 
 class RunStore:
-    """Writes in a thread, so that no commit blocks the event loop. What waits at the same time is one commit, but for
-    large values: all others are written between two of them.
-    """
+    """Writes in a thread, so that no commit blocks the event loop. What waits at the same time is one commit."""
 
     def __init__(self, tables: RunTables, reader: RunTables) -> None:
         self._tables = tables
@@ -68,16 +62,13 @@ class RunStore:
         """Seconds since 1970, by the clock of the store."""
         return self._reader.now()
 
-    async def write(
-        self, work: Callable[[RunTables], Result], *, is_lasting: bool = False, is_large: bool = False
-    ) -> Result:
+    async def write(self, work: Callable[[RunTables], Result], *, is_lasting: bool = False) -> Result:
         """Do some writing in a transaction, and wait until it is committed; with `is_lasting` until it is on the disk.
 
         A cancelled wait does not undo it. Raises what `work` raises, and StoreError: it cannot be written.
         """
         future = asyncio.get_running_loop().create_future()
-        submit = self.submit_large if is_large else self.submit
-        submit(work, partial(resolve, future), is_lasting=is_lasting)
+        self.submit(work, partial(resolve, future), is_lasting=is_lasting)
         result: Result = await future
         return result
 
@@ -94,17 +85,7 @@ class RunStore:
         With `is_last` it is the end of its transaction: a lock that all portals need is held for that long only, and
         nobody who holds it waits for another one.
         """
-        self._jobs.put(_Job(work, is_lasting, is_last, False, done, asyncio.get_running_loop()))
-
-    def submit_large(
-        self,
-        work: Callable[[RunTables], object],
-        done: Callable[[Any, Exception | None], None],
-        *,
-        is_lasting: bool = False,
-    ) -> None:
-        """Do the same with what takes a while, such as more than LARGE_BYTES, so that others do not wait for it."""
-        self._jobs.put(_Job(work, is_lasting, False, True, done, asyncio.get_running_loop()))
+        self._jobs.put(_Job(work, is_lasting, is_last, done, asyncio.get_running_loop()))
 
     async def read(self, work: Callable[[RunTables], Result], owner: str = "") -> Result:
         """Read in a thread, in turns of the owners who ask. Raises StoreError: it cannot be read."""
@@ -133,19 +114,14 @@ class RunStore:
                 self._reader.close()
 
     def _work(self) -> None:
-        is_open, large = True, deque[_Job]()
-        while is_open or large:
-            jobs = [] if large else [self._jobs.get()]
+        is_open = True
+        while is_open:
+            jobs = [self._jobs.get()]
             with suppress(queue.Empty):
                 while True:
                     jobs.append(self._jobs.get_nowait())
-            is_open = is_open and None not in jobs
-            large += (job for job in jobs if job is not None and job.is_large)
-            small = [job for job in jobs if job is not None and not job.is_large]
-            if small:
-                self._commit(sorted(small, key=attrgetter("is_last")))
-            if large:
-                self._commit([large.popleft()])
+            is_open = None not in jobs
+            self._commit(sorted((job for job in jobs if job is not None), key=attrgetter("is_last")))
 
     def _commit(self, jobs: list[_Job]) -> None:
         outcomes: list[tuple[_Job, object, Exception | None]] = []

@@ -331,7 +331,7 @@ def test_a_call_that_was_decided_while_its_run_was_being_parked_wakes_it(tmp_pat
         file.decide(run.id, 1, "approved", b"{}", "ann")
         file.advance(run.id, run.epoch + 1, outcomes=[(1, b'{"state": "done", "value": true}')])
         file.park(run.id, run.epoch + 1, [1])
-    assert file.due(time.time(), [None], 10) == [run.id]
+    assert [*file.due(time.time(), [None], 10)] == [run.id]
 
 
 async def test_a_portal_does_not_take_its_own_live_runs_over(tmp_path: Path) -> None:

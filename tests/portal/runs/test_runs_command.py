@@ -249,7 +249,7 @@ def test_approval_shows_the_call_and_who_approved(shell: Shell) -> None:
     told = shell("show", RUN).stdout
     assert "approved: call 3 (git.push)" in told and call.decided_by in told
     assert told.count("# release") == 1
-    assert shell.store.due(0.0, [None], 10) == [RUN]
+    assert [*shell.store.due(0.0, [None], 10)] == [RUN]
     assert "no portal" in done.stderr
 
 

@@ -82,13 +82,13 @@ def test_a_command_that_closes_the_file_leaves_the_portal_its_log(tmp_path: Path
 @pytest.mark.parametrize("named", [1, None])
 def test_the_first_decision_wins_and_wakes_the_run(file: RunTables, run: RunRow, named: int | None) -> None:
     asked(file, run)
-    assert file.due(time.time(), [None], 10) == []
+    assert [*file.due(time.time(), [None], 10)] == []
     with file.transaction():
         decide_call(file, run.id, None, Decider("ann"), Approvers(), is_approved=True)
     with pytest.raises(RunsError, match="approved by ann") as error, file.transaction():
         decide_call(file, run.id, named, Decider("bob"), Approvers(), is_approved=False)
     assert error.value.code == "already_decided"
-    assert file.due(time.time(), [None], 10) == [run.id]
+    assert [*file.due(time.time(), [None], 10)] == [run.id]
 
 
 def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(
@@ -99,7 +99,7 @@ def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(
         file.advance(run.id, run.epoch, calls=[call])
         decide_call(file, run.id, 1, Decider("ann"), Approvers(), is_approved=True)
         file.park(run.id, run.epoch, [1])
-    assert file.due(time.time(), [None], 10) == [run.id]
+    assert [*file.due(time.time(), [None], 10)] == [run.id]
 
 
 @pytest.mark.parametrize("ended", ["ok", "cancelled", "expired"])
@@ -175,10 +175,10 @@ def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(fi
         with file.transaction():
             file.advance(run.id, run.epoch, calls=[call])
             file.park(run.id, run.epoch, [1])
-    assert file.due(time.time(), [None], 10) == [early.id]
+    assert [*file.due(time.time(), [None], 10)] == [early.id]
     with file.transaction():
         assert file.deliver(tokens[1], b"4") == (late.id, True)
-    assert file.due(time.time(), [None], 10) == [early.id, late.id]
+    assert [*file.due(time.time(), [None], 10)] == [early.id, late.id]
     assert (file.payload(early.id, "deployed"), file.payload(late.id, "deployed")) == (b"1", b"4")
 
 
