@@ -18,10 +18,12 @@ from portal.check import ty_server
 from portal.check.checker import open_checker
 from portal.runs import service
 from portal.runs.past import new_run_id
+from portal.runs.results import KeptResults
 from portal.sessions import NEW, Caller, SessionError, Sessions
 from portal.store.records import QuotaError
 from portal.store.run_tables import RunTables
 from portal.store.sqlite import SqliteDatabase
+from portal.store.writer import RunStore
 from sandbox_runtime.run import MAX_SCRIPT_BYTES
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.portal.check.small_library import library, prepared, snapshot, stubs
@@ -254,3 +256,19 @@ async def test_script_that_is_too_long_is_refused_before_it_is_written(tmp_path:
         for code, status in (("é" * (MAX_SCRIPT_BYTES // 2 + 1), 400), ("ok #" + "x" * 1_000_000, 202)):
             assert (await client.post("/runs", json={"code": code})).status_code == status
         assert len((await client.get("/runs")).json()["runs"]) == 1
+
+
+async def test_results_are_kept_one_at_a_time_in_turns_of_their_owners(tmp_path: Path) -> None:
+    store, masked = RunStore(tables_in(tmp_path), tables_in(tmp_path)), list[str]()
+
+    def mask(text: str) -> str:
+        masked.append(text)
+        return text
+
+    results = KeptResults(store, mask)
+    async with anyio.create_task_group() as tasks:
+        for number in range(4):
+            tasks.start_soon(results.keep, f"run_{number}", "result", "flood", number, [])
+        tasks.start_soon(results.keep, "run_9", "result", "neighbour", 9, [])
+    await store.close()
+    assert masked == ["0", "1", "9", "2", "3"]
