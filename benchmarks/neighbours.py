@@ -77,7 +77,7 @@ SHARED = (
     Shared("sessions", 12, SLEEP, way="session"),
     Shared("type checker", 6, UNCHECKABLE + CALL, CALL),
     Shared("store, many writes", 16, f"for _ in range(20): {CALL}", CALL, goal_ms=GOAL_OF_CORES_MS),
-    Shared("store, kept results", 4, KEPT, CALL, goal_ms=GOAL_OF_CORES_MS),
+    Shared("store, kept results", 16, KEPT, CALL, goal_ms=GOAL_OF_CORES_MS),
     Shared("workers, waiting", 100, SLEEP),
     Shared("workers, computing", 40, "sum(range(10**7))", goal_ms=GOAL_OF_CORES_MS),
 )

@@ -389,10 +389,10 @@ class Tenants(Section):
         """The profiles in order, by key or index."""
         if not isinstance(self.profiles, dict):
             return dict(enumerate(self.profiles))
-        pairs = {each: (readings(each) or [(each, "")])[-1] for each in self.profiles}
-        profiles = self.profiles
         return {
-            each: ClaimProfile(claim=c, value=v, profile=profiles[each]) for each, (c, v) in pairs.items()
+            key: ClaimProfile(claim=claim, value=value, profile=profile)
+            for key, profile in self.profiles.items()
+            for claim, value in (readings(key) or [(key, "")])[-1:]
         }
 
 
