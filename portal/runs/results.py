@@ -49,23 +49,23 @@ class KeptResults:
         """
         if self._store is None:
             return None
-        # One at a time, so that the threads and the store are free for the small writes of others.
+        # One at a time: so many threads that mask and pack would slow all others down.
         async with self._turns.turn(owner):
             text = await anyio.to_thread.run_sync(lambda: self._mask(encode(value).decode()).encode())
             if len(text) > MAX_KEPT_BYTES:
                 return None
-            # Nobody can guess it, because nobody can guess the run's id.
-            handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
-            try:
-                sealed = await anyio.to_thread.run_sync(self._store.seal.close, text)
-                keep = partial(RunTables.keep, handle=handle, owner=owner, value=sealed, sources=sources)
-                await self._store.write(keep)
-            except QuotaError:
-                raise
-            except StoreError as error:
-                log.error("result_not_kept", error=str(error))
-                return None
-            return handle
+            sealed = await anyio.to_thread.run_sync(self._store.seal.close, text)
+        # Nobody can guess it, because nobody can guess the run's id.
+        handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
+        keep = partial(RunTables.keep, handle=handle, owner=owner, value=sealed, sources=sources)
+        try:
+            await self._store.write(keep)
+        except QuotaError:
+            raise
+        except StoreError as error:
+            log.error("result_not_kept", error=str(error))
+            return None
+        return handle
 
     async def recall(self, handle: Json, owner: str, carry: Callable[..., object]) -> Json | CallError:
         """The value behind a handle. `carry` is told its sources before; None if nobody knows them."""
