@@ -19,6 +19,8 @@
     ├── UpstreamIncompleteError         it asked for more input, and the call did not complete: it may have acted
     │   └── UpstreamUnansweredError     nobody answered the request for input within the call's deadline
     └── UpstreamRefusedError            it answered with a JSON-RPC or HTTP error
+        ├── UpstreamInternalError       its own failure: another call would have failed, too
+        ├── UpstreamSessionError        it does not know the session any more
         ├── UpstreamBusyError           HTTP 429: try again later
         └── UpstreamUnauthorizedError   HTTP 401: the credentials are not accepted
 
@@ -159,6 +161,20 @@ class UpstreamRefusedError(UpstreamError):
     code = "upstream_refused"
     hint = "The upstream rejected the call. Change the call instead of repeating it."
     outcome = "failed"
+
+
+class UpstreamInternalError(UpstreamRefusedError):
+    hint = (
+        "The upstream failed while it handled the call. Other arguments will hardly help: try again later, or tell"
+        " the operator."
+    )
+
+
+class UpstreamSessionError(UpstreamRefusedError):
+    """Not certain enough to send every call again. The next call uses a new session."""
+
+    hint = "The upstream forgot its session, and what it kept in it. Repeat the call: the next one has a new session."
+    repetition = "if_safe"
 
 
 class UpstreamBusyError(UpstreamRefusedError):

@@ -44,6 +44,7 @@ from upstreams.errors import (
     UpstreamIncompleteError,
     UpstreamLostError,
     UpstreamRefusedError,
+    UpstreamSessionError,
     UpstreamTimeoutError,
     UpstreamUnansweredError,
     UpstreamUnauthorizedError,
@@ -96,6 +97,7 @@ async def open_session(
     notifications = Notifications(diagnostics)
     async with open_wire(diagnostics) as wire:
         wire.on_notification, wire.on_answer = notifications.handle, questions.abandoned.answered
+        wire.has_abandoned = lambda: bool(questions.abandoned.owners())
         async with ClientSession(
             dispatcher=wire,
             read_timeout_seconds=seconds + 1,
@@ -179,7 +181,9 @@ class Session:
     is_retired: bool = False
     """Whether it takes no new calls. Calls in flight may still be answered."""
     was_refused: bool = False
-    """Whether it was retired because the upstream refused its credentials."""
+    """Whether it was retired because the upstream refused its credentials, or did not know it."""
+    has_answered: bool = False
+    """Whether a call succeeded."""
     tools: tuple[RecordedTool, ...] = ()
     _header_maps: dict[str, dict[tuple[str, ...], str]] = field(default_factory=dict)
     """The arguments of each tool to repeat as headers (`x-mcp-header`)."""
@@ -281,6 +285,7 @@ class Session:
         try:
             with anyio.fail_after(seconds), self.questions.track(request_handler) as active:
                 yield active
+            self.has_answered = True
         except TimeoutError:
             in_time = f"within {round(seconds, 2):g} s (call_seconds)"
             if active.unanswered:
@@ -349,8 +354,9 @@ class Session:
 
     def _retire_if_refused(self, failure: UpstreamError) -> None:
         """Have the next calls use a new connection, if that may help. Calls in flight end on this one."""
-        is_refusal = isinstance(failure, UpstreamUnauthorizedError | UpstreamDownError)
-        if is_refusal and anyio.current_time() < self._grace_until:
+        is_lost = isinstance(failure, UpstreamSessionError)
+        is_refusal = is_lost or isinstance(failure, UpstreamUnauthorizedError | UpstreamDownError)
+        if is_refusal and anyio.current_time() < self._grace_until and not (is_lost and self.has_answered):
             return  # a new connection did not help just now
         if is_refusal or isinstance(failure, UpstreamUnavailableError):
             self.was_refused = self.was_refused or is_refusal

@@ -134,6 +134,10 @@ def error(request, arguments):
     send({"id": request["id"], "error": arguments})
 
 
+def error_without_id(request, arguments):
+    send({"id": None, "error": arguments})
+
+
 def hang(request, arguments):
     """Never answers; its effect may be a line in a file."""
     act(arguments)
@@ -200,6 +204,7 @@ ACTIONS = {
         raw_again,
         meta,
         error,
+        error_without_id,
         hang,
         cancelled,
         crash,

@@ -77,6 +77,18 @@ async def test_error_of_the_upstream_is_told_with_its_code(progress: ProgressFnT
         assert "no such issue" in str(caught.value)
 
 
+async def test_error_without_id_answers_the_only_request_in_flight() -> None:
+    error = {"code": -32000, "message": "lost the id"}
+    async with fleet_of(server=raw_server()) as fleet:
+        upstream = fleet["server"]
+        with pytest.raises(UpstreamRefusedError, match="lost the id"):
+            await upstream.call("error_without_id", error, seconds=DEADLINE_SECONDS)
+        with pytest.raises(UpstreamTimeoutError):
+            await upstream.call("hang", {}, seconds=0.05)
+        with pytest.raises(UpstreamTimeoutError):  # it may answer the abandoned one
+            await upstream.call("error_without_id", error, seconds=0.05)
+
+
 async def test_unsendable_arguments_are_refused_before_sending() -> None:
     async with fleet_of(server=raw_server()) as fleet:
         with pytest.raises(UpstreamArgumentError) as caught:

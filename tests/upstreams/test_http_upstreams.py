@@ -1,18 +1,22 @@
 """Upstreams by URL: both eras and both transports, and what servers and gateways do to them."""
 
+from collections.abc import AsyncIterator
 from typing import Literal
 
 import anyio
 import pytest
 from mcp.server.mcpserver import MCPServer
-from starlette.responses import Response
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams.errors import UpstreamError, UpstreamTimeoutError
+from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamTimeoutError
 from upstreams.tools import ToolResult
 
 pytestmark = pytest.mark.anyio
@@ -155,6 +159,46 @@ async def test_message_that_an_sse_server_does_not_take_fails_its_call_alone(
             assert gate.arrivals == arrivals
             may_end.set()
     assert results[-1].structured == {"result": "held"}
+
+
+async def test_error_that_a_new_session_does_not_mend_costs_one_session() -> None:
+    server = RawHttpServer()
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Session not found"}}
+    server.call_answer = JSONResponse(body)
+    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+        for _ in range(4):
+            with pytest.raises(UpstreamSessionError):
+                await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert (server.sessions_opened, fleet["raw"].state.status) == (2, "ready")
+        server.call_answer = None
+        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        server.call_answer = JSONResponse(body)
+        with pytest.raises(UpstreamSessionError):
+            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        await fleet.until(lambda: server.sessions_opened == 3)
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("http://localhost:1/messages", "http://localhost:1 instead of http://127.0.0.1"),
+        ("//other.example/messages", "http://other.example instead of"),
+        ("/nowhere", "'/nowhere', the path that its endpoint event names"),
+    ],
+)
+async def test_endpoint_of_an_sse_server_that_cannot_be_used_is_named(named: str, told: str) -> None:
+    async def events(request: Request) -> Response:
+        async def endpoint() -> AsyncIterator[str]:
+            yield f"event: endpoint\ndata: {named}\n\n"
+            await anyio.sleep_forever()
+
+        return StreamingResponse(endpoint(), media_type="text/event-stream")
+
+    async with http_peer(Starlette(routes=[Route("/sse", events)])) as peer:
+        spec = HttpUpstream(url=url_of(peer.port, "sse"), transport="sse")
+        async with fleet_of(sse=spec) as fleet:
+            assert fleet["sse"].state.status == "down"
+            assert told in fleet["sse"].state.detail
 
 
 async def test_wrong_credentials_are_told_without_showing_them() -> None:

@@ -71,6 +71,7 @@ async def test_line_that_is_no_message_is_skipped(line: bytes) -> None:
     ("body", "told"),
     [
         (b'{"jsonrpc":"2.0","id":8,"result":{}}', "another request"),
+        (b'{"jsonrpc":"2.0","id":"server-error","result":{}}', "another request"),
         (b'{"jsonrpc":"2.0","method":"notifications/message"}', "not a JSON-RPC response"),
         (b'{"result":{}}', "not a JSON-RPC response"),
         (b"{oops", "unreadable"),
@@ -79,6 +80,16 @@ async def test_line_that_is_no_message_is_skipped(line: bytes) -> None:
 async def test_any_other_body_fails_the_request_that_it_came_for(body: bytes, told: str) -> None:
     with pytest.raises(UpstreamAnswerError, match=told):
         a_reader().read_answer(body, 7)
+
+
+@pytest.mark.parametrize("answered", ['"server-error"', "null", '""', "8", "{}"])
+async def test_error_in_the_body_answers_its_request_whatever_its_id(answered: str) -> None:
+    body = f'{{"jsonrpc":"2.0","id":{answered},"error":{{"code":-32600,"message":"Not Acceptable"}}}}'
+    answer = a_reader().read_answer(body.encode(), 7, "HTTP 406")
+    assert isinstance(answer, JSONRPCError)
+    assert (answer.id, answer.error.code, answer.error.message) == (7, -32600, "HTTP 406: Not Acceptable")
+    own = a_reader().read_answer(body.replace(answered, "7", 1).encode(), 7, "HTTP 406")
+    assert isinstance(own, JSONRPCError) and own.error.message == "Not Acceptable"
 
 
 @pytest.mark.parametrize(

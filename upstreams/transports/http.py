@@ -18,10 +18,9 @@ from urllib.parse import urljoin
 import anyio
 import httpx2
 from anyio.abc import AsyncResource, TaskGroup, TaskStatus
-from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from manifests.portal_manifest import HttpUpstream
@@ -33,7 +32,7 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.health import Diagnostics
-from upstreams.transports.http_credentials import HttpCredentials
+from upstreams.transports.http_credentials import HttpCredentials, origin
 from upstreams.transports.http_errors import (
     SESSION_HEADER,
     describe,
@@ -42,7 +41,8 @@ from upstreams.transports.http_errors import (
     status_error,
     status_line,
 )
-from upstreams.transports.messages import InboundLimits, MessageReader
+from upstreams.transports.lost_sessions import lost_session
+from upstreams.transports.messages import InboundLimits, MessageReader, failure_of, is_answer_to
 from upstreams.transports.wire import Wire
 
 _WRITE_SECONDS: Final = 60.0
@@ -200,20 +200,28 @@ class HttpTransport(AsyncResource):
         if problem:
             self._diagnostics.note(f"a notification was not delivered: {problem}")
 
-    async def _deliver(self, text: bytes, request_id: RequestId | None) -> bool:
+    async def _deliver(self, text: bytes, request: JSONRPCRequest | None) -> bool:
         """Deliver an event. Returns whether it answers this request. Raises UpstreamError: it is unreadable."""
-        read = self._reader.read_leniently if request_id is None else self._reader.read
+        read = self._reader.read_leniently if request is None else self._reader.read
         try:
             messages = read(text)
         except ValueError as error:
             raise UpstreamAnswerError(f"the answer is unreadable: {error}") from None
         is_answered = False
-        for message in messages:
-            await self._hand_over(message)
-            match message.message:
-                case JSONRPCResponse(id=answered) | JSONRPCError(id=answered) if answered is not None:
-                    is_answered = is_answered or coerce_request_id(answered) == request_id
+        for each in messages:
+            message = each.message
+            if request is not None and isinstance(message, JSONRPCResponse | JSONRPCError):
+                # An error on the request's own stream may have any id (`read_answer`).
+                if isinstance(message, JSONRPCError) and not self.wire.awaits(message.id):
+                    message = message.model_copy(update={"id": request.id})
+                if is_answer_to(request.id, message.id):
+                    self._check_session(message, request)
+                    is_answered = True
+            await self._hand_over(SessionMessage(message))
         return is_answered
+
+    def _check_session(self, answer: JSONRPCMessage, request: JSONRPCRequest) -> None:
+        """Raises UpstreamError: the answer says that the session is lost."""
 
     async def _hand_over(self, message: SessionMessage) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended
@@ -273,12 +281,29 @@ class StreamableHttp(HttpTransport):
             if response.status_code == HTTPStatus.ACCEPTED:
                 raise UpstreamAnswerError("accepted the request with HTTP 202 without an answer")
             if response.is_success and kind_of(response) == _EVENTS:
-                await self._follow(response, request.id)
+                await self._follow(response, request)
                 return
-            body = await self._body(response, request.id)
-            await self._hand_over(SessionMessage(self._reader.read_answer(body, request.id)))
+            body = await self._body(response, request)
+            status = status_line(response) if response.is_error else ""
+            answer = self._reader.read_answer(body, request.id, status)
+            self._check_session(answer, request)
+            await self._hand_over(SessionMessage(answer))
 
-    async def _body(self, response: httpx2.Response, request_id: RequestId) -> bytes:
+    def _check_session(self, answer: JSONRPCMessage, request: JSONRPCRequest) -> None:
+        """Raises UpstreamError: an error with HTTP 200 says that the session is lost."""
+        if isinstance(answer, JSONRPCError) and failure_of(answer.error) is None:
+            lost = lost_session(
+                HTTPStatus.OK,
+                answer.error.message,
+                "" if request.method == "initialize" else self._session,
+                code=answer.error.code,
+                is_answer=True,
+                is_about_sessions="session" in str(request.params).lower(),
+            )
+            if lost is not None:
+                raise lost
+
+    async def _body(self, response: httpx2.Response, request: JSONRPCRequest) -> bytes:
         """The JSON body of an answer. Raises UpstreamError: it is not JSON, or too long."""
         kind, body = kind_of(response), bytearray()
         if response.is_success and kind == "application/json":
@@ -294,12 +319,12 @@ class StreamableHttp(HttpTransport):
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'untyped'} instead of JSON: {redact.excerpt(start)!r}"
             )
-        if error := error_of(response, start, redact):
+        if error := error_of(response, start, redact, request):
             raise error
         return start
 
-    async def _follow(self, response: httpx2.Response | None, request_id: RequestId | None) -> None:
-        """Deliver an event stream until it answers `request_id`; without one, unsolicited events until it ends.
+    async def _follow(self, response: httpx2.Response | None, request: JSONRPCRequest | None) -> None:
+        """Deliver an event stream until it answers the request; without one, unsolicited events until it ends.
 
         A broken stream is resumed after the last event with an id. Two consecutive failures to resume end it.
         Raises UpstreamError: the answer does not come.
@@ -316,13 +341,13 @@ class StreamableHttp(HttpTransport):
                         if event.retry is not None:
                             pause_seconds = max(_LEAST_RETRY_SECONDS, event.retry / 1_000)
                         is_message = event.event == "message" and event.data
-                        if is_message and await self._deliver(event.data.encode(), request_id):
+                        if is_message and await self._deliver(event.data.encode(), request):
                             return
-            if fruitless == _FRUITLESS_RETRIES or (request_id is not None and not last_id):
+            if fruitless == _FRUITLESS_RETRIES or (request is not None and not last_id):
                 break
             response = None
             await anyio.sleep(pause_seconds)
-        if request_id is not None:
+        if request is not None:
             raise UpstreamLostError("the event stream ended without an answer")
 
     async def _resumed(self, last_id: str) -> httpx2.Response | None:
@@ -345,7 +370,13 @@ class StreamableHttp(HttpTransport):
 
 
 class HttpWithSse(HttpTransport):
-    """HTTP+SSE: all answers come on one event stream, whose first event names the URL for requests."""
+    """HTTP+SSE: all answers come on one event stream, whose first event names the URL for requests.
+
+    That URL has the session.
+    """
+
+    _is_known = False
+    """Whether the server has accepted a request of this session."""
 
     async def connect(self, seconds: float) -> None:
         """Wait for the endpoint event. Raises UpstreamError: it does not come."""
@@ -365,7 +396,7 @@ class HttpWithSse(HttpTransport):
                     raise status_error(response, b"", self._diagnostics.redact)
                 async for event in self._events(response):
                     if event.event == "endpoint" and not is_started:
-                        self._url = urljoin(self._url, event.data)
+                        self._url = self._endpoint(event.data)
                         is_started = True
                         task_status.started()
                     elif event.event == "message" and event.data:
@@ -380,11 +411,26 @@ class HttpWithSse(HttpTransport):
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         # Some servers respond to the POST only after the work; the wire cancels it once the answer has come.
         response = await self._post(item)
-        body = await _read_prefix(response)
-        if response.status_code == HTTPStatus.NOT_FOUND:
-            raise UpstreamUnavailableError("no longer knows this session")
-        if not response.is_success:
-            raise status_error(response, self._credentials.masked(body), self._diagnostics.redact)
+        body, redact = self._credentials.masked(await _read_prefix(response)), self._diagnostics.redact
+        if response.is_success:
+            self._is_known = True
+            return
+        error = status_error(response, body, redact)
+        if not self._is_known and response.status_code == HTTPStatus.NOT_FOUND:
+            path = redact.excerpt(httpx2.URL(self._url).path.encode())
+            raise UpstreamAnswerError(f"{error}, at {path!r}, the path that its endpoint event names")
+        session = self._url if self._is_known else ""
+        raise lost_session(response.status_code, str(error), session) or error
+
+    def _endpoint(self, named: str) -> str:
+        """The URL for requests. Raises UpstreamAnswerError: it has another origin, which gets no credentials."""
+        own, url = httpx2.URL(self._url), httpx2.URL(urljoin(self._url, named))
+        if origin(own) != origin(url):
+            raise UpstreamAnswerError(
+                f"its endpoint event names {origin(url)} instead of {origin(own)}, and another origin gets neither"
+                " requests nor credentials"
+            )
+        return str(url)
 
 
 async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:

@@ -100,8 +100,7 @@ class HttpCredentials:
         self._mask = Redaction(self._secrets.union(*self._sent))
 
     async def _send_authorized(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
-        own, url = self._url, request.url
-        if (own.scheme, own.host, own.port) != (url.scheme, url.host, url.port):
+        if origin(self._url) != origin(request.url):
             raise UpstreamRefusedError(
                 "redirects to another server, which gets neither requests nor credentials"
             )
@@ -116,3 +115,8 @@ class HttpCredentials:
                 break
             await response.aclose()
         return response
+
+
+def origin(url: httpx2.URL) -> str:
+    """Scheme, host and port, like https://tickets.example:8443."""
+    return str(url.copy_with(userinfo=b"", raw_path=b"/", fragment=None)).rstrip("/")

@@ -6,6 +6,7 @@ from typing import Final
 
 import httpx2
 from mcp.client.auth.utils import extract_scope_from_www_auth
+from mcp_types import JSONRPCRequest
 
 from manifests.json_value import Json
 from upstreams.errors import (
@@ -15,18 +16,15 @@ from upstreams.errors import (
     UpstreamFaultError,
     UpstreamRefusedError,
     UpstreamUnauthorizedError,
-    UpstreamUnavailableError,
 )
 from upstreams.redaction import Redaction
-from upstreams.transports.messages import parsed
+from upstreams.transports.lost_sessions import lost_session
+from upstreams.transports.messages import is_answer_to, parsed
 
 SESSION_HEADER: Final = "mcp-session-id"
 _DAY_SECONDS: Final = 86_400.0
-_SESSION_NOT_FOUND: Final = -32001  # of the TypeScript SDK's transport
-_NO_SESSION: Final = re.compile(
-    rb"\b(?:no valid|unknown|missing|invalid|expired) (?:mcp[- ])?session[- ]?id\b|\bmcp-session-id header is required"
-    rb"|\bsession not found\b"
-)
+_TEXTS: Final = ("text/plain", "application/json", "")
+"""The media types whose beginning is shown; "" for none."""
 
 
 def kind_of(response: httpx2.Response) -> str:
@@ -34,15 +32,17 @@ def kind_of(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def error_of(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError | None:
+def error_of(
+    response: httpx2.Response, body: bytes, redact: Redaction, request: JSONRPCRequest
+) -> UpstreamError | None:
     """The error of a status, with the beginning of the body; None if a JSON-RPC answer in the body says more."""
     answer = _json_rpc_answer(response, body)
     if answer is not None and "result" in answer:
         return None
     if b'"result"' in body:
         return UpstreamAnswerError(f"{status_line(response)}, with a result that is incomplete or unreadable")
-    if _has_lost_session(response, answer, body):
-        return UpstreamUnavailableError("no longer knows this session")
+    if lost := session_error(response, body, redact, request, answer):
+        return lost
     # For these statuses the status says more about whether the server acted, and what to do.
     says_more = response.is_server_error or response.status_code in (
         HTTPStatus.UNAUTHORIZED,
@@ -56,7 +56,7 @@ def error_of(response: httpx2.Response, body: bytes, redact: Redaction) -> Upstr
 def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError:
     """The error of a status, with an excerpt of the body."""
     message = status_line(response)
-    if body and kind_of(response) in ("text/plain", "application/json"):
+    if body and kind_of(response) in _TEXTS and not body.lstrip().startswith(b"<"):
         message += f": {redact.excerpt(body)}"
     is_forbidden = response.status_code == HTTPStatus.FORBIDDEN
     if is_forbidden and (scope := extract_scope_from_www_auth(response)):
@@ -110,20 +110,26 @@ def _json_rpc_answer(response: httpx2.Response, body: bytes) -> dict[str, Json] 
     return answer if is_error or isinstance(answer.get("result"), dict) else None
 
 
-def _has_lost_session(response: httpx2.Response, answer: dict[str, Json] | None, body: bytes) -> bool:
-    """Whether the server has lost the session: 404 by the specification, 400 and a text for the TypeScript examples.
-
-    The call is then sent again, so a tool's own message about sessions must not match.
-    """
-    is_missing = response.status_code == HTTPStatus.NOT_FOUND
-    is_bad = response.status_code == HTTPStatus.BAD_REQUEST
-    if SESSION_HEADER not in response.request.headers or not (is_missing or is_bad):
-        return False
-    says_so = _NO_SESSION.search(body[:2000].lower()) is not None
-    if answer is not None and answer.get("id") is not None:
-        # The id shows that the server parsed the request. Some transports do so before they check the session.
-        return is_missing and says_so and answer["error"]["code"] == _SESSION_NOT_FOUND
-    return is_missing or says_so
+def session_error(
+    response: httpx2.Response,
+    body: bytes,
+    redact: Redaction,
+    request: JSONRPCRequest,
+    answer: dict[str, Json] | None,
+) -> UpstreamError | None:
+    """The error of a refusal because the session is lost, by `lost_session`. `answer` is the body's JSON-RPC error."""
+    error = answer["error"] if answer else {}
+    text = str(error.get("message", ""))
+    if not text and kind_of(response) in _TEXTS:
+        text = redact.excerpt(body)
+    return lost_session(
+        response.status_code,
+        text or status_line(response),
+        response.request.headers.get(SESSION_HEADER, ""),
+        code=error.get("code"),
+        is_answer=answer is not None and is_answer_to(request.id, answer.get("id")),
+        is_about_sessions="session" in str(request.params).lower(),
+    )
 
 
 def describe(error: BaseException) -> str:

@@ -172,8 +172,14 @@ class MessageReader:
             self._note("not JSON", text)
         return []
 
-    def read_answer(self, text: bytes, request_id: RequestId) -> JSONRPCResponse | JSONRPCError:
-        """The answer in an HTTP body; its id may be missing. Raises UpstreamAnswerError: it answers another request."""
+    def read_answer(
+        self, text: bytes, request_id: RequestId, status: str = ""
+    ) -> JSONRPCResponse | JSONRPCError:
+        """The answer in an HTTP body. Raises UpstreamAnswerError: it is none, or a result for another request.
+
+        The id may be missing. That of an error may be anything: the Python SDK 1.x refuses with "server-error", before
+        it has read the request. Such an error is told with the HTTP `status`.
+        """
         try:
             messages = self.read(text)
         except ValueError as error:
@@ -181,8 +187,13 @@ class MessageReader:
         answer = messages[0].message if messages else None
         if not isinstance(answer, JSONRPCResponse | JSONRPCError):
             raise UpstreamAnswerError("the answer is not a JSON-RPC response")
-        if answer.id is not None and str(answer.id) != str(request_id):
-            raise UpstreamAnswerError("the answer belongs to another request")
+        if not is_answer_to(request_id, answer.id):
+            if isinstance(answer, JSONRPCError):
+                message = f"{status}: {answer.error.message}" if status else answer.error.message
+                told = answer.error.model_copy(update={"message": message})
+                answer = answer.model_copy(update={"error": told})
+            elif answer.id is not None:
+                raise UpstreamAnswerError("the answer belongs to another request")
         return answer.model_copy(update={"id": request_id})
 
     def _note(self, what: str, text: bytes) -> None:
@@ -259,6 +270,11 @@ def failed_answer(request_id: RequestId | None, failure: UpstreamError) -> JSONR
 def failure_of(error: ErrorData) -> UpstreamError | None:
     """The failure in a `failed_answer`. No upstream can forge one, because upstreams send JSON."""
     return error.data if isinstance(error.data, UpstreamError) else None
+
+
+def is_answer_to(request_id: RequestId, answered: Json) -> bool:
+    """Whether this is the id of the request, perhaps as text or as 1.0."""
+    return str(_request_id(answered)) == str(request_id)
 
 
 def _request_id(value: Json) -> RequestId | None:

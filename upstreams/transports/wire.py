@@ -63,6 +63,8 @@ class Wire(JSONRPCDispatcher):
         self._requests = write_stream
         self._awaited: dict[RequestId, asyncio.Future[JSONRPCResponse | JSONRPCError]] = {}
         """Requests in flight."""
+        self._subscriptions: set[RequestId] = set()
+        """Those that stay open by design."""
         self._progress: dict[RequestId, ProgressHandler] = {}
         self._limits = limits
         self._exit_status = exit_status
@@ -71,6 +73,8 @@ class Wire(JSONRPCDispatcher):
         """Whether an abandoned request is closed, and with it any further message about it."""
         self.on_notification: Callable[[str, Mapping[str, Json]], None] = lambda method, params: None
         """Called with each notification that the SDK does not handle, before any later message."""
+        self.has_abandoned: Callable[[], bool] = lambda: False
+        """Whether a request that nobody waits for any more may still be answered."""
         self.on_answer: Callable[[RequestId | None], bool] = lambda request_id: False
         """Called with the id of each answer, also late ones. Returns whether it is the first answer to the request."""
         self.last_stderr_line = last_stderr_line
@@ -101,6 +105,8 @@ class Wire(JSONRPCDispatcher):
         answered: asyncio.Future[JSONRPCResponse | JSONRPCError] = asyncio.get_running_loop().create_future()
         key = coerce_request_id(request_id)
         self._awaited[key] = answered
+        if method == "subscriptions/listen":
+            self._subscriptions.add(key)
         if progress is not None:
             self._progress[key] = progress
             params = {
@@ -121,6 +127,7 @@ class Wire(JSONRPCDispatcher):
             raise
         finally:
             del self._awaited[key]
+            self._subscriptions.discard(key)
             self._progress.pop(key, None)
             if not answered.cancel() and not answered.cancelled():
                 answered.exception()  # mark it as retrieved, also if the request was not sent
@@ -153,12 +160,24 @@ class Wire(JSONRPCDispatcher):
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return True
         is_first = self.on_answer(message.id)
-        answered = None if message.id is None else self._awaited.get(coerce_request_id(message.id))
+        if message.id is None:
+            answered = self._only_one() if isinstance(message, JSONRPCError) else None
+        else:
+            answered = self._awaited.get(coerce_request_id(message.id))
         if answered is not None and not answered.done():
             answered.set_result(message)
         elif not is_first:
             self._limits.take_unsolicited(STRAY_ANSWER_UNITS)
         return False
+
+    def awaits(self, request_id: RequestId | None) -> bool:
+        """Whether a request with this id is in flight."""
+        return request_id is not None and coerce_request_id(request_id) in self._awaited
+
+    def _only_one(self) -> "asyncio.Future[JSONRPCResponse | JSONRPCError] | None":
+        """The request in flight, if there is exactly one: an error without an id can only be its answer."""
+        waiting = [each for key, each in self._awaited.items() if key not in self._subscriptions]
+        return waiting[0] if len(waiting) == 1 and not self.has_abandoned() else None
 
     def _handle_progress(self, params: Mapping[str, Json]) -> None:
         token = as_request_id(params.get("progressToken"))

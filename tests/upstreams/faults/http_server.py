@@ -240,12 +240,14 @@ def acted(answer: Fault) -> Fault:
     return fault
 
 
-def rpc_error(line: str, code: int, message: str, *, with_id: bool = False, **headers: str) -> Fault:
-    """Refuses with this status and a JSON-RPC error, which bears the call's id or none; without having acted."""
+def rpc_error(
+    line: str, code: int, message: str, *, with_id: bool = False, id: str | None = None, **headers: str
+) -> Fault:
+    """Refuses with this status and a JSON-RPC error with the call's id, another or none; without having acted."""
 
     async def fault(exchange: Exchange) -> None:
         answer = {
-            "id": exchange.message["id"] if with_id else None,
+            "id": exchange.message["id"] if with_id else id,
             "error": {"code": code, "message": message},
         }
         await exchange.send(line, json.dumps({"jsonrpc": "2.0", **answer}).encode(), **headers)

@@ -73,6 +73,20 @@ def final(name: str, fault: faulty.Fault) -> Fault:
     return Fault(name, acted(fault), REFUSED, REFUSED)
 
 
+def retiring(name: str, fault: faulty.Fault, act_effects: int = 1) -> Fault:
+    """A refusal that names the session, though the server may have acted: the next call has a new session."""
+    return Fault(
+        name,
+        fault,
+        REFUSED,
+        OK,
+        act_effects=act_effects,
+        look_arrivals=2,
+        look_effects=act_effects + 1,
+        sessions=2,
+    )
+
+
 def forgotten(name: str, fault: faulty.Fault) -> Fault:
     """The server's word that it does not know the session any more: it did nothing."""
     return Fault(name, fault, OK, OK, sessions=2, **TWICE)
@@ -105,7 +119,15 @@ FAULTS = [
     forgotten("400 without id", rpc_error(BAD, -32000, "Bad Request: Session not found")),
     forgotten("400 in words", words(BAD, "Bad Request: No valid session ID provided")),
     forgotten("404 with its id and -32001", rpc_error(GONE, -32001, "Session not found", with_id=True)),
-    final("404 with its id", rpc_error(GONE, -32602, "the session is closed", with_id=True)),
+    forgotten("404 and a strange id", rpc_error(GONE, -32600, "Session not found", id="server-error")),
+    retiring("404 with its id", acted(rpc_error(GONE, -32602, "the session is closed", with_id=True))),
+    retiring("200 with its id", acted(rpc_error("200 OK", -32001, "Session not found", with_id=True))),
+    retiring("410", status("410 Gone"), act_effects=0),
+    retiring("503 in words", words("503 Service Unavailable", "Unknown session"), act_effects=0),
+    final("404 with its id about the call", rpc_error(GONE, -32602, "Unknown tool", with_id=True)),
+    final("200 about another session", rpc_error("200 OK", -32000, "no such browser session", with_id=True)),
+    final("400 and a strange id", rpc_error(BAD, -32600, "Not Acceptable", id="server-error")),
+    final("200 and a strange id", rpc_error("200 OK", -32600, "Not Acceptable", id="server-error")),
     final("400 in other words", words(BAD, "the checkout session expired after payment")),
     refusal("403 Forbidden", REFUSED),
     Fault("404 with a result", faulty.result_with(GONE), OK, OK),

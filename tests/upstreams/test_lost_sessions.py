@@ -1,0 +1,90 @@
+"""A refusal is a lost session by its status, its id and its words. A tool's own error about sessions is not."""
+
+import pytest
+
+from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamUnavailableError
+from upstreams.transports.lost_sessions import lost_session
+
+AGAIN, RETIRED = UpstreamUnavailableError, UpstreamSessionError
+ID = "5f2b9c0e"
+
+WORDS = [
+    "Session not found",
+    "Session not found: 5f2b",
+    "Not Found: Session has been terminated",
+    "Bad Request: No valid session ID provided",
+    "Bad Request: Server not initialized",
+    "No transport found for sessionId",
+    "Could not find session",
+    "Unknown session",
+    "invalid or missing session id",
+    "Invalid Mcp-Session-Id",
+    "the session is closed",
+    "Session 'a-b' does not exist",
+    'session "a-b" expired',
+    "Your session timed out, please initialize again",
+    "Mcp-Session-Id header is required",
+    "no such session",
+    "Session ID a-b is not valid",
+    "This session is no longer active",
+    f"会话 {ID} 已失效",
+]
+
+OTHER_WORDS = [
+    "the checkout session expired after payment",
+    "no browser session is open",
+    "your chat session not found",
+    "the database is locked",
+    "obsession not found",
+    "cannot start a session while another one runs",
+]
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize(("status", "code"), [(200, -32001), (503, None), (400, -32602), (409, None)])
+def test_session_is_lost_whatever_the_words_and_the_status(words: str, status: int, code: int | None) -> None:
+    error = lost_session(status, words, ID, code=code, is_answer=code is not None)
+    assert type(error) is RETIRED
+
+
+@pytest.mark.parametrize("words", OTHER_WORDS)
+def test_other_words_lose_no_session(words: str) -> None:
+    assert lost_session(200, words, ID, code=-32603, is_answer=True) is None
+    assert lost_session(400, words, ID) is None
+    assert lost_session(503, words, ID) is None
+
+
+@pytest.mark.parametrize("words", [*WORDS, *OTHER_WORDS, ""])
+def test_404_that_is_no_answer_to_the_request_is_certain(words: str) -> None:
+    assert type(lost_session(404, words, ID, code=-32600)) is AGAIN
+    assert type(lost_session(404, words, ID)) is AGAIN
+    assert lost_session(404, words, "") is None  # there was no session
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words", "kind"),
+    [
+        (400, None, "No valid session ID provided", AGAIN),
+        (404, -32001, "Session not found", AGAIN),
+        (404, -32603, "Session not found: 5f2b", RETIRED),
+        (404, -32000, "not here", RETIRED),
+        (404, -32601, "Method not found", None),
+        (404, -32602, "Unknown tool", None),
+        (410, None, "", RETIRED),
+        (401, None, "Session expired", None),
+        (429, None, "Session expired", None),
+    ],
+)
+def test_rest_of_the_table(status: int, code: int | None, words: str, kind: type | None) -> None:
+    error = lost_session(status, words, ID, code=code, is_answer=code is not None)
+    assert kind is None if error is None else type(error) is kind
+
+
+def test_a_tool_that_is_about_sessions_may_have_lost_its_own() -> None:
+    def told(words: str) -> UpstreamError | None:
+        return lost_session(200, words, ID, code=-32000, is_answer=True, is_about_sessions=True)
+
+    assert told("Session not found") is None
+    assert type(told(f"Session {ID} not found")) is RETIRED
+    # Not an answer to the call: the server has not read its arguments.
+    assert type(lost_session(503, "Session not found", ID, is_about_sessions=True)) is RETIRED
