@@ -1,12 +1,17 @@
 """A refusal is a lost session by its status, its id and its words. A tool's own error about sessions is not."""
 
 import pytest
+from mcp_types import JSONRPCRequest
 
 from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamUnavailableError
 from upstreams.transports.lost_sessions import lost_session
 
 AGAIN, RETIRED = UpstreamUnavailableError, UpstreamSessionError
 ID = "5f2b9c0e"
+CALL, ABOUT_SESSIONS = (
+    JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "act", "arguments": arguments})
+    for arguments in ({}, {"sessionId": "mine"})
+)
 
 WORDS = [
     "Session not found",
@@ -43,20 +48,20 @@ OTHER_WORDS = [
 @pytest.mark.parametrize("words", WORDS)
 @pytest.mark.parametrize(("status", "code"), [(200, -32001), (503, None), (400, -32602), (409, None)])
 def test_session_is_lost_whatever_the_words_and_the_status(words: str, status: int, code: int | None) -> None:
-    error = lost_session(status, words, ID, code=code, is_answer=code is not None)
+    error = lost_session(status, words, ID, code, None if code is None else CALL)
     assert type(error) is RETIRED
 
 
 @pytest.mark.parametrize("words", OTHER_WORDS)
 def test_other_words_lose_no_session(words: str) -> None:
-    assert lost_session(200, words, ID, code=-32603, is_answer=True) is None
+    assert lost_session(200, words, ID, -32603, CALL) is None
     assert lost_session(400, words, ID) is None
     assert lost_session(503, words, ID) is None
 
 
 @pytest.mark.parametrize("words", [*WORDS, *OTHER_WORDS, ""])
 def test_404_that_is_no_answer_to_the_request_is_certain(words: str) -> None:
-    assert type(lost_session(404, words, ID, code=-32600)) is AGAIN
+    assert type(lost_session(404, words, ID, -32600)) is AGAIN
     assert type(lost_session(404, words, ID)) is AGAIN
     assert lost_session(404, words, "") is None  # there was no session
 
@@ -76,15 +81,15 @@ def test_404_that_is_no_answer_to_the_request_is_certain(words: str) -> None:
     ],
 )
 def test_rest_of_the_table(status: int, code: int | None, words: str, kind: type | None) -> None:
-    error = lost_session(status, words, ID, code=code, is_answer=code is not None)
+    error = lost_session(status, words, ID, code, None if code is None else CALL)
     assert kind is None if error is None else type(error) is kind
 
 
 def test_a_tool_that_is_about_sessions_may_have_lost_its_own() -> None:
     def told(words: str) -> UpstreamError | None:
-        return lost_session(200, words, ID, code=-32000, is_answer=True, is_about_sessions=True)
+        return lost_session(200, words, ID, -32000, ABOUT_SESSIONS)
 
     assert told("Session not found") is None
     assert type(told(f"Session {ID} not found")) is RETIRED
     # Not an answer to the call: the server has not read its arguments.
-    assert type(lost_session(503, "Session not found", ID, is_about_sessions=True)) is RETIRED
+    assert type(lost_session(503, "Session not found", ID)) is RETIRED

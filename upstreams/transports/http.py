@@ -221,7 +221,11 @@ class HttpTransport(AsyncResource):
         return is_answered
 
     def _check_session(self, answer: JSONRPCMessage, request: JSONRPCRequest) -> None:
-        """Raises UpstreamError: the answer says that the session is lost."""
+        """Raises UpstreamError: an answer with HTTP 200 says that the session is lost."""
+        if isinstance(answer, JSONRPCError) and failure_of(answer.error) is None:
+            error = answer.error
+            if lost := lost_session(HTTPStatus.OK, error.message, self._session, error.code, request):
+                raise lost
 
     async def _hand_over(self, message: SessionMessage) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended
@@ -288,20 +292,6 @@ class StreamableHttp(HttpTransport):
             answer = self._reader.read_answer(body, request.id, status)
             self._check_session(answer, request)
             await self._hand_over(SessionMessage(answer))
-
-    def _check_session(self, answer: JSONRPCMessage, request: JSONRPCRequest) -> None:
-        """Raises UpstreamError: an error with HTTP 200 says that the session is lost."""
-        if isinstance(answer, JSONRPCError) and failure_of(answer.error) is None:
-            lost = lost_session(
-                HTTPStatus.OK,
-                answer.error.message,
-                "" if request.method == "initialize" else self._session,
-                code=answer.error.code,
-                is_answer=True,
-                is_about_sessions="session" in str(request.params).lower(),
-            )
-            if lost is not None:
-                raise lost
 
     async def _body(self, response: httpx2.Response, request: JSONRPCRequest) -> bytes:
         """The JSON body of an answer. Raises UpstreamError: it is not JSON, or too long."""

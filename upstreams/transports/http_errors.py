@@ -41,7 +41,14 @@ def error_of(
         return None
     if b'"result"' in body:
         return UpstreamAnswerError(f"{status_line(response)}, with a result that is incomplete or unreadable")
-    if lost := session_error(response, body, redact, request, answer):
+    error = answer["error"] if answer else {}
+    text = str(error["message"]).encode() if error else body
+    shown = redact.excerpt(text) if kind_of(response) in _TEXTS else ""
+    answered = request if answer and is_answer_to(request.id, answer.get("id")) else None
+    session = response.request.headers.get(SESSION_HEADER, "")
+    if lost := lost_session(
+        response.status_code, shown or status_line(response), session, error.get("code"), answered
+    ):
         return lost
     # For these statuses the status says more about whether the server acted, and what to do.
     says_more = response.is_server_error or response.status_code in (
@@ -49,7 +56,7 @@ def error_of(
         HTTPStatus.TOO_MANY_REQUESTS,
     )
     if answer is None or says_more:
-        return status_error(response, str(answer["error"]["message"]).encode() if answer else body, redact)
+        return status_error(response, text, redact)
     return None
 
 
@@ -108,28 +115,6 @@ def _json_rpc_answer(response: httpx2.Response, body: bytes) -> dict[str, Json] 
     error = answer.get("error")
     is_error = isinstance(error, dict) and isinstance(error.get("code"), int) and "message" in error
     return answer if is_error or isinstance(answer.get("result"), dict) else None
-
-
-def session_error(
-    response: httpx2.Response,
-    body: bytes,
-    redact: Redaction,
-    request: JSONRPCRequest,
-    answer: dict[str, Json] | None,
-) -> UpstreamError | None:
-    """The error of a refusal because the session is lost, by `lost_session`. `answer` is the body's JSON-RPC error."""
-    error = answer["error"] if answer else {}
-    text = str(error.get("message", ""))
-    if not text and kind_of(response) in _TEXTS:
-        text = redact.excerpt(body)
-    return lost_session(
-        response.status_code,
-        text or status_line(response),
-        response.request.headers.get(SESSION_HEADER, ""),
-        code=error.get("code"),
-        is_answer=answer is not None and is_answer_to(request.id, answer.get("id")),
-        is_about_sessions="session" in str(request.params).lower(),
-    )
 
 
 def describe(error: BaseException) -> str:

@@ -18,7 +18,7 @@ import re
 from http import HTTPStatus
 from typing import Final
 
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, JSONRPCRequest
 
 from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamUnavailableError
 
@@ -44,28 +44,21 @@ _MAX_CHARACTERS: Final = 2_000
 
 
 def lost_session(
-    status: int,
-    text: str,
-    session: str,
-    *,
-    code: int | None = None,
-    is_answer: bool = False,
-    is_about_sessions: bool = False,
+    status: int, text: str, session: str, code: int | None = None, answered: JSONRPCRequest | None = None
 ) -> UpstreamError | None:
     """The error of a refusal, with its text; None if it is about something else, or the request had no session.
 
-    `code` is that of a JSON-RPC error. `is_answer` says whether it has the request's own id, so that the server has
-    parsed the request, and `is_about_sessions` whether the request mentions sessions itself.
+    `code` is that of a JSON-RPC error, and `answered` the request if the error has its id: the server has parsed it.
     """
     if not session or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS):
         return None
-    words = _WORD_BREAK.sub(" ", text[:_MAX_CHARACTERS]).lower()
-    may_be_tools = is_answer and is_about_sessions
-    says_so = session in text or (not may_be_tools and _SAYS_SO.search(words) is not None)
-    is_certain = (
-        status == HTTPStatus.NOT_FOUND and (not is_answer or (says_so and code == _SESSION_NOT_FOUND))
-    ) or (status == HTTPStatus.BAD_REQUEST and not is_answer and says_so)
-    if is_certain:
+    may_be_tools = answered is not None and "session" in str(answered.params).lower()
+    words = "" if may_be_tools else _WORD_BREAK.sub(" ", text[:_MAX_CHARACTERS]).lower()
+    says_so = session in text or _SAYS_SO.search(words) is not None
+    is_for_sure = answered is None or (says_so and code == _SESSION_NOT_FOUND)
+    if (status == HTTPStatus.NOT_FOUND and is_for_sure) or (
+        status == HTTPStatus.BAD_REQUEST and answered is None and says_so
+    ):
         return UpstreamUnavailableError("no longer knows this session")
     is_gone = status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE) and code not in _ABOUT_THE_CALL
     return UpstreamSessionError(f"no longer knows this session: {text}") if says_so or is_gone else None
