@@ -351,16 +351,19 @@ def _quoted(value: str) -> str:
 
 
 TOKEN: Final = re.compile(
-    r"(?<![A-Za-z0-9_-])(?:github_pat_|gh[pous]_|glpat-|sk-|[sr]k_live_|xox[bp]-|xapp-|A[KS]IA|AIza|ya29\.|npm_|pypi-"
-    r"|hf_|ntn_|lin_api_|dop_v1_|shpat_|SG\.|figd_|eyJ)[A-Za-z0-9_./+=-]{12,}"
+    r"(?<![A-Za-z0-9_-])(?:github_pat_|gh[pousr]_|glpat-|sk-|[sr]k_live_|xox[abprs]-|xapp-|A[KS]IA|AIza|ya29\.|npm_"
+    r"|pypi-|hf_|ntn_|lin_api_|dop_v1_|shpat_|SG\.|figd_|eyJ|sbp_|sb_secret_|tvly-|fc-(?=[0-9a-f]{32})|apify_api_"
+    r"|sntry[sua]_|gsk_|pplx-|xai-|r8_)[A-Za-z0-9_./+=-]{12,}"
 )
-"""Credentials of well-known services: GitHub, GitLab, AI providers, Stripe, Slack, clouds, registries."""
+"""Credentials of well-known services: GitHub, GitLab, AI providers, Stripe, Slack, clouds, registries, searches."""
+_URL_PASSWORD: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@?#]*:(?!\$\{)[^\s/@?#]+@", re.I)
+"""A literal password, as in postgresql://bob:s3cret@db/x."""
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
 def holds_token(text: str) -> bool:
     """Whether a text contains a well-known kind of credential."""
-    return bool(_PRIVATE_KEY.search(text) or TOKEN.search(text))
+    return any(each.search(text) for each in (_PRIVATE_KEY, TOKEN, _URL_PASSWORD))
 
 
 def literal_tokens(written: Json, path: KeyPath = ()) -> Iterator[KeyPath]:

@@ -48,10 +48,12 @@ from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
 from upstreams.errors import (
     UpstreamError,
     UpstreamFaultError,
+    UpstreamInternalError,
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
     UpstreamUnavailableError,
+    is_network_failure,
 )
 from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError
@@ -432,7 +434,8 @@ class Broker:
             text = upstream.redact.start(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
             if asked is not None and (unanswered := asked.refusal(text)) is not None:
                 return _end(entry, "failed", _unanswered_error(unanswered, text))
-            return _end(entry, "failed", CallError("tool_error", text, _signature_hint(function)))
+            hint = UpstreamInternalError.hint if is_network_failure(text) else _signature_hint(function)
+            return _end(entry, "failed", CallError("tool_error", text, hint))
         entry.end("done")
         value = script_value(result, function.recorded.output_schema)
         if not is_persons:  # keys of one person's results are not for all

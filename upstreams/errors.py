@@ -27,7 +27,8 @@
 `outcome` is the call's state in the ledger. Only `unknown` requires checking before a retry.
 """
 
-from typing import ClassVar, Literal
+import re
+from typing import ClassVar, Final, Literal
 
 CallOutcome = Literal["not_started", "failed", "unknown"]
 
@@ -167,6 +168,29 @@ class UpstreamInternalError(UpstreamRefusedError):
     hint = (
         "The upstream failed while it handled the call. Other arguments will hardly help: try again later, or tell"
         " the operator."
+    )
+
+
+_ABOUT_THE_CALL: Final = (-32600, -32601, -32602, -32002)
+_NETWORK_FAILURE: Final = re.compile(
+    r"fetch failed|\bE(?:CONNREFUSED|CONNRESET|NOTFOUND|TIMEDOUT|HOSTUNREACH|NETUNREACH|AI_AGAIN|PIPE)\b|getaddrinfo"
+    r"|connection (?:refused|reset)|(?:network|host) is unreachable|name or service not known|socket hang up",
+    re.IGNORECASE,
+)
+
+
+def is_network_failure(text: str) -> bool:
+    """Whether an upstream's text says that it did not reach what is behind it."""
+    return _NETWORK_FAILURE.search(text) is not None
+
+
+def kind_of_refusal(code: int, message: str) -> type[UpstreamRefusedError]:
+    """The class of a JSON-RPC error. Only codes about the call, and those of HTTP 4xx, blame the call."""
+    is_about_the_call = code in _ABOUT_THE_CALL or 400 <= code < 500
+    return (
+        UpstreamRefusedError
+        if is_about_the_call and not is_network_failure(message)
+        else UpstreamInternalError
     )
 
 

@@ -1,12 +1,13 @@
 """One negotiated connection to an upstream: opening it, calls and listings."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
 from mcp.client import ClientSession
@@ -50,13 +51,17 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
     UpstreamUnreadError,
+    kind_of_refusal,
 )
 from upstreams.health import Diagnostics
 from upstreams.notifications import Notifications
 from upstreams.questions import ActiveCall, ServerRequestHandler, ServerRequestRouter
-from upstreams.tools import RecordedTool, ToolResult, read_listing, read_result
+from upstreams.tools import Cursor, RecordedTool, ToolResult, read_listing, read_result
 from upstreams.transports.messages import failure_of, unsendable
 from upstreams.transports.wire import ProgressHandler, Wire, is_closed, with_stderr
+
+PROBE_SECONDS: Final = 0.5
+"""A server with one shared stream that has not answered the probe by then gets the older handshake, too."""
 
 REFUSAL_GRACE_SECONDS: Final = 10.0
 """A connection that replaced a refused one is not itself replaced after a refusal within this time."""
@@ -77,7 +82,11 @@ WireOpener: TypeAlias = Callable[[Diagnostics], AbstractAsyncContextManager[Wire
 
 
 class HandshakeFirstError(UpstreamUnavailableError):
-    """The server ended at the probe of its revision. Such servers require `initialize` first."""
+    """The server ended at the probe of its revision, or after it. Such servers require `initialize` first."""
+
+
+class HandshakeUnansweredError(HandshakeFirstError):
+    """It answered neither the probe nor the handshake after it in time. It may just be slow."""
 
 
 @asynccontextmanager
@@ -107,15 +116,19 @@ async def open_session(
         ) as client:
             try:
                 with anyio.fail_after(seconds):
-                    await _negotiate(client, wire, handshake_first)
-                    session = Session(wire, client, diagnostics, notifications, questions)
+                    ignored_probe = await _negotiate(client, wire, handshake_first)
+                    diagnostics.has_begun = True
+                    session = Session(wire, client, diagnostics, notifications, questions, ignored_probe)
                     if tools is None:
                         await session.list_tools()
                     else:
                         session.take(tools)
+                await wire.forget_stderr()
             except TimeoutError:
-                reason = f"was not ready within {seconds:g} s"
-                raise UpstreamUnavailableError(with_stderr(reason, wire.last_stderr_line())) from None
+                reason = with_stderr(f"was not ready within {seconds:g} s", wire.last_stderr_line())
+                if client.protocol_version or handshake_first or wire.closes_requests:
+                    raise UpstreamUnavailableError(reason) from None
+                raise HandshakeUnansweredError(reason) from None
             except MCPError as error:
                 raise await _start_failure(error, wire) from error
             except (UpstreamLostError, UpstreamTimeoutError, UpstreamUnreadError) as error:
@@ -123,24 +136,55 @@ async def open_session(
             yield session
 
 
-async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -> None:
-    """Negotiate the revision: the probe of 2026-07-28, then the older handshake.
+async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -> bool:
+    """Negotiate the revision: the probe of 2026-07-28, then the older handshake. Returns whether it ignored the probe.
 
-    The SDK's `auto` mode does the same, but only with its own dispatcher.
+    The SDK's `auto` mode does the same, but only with its own dispatcher. Servers that do not know the probe answer
+    with an error, ignore it, end at once, or (Python SDK before 1.9.2) end when they read the next message. So the
+    handshake does not wait for an answer on a shared stream. A slow server answers both in order; the first one counts.
     """
-    if not handshake_first:
+    if handshake_first:
+        await _initialize(client)
+        return False
+    attempts: list[asyncio.Future[Any]] = [asyncio.ensure_future(client.discover())]
+    try:
+        await asyncio.wait(attempts, timeout=None if wire.closes_requests else PROBE_SECONDS)
+        if is_ignored := not attempts[0].done():
+            attempts.append(asyncio.ensure_future(_initialize(client)))
+            await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
+        if attempts[0].done() and await _is_understood(attempts[0], wire):
+            return False
         try:
-            await client.discover()
-            return
+            await (attempts[1] if is_ignored else _initialize(client))
         except MCPError as error:
-            failure = failure_of(error.error)
-            is_unread = isinstance(failure, UpstreamUnreadError)
-            if isinstance(failure, UpstreamUnavailableError) and not is_unread:
-                raise failure from error
-            if (is_unread or is_closed(error.error)) and not wire.cut_off_reason:
+            if is_ignored and _has_ended(error, wire):
                 raise HandshakeFirstError(await wire.explain_end()) from error
-        except (ValidationError, RuntimeError):
-            pass  # an older server does not understand the probe
+            raise
+        return is_ignored
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+
+
+async def _is_understood(probe: "asyncio.Future[Any]", wire: Wire) -> bool:
+    """Whether the probe found a modern server. Raises UpstreamError: the server cannot be asked anything else."""
+    try:
+        await probe
+    except MCPError as error:
+        failure = failure_of(error.error)
+        if _has_ended(error, wire):
+            raise HandshakeFirstError(await wire.explain_end()) from error
+        if isinstance(failure, UpstreamUnavailableError):
+            raise failure from error
+    except (ValidationError, RuntimeError):
+        pass  # an older server does not understand the probe
+    else:
+        return True
+    return False
+
+
+async def _initialize(client: ClientSession) -> None:
     try:
         await client.initialize()
     except MCPError as error:
@@ -148,9 +192,20 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
         if error.code != UNSUPPORTED_PROTOCOL_VERSION:
             raise
         await client.discover()
-    except (ValidationError, RuntimeError) as error:
-        problem = str(error).splitlines()[0]
-        raise UpstreamAnswerError(f"its answer to initialize is invalid: {problem}") from error
+    except ValidationError as error:
+        faults = "; ".join(
+            f"`{'.'.join(map(str, each['loc']))}`: {each['msg'].partition(' or inst')[0]}"
+            for each in error.errors()[:3]
+        )
+        raise UpstreamAnswerError(f"its answer to initialize is invalid: {faults}") from error
+    except RuntimeError as error:
+        raise UpstreamAnswerError(f"its answer to initialize is invalid: {error}") from error
+
+
+def _has_ended(error: MCPError, wire: Wire) -> bool:
+    """Whether the server ended by itself."""
+    is_unread = isinstance(failure_of(error.error), UpstreamUnreadError)
+    return (is_unread or is_closed(error.error)) and not wire.cut_off_reason
 
 
 async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
@@ -178,6 +233,8 @@ class Session:
     diagnostics: Diagnostics
     notifications: Notifications
     questions: ServerRequestRouter
+    ignored_probe: bool = False
+    """Whether it has the older handshake, and did not answer the probe in time."""
     is_retired: bool = False
     """Whether it takes no new calls. Calls in flight may still be answered."""
     was_refused: bool = False
@@ -267,7 +324,7 @@ class Session:
         async with self._under_way(params, seconds, None):
             raw = await self._send(method, params, {}, None, None)
         _require_complete(raw)
-        return raw
+        return self._page_of(raw)
 
     @asynccontextmanager
     async def _under_way(
@@ -350,7 +407,7 @@ class Session:
             if self.wire.cut_off_reason:
                 return UpstreamCutOffError(f"was cut off: it {self.wire.cut_off_reason}")
             return UpstreamLostError(await self.wire.explain_end())
-        return UpstreamRefusedError(error.message, rpc_code=error.code)
+        return kind_of_refusal(error.code, error.message)(error.message, rpc_code=error.code)
 
     def _retire_if_refused(self, failure: UpstreamError) -> None:
         """Have the next calls use a new connection, if that may help. Calls in flight end on this one."""
@@ -383,11 +440,20 @@ class Session:
         )
         self._header_maps = {name: headers for name, headers in maps.items() if headers}
 
-    async def _page(self, cursor: str | None) -> dict[str, Json]:
+    async def _page(self, cursor: Cursor | None) -> dict[str, Json]:
         try:
-            return await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
+            params = {} if cursor is None else {"cursor": cursor}
+            return self._page_of(await self._request("tools/list", params))
         except MCPError as error:
-            raise await self._failure(error) from error
+            failure = await self._failure(error)
+            if isinstance(failure, UpstreamRefusedError):
+                failure.args = (f"its answer to tools/list is an error: {failure}",)
+            raise failure from error
+
+    def _page_of(self, raw: dict[str, Json]) -> dict[str, Json]:
+        """The same without an empty cursor, which ends a listing before 2026-07-28."""
+        is_last = raw.get("nextCursor") == "" and not self.is_modern
+        return {**raw, "nextCursor": None} if is_last else raw
 
     def _has_usable_headers(self, tool: RecordedTool) -> bool:
         """Whether the tool's `x-mcp-header` is valid; since 2026-07-28 tools with an invalid one are excluded."""

@@ -24,7 +24,7 @@ from upstreams.errors import (
 from upstreams.health import CircuitBreaker, Diagnostics, Status, UpstreamState
 from upstreams.questions import ServerRequestRouter
 from upstreams.redaction import Redaction
-from upstreams.session import HandshakeFirstError, Session, WireOpener, open_session
+from upstreams.session import HandshakeFirstError, HandshakeUnansweredError, Session, WireOpener, open_session
 from upstreams.tools import ListingStore, UpstreamListing
 from upstreams.transports.http_errors import cause_of, describe
 
@@ -70,6 +70,7 @@ class Supervisor:
     on_change: Callable[[Any], None]
     """Called with the upstream after its state or its tools changed."""
     listings: ListingStore | None = None
+    """What the last portal knew of it."""
     connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
     """Bounds how many upstreams connect at once."""
     on_offering_change: Callable[[], None] = lambda: None
@@ -86,6 +87,7 @@ class Supervisor:
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _session: Session | None = None
     _handshake_first: bool = False
+    _died_of_probe: bool = False
     _was_refused: bool = False
     _has_served: bool = False
     _wanted: anyio.Event = field(default_factory=anyio.Event)
@@ -138,6 +140,10 @@ class Supervisor:
     def diagnostics(self) -> tuple[str, ...]:
         """Remarks about the current connection: malformed tools, noise on stdout."""
         return self._diagnostics.remarks
+
+    @property
+    def start_up_remarks(self) -> tuple[str, ...]:
+        return self._diagnostics.start_up
 
     def stderr_tail(self) -> str:
         """The last lines of a stdio server's stderr, at most 50; "" for HTTP."""
@@ -237,6 +243,9 @@ class Supervisor:
         try:
             async with anyio.create_task_group() as connections:
                 connections.start_soon(self._end_when_removed, connections.cancel_scope)
+                self._handshake_first = (
+                    self.listings is not None and await self.listings.needs_handshake_first()
+                )
                 known = await self._store.load() if self._store else None
                 if known is not None:
                     self._apply(known)
@@ -265,7 +274,9 @@ class Supervisor:
     async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection. Reports its ending once the next may be opened; if retired, before its calls end."""
         self._attempt_began = began = anyio.current_time()
-        self._diagnostics = Diagnostics(self.redact, self._diagnostics.stderr())
+        self._diagnostics = Diagnostics(
+            self.redact, () if self._died_of_probe else self._diagnostics.stderr()
+        )
         ending = _Ending(None)
         was_retired = False
         opening = open_session(
@@ -283,6 +294,8 @@ class Supervisor:
                 ending = _Ending(None, began)
                 self.connections += 1
                 self._handshake_first = not session.is_modern
+                if self.listings is not None and (session.ignored_probe or self._died_of_probe):
+                    await self.listings.keep_handshake_first()
                 await self._update_listing(session)
                 ms = round((anyio.current_time() - began) * 1000)
                 log.info(
@@ -313,10 +326,9 @@ class Supervisor:
     async def _wait_to_reconnect(self, ending: "_Ending") -> None:
         """Wait until the next connection should be opened."""
         if ending.cause is not None:
-            is_probe_victim = isinstance(ending.cause, HandshakeFirstError)
-            retry_now = is_probe_victim and not self._handshake_first
-            self._handshake_first = is_probe_victim
-            if retry_now:
+            self._died_of_probe = isinstance(ending.cause, HandshakeFirstError) and not self._handshake_first
+            self._handshake_first = self._died_of_probe
+            if self._died_of_probe and not isinstance(ending.cause, HandshakeUnansweredError):
                 return
         if ending.reason is None:
             await self._wait_until_wanted()

@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -91,7 +93,9 @@ def read_result(raw: dict[str, Json], *, null_is_a_value: bool) -> ToolResult:
     content = _blocks(raw["content"]) if "content" in raw else []
     if not content and structured is MISSING:
         content = _stray_values(raw)
-    return ToolResult(content=content, structured=structured, is_error=raw.get("isError") is True)
+    return ToolResult(
+        content=content, structured=structured, is_error=str(raw.get("isError")).lower() == "true"
+    )
 
 
 _ENVELOPE: Final = frozenset({"content", "structuredContent", "isError", "_meta", "resultType"})
@@ -133,7 +137,10 @@ _KINDS: Final = {
     "annotations": dict,
 }
 
-PageReader = Callable[[str | None], Awaitable[dict[str, Json]]]
+Cursor: TypeAlias = str | int | float
+"""The specification allows text, and servers send numbers."""
+
+PageReader = Callable[[Cursor | None], Awaitable[dict[str, Json]]]
 """Requests the page at a cursor (None: the first). Returns the raw result."""
 
 
@@ -142,8 +149,8 @@ async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIter
 
     Raises UpstreamError: the first page failed. A later failure only ends the listing.
     """
-    cursor: str | None = None
-    seen: set[str] = set()
+    cursor: Cursor | None = None
+    seen: set[Cursor] = set()
     bytes_read = 0
     while True:
         try:
@@ -154,11 +161,14 @@ async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIter
             note(f"incomplete: a later page failed: {error}")
             return
         yield page
-        cursor = page.get("nextCursor") or None
+        cursor = page.get("nextCursor")
         if cursor is None:
             return
         bytes_read += len(to_json(page, inf_nan_mode="constants"))
-        is_endless = not isinstance(cursor, str) or cursor in seen or len(seen) + 1 >= MAX_PAGES
+        if not isinstance(cursor, Cursor) or isinstance(cursor, bool):
+            note(f"cut after {len(seen) + 1} pages: its nextCursor is a {type(cursor).__name__}, not a text")
+            return
+        is_endless = cursor in seen or len(seen) + 1 >= MAX_PAGES
         if is_endless or bytes_read > MAX_LISTING_BYTES:
             note(f"cut after {len(seen) + 1} pages and {bytes_read} bytes: pagination does not end")
             return
@@ -225,8 +235,13 @@ class UpstreamListing:
 _LISTING: Final = TypeAdapter(UpstreamListing)
 
 
+REMEMBERED_SECONDS: Final = 7 * 86_400
+"""After this time a server that needed the older handshake first is asked again: it may have been updated."""
+
+
 class ListingStore:
-    """The last listing of a lazy upstream, on disk (mode 0600), for the next portal.
+    """What the next portal should know of an upstream, on disk (mode 0600): the last listing of a lazy one, and
+    whether it needs the older handshake first.
 
     It is keyed by the upstream's section in the manifest: `written` is that section with unresolved references; without
     it the command or URL is the key. An unreadable file counts as missing.
@@ -250,7 +265,14 @@ class ListingStore:
         return await anyio.to_thread.run_sync(self._load)
 
     async def save(self, listing: UpstreamListing) -> None:
-        await anyio.to_thread.run_sync(self._save, listing)
+        await anyio.to_thread.run_sync(self._write, self.file, partial(_LISTING.dump_json, listing))
+
+    async def needs_handshake_first(self) -> bool:
+        """Whether the probe of 2026-07-28 cost a start much, at most `REMEMBERED_SECONDS` ago."""
+        return await anyio.to_thread.run_sync(_is_recent, self.file.with_suffix(".handshake"))
+
+    async def keep_handshake_first(self) -> None:
+        await anyio.to_thread.run_sync(self._write, self.file.with_suffix(".handshake"), bytes)
 
     def _load(self) -> UpstreamListing | None:
         try:
@@ -259,12 +281,18 @@ class ListingStore:
         except (OSError, ValueError, RecursionError):
             return None
 
-    def _save(self, listing: UpstreamListing) -> None:
+    def _write(self, file: Path, dump: Callable[[], bytes]) -> None:
         try:
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(self.file, _LISTING.dump_json(listing), is_lasting=False)
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(file, dump(), is_lasting=False)
         except (OSError, ValueError) as error:
             log.warning("listing_not_kept", upstream=self._name, reason=str(error))
+
+
+def _is_recent(file: Path) -> bool:
+    with suppress(OSError):
+        return time.time() - file.stat().st_mtime < REMEMBERED_SECONDS
+    return False
 
 
 Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
@@ -286,7 +314,9 @@ _KINDS_OFFERED: Final[dict[Listed, tuple[str, type[BaseModel]]]] = {
 _FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_type", "size", "arguments"}
 
 
-async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, Json]]:
+async def read_offered(
+    listed: Listed, read_page: PageReader, note: Callable[[str], None] = lambda text: None
+) -> list[dict[str, Json]]:
     """All valid rows: `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and `arguments`.
 
     A server that does not support the method has none. Raises UpstreamError: the first page failed. A later failure
@@ -294,7 +324,7 @@ async def read_offered(listed: Listed, read_page: PageReader) -> list[dict[str, 
     """
     rows: dict[str, dict[str, Json]] = {}
     try:
-        async for page in pages(read_page, lambda text: None):
+        async for page in pages(read_page, lambda text: note(f"{LISTING_METHODS[listed]}: {text}")):
             found = page.get(listed)
             for raw in found[:MAX_LISTED] if isinstance(found, list) else []:
                 identifier, row = _row(listed, raw)

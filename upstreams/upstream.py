@@ -23,7 +23,7 @@ from upstreams.errors import (
 from upstreams.questions import ServerRequestHandler
 from upstreams.session import Session
 from upstreams.supervisor import RECONNECT_WAIT_SECONDS, Supervisor
-from upstreams.tools import LISTING_METHODS, Listed, RecordedTool, ToolResult, read_offered
+from upstreams.tools import LISTING_METHODS, Cursor, Listed, RecordedTool, ToolResult, read_offered
 from upstreams.transports.wire import ProgressHandler
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Upstream(Supervisor):
         """List resources or prompts within `seconds`; see `read_offered`. Raises UpstreamError: as `call` does."""
         deadline = anyio.current_time() + seconds
 
-        async def page(cursor: str | None) -> dict[str, Json]:
+        async def page(cursor: Cursor | None) -> dict[str, Json]:
             params = {} if cursor is None else {"cursor": cursor}
             left_seconds = deadline - anyio.current_time()
             if cursor is not None and left_seconds <= 0:
@@ -78,7 +78,7 @@ class Upstream(Supervisor):
             method = LISTING_METHODS[listed]
             return await self.ask(method, params, seconds=left_seconds, on_sent=on_sent)
 
-        return await read_offered(listed, page)
+        return await read_offered(listed, page, self._diagnostics.note)
 
     async def ask(
         self, method: str, params: dict[str, Json], *, seconds: float, on_sent: Callable[[bool], None]

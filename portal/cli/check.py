@@ -275,14 +275,18 @@ def _print_summary(findings: Findings, terminal: Terminal) -> None:
         [[row[column] for column in columns] for row in findings.upstreams],
     )
     terminal.line("")
-    for one in findings.withheld[:1]:
-        terminal.line(f"{one['tool']} is kept back because it declares itself destructive. {one['grant']}")
-    for name in findings.unannotated[:1]:
-        terminal.line(
-            f"{name} is granted but does not declare whether it writes. To keep it back, write "
-            f"capabilities.tools.deny: [{name}]"
-        )
+    if withheld := findings.withheld:
+        first = _with_number(withheld[0]["tool"], len(withheld))
+        terminal.line(f"kept back, because declared destructive: {first}. {withheld[0]['grant']}")
+    if names := findings.unannotated:
+        first = _with_number(names[0], len(names))
+        how = f"To keep it back, write capabilities.tools.deny: [{names[0]}]"
+        terminal.line(f"granted, without a word on whether it writes: {first}. {how}")
     terminal.line(f"all tools of one upstream: mcp-code-portal check {findings.upstreams[0]['name']}")
+
+
+def _with_number(first: str, number: int) -> str:
+    return f"{first} and {number - 1} more" if number > 1 else first
 
 
 def _print_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Terminal) -> None:
@@ -297,6 +301,8 @@ def _print_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Termi
             [(row.function, row.declares, row.may_be_called) for row in rows],
         )
         terminal.line("")
+    for text in upstream.start_up_remarks:
+        terminal.line(f"note: at its start it {text}")
     for row in [row for row in rows if row.is_withheld][:1]:
         terminal.line(f"{row.name}: {row.decision.grant}")
     if tail := upstream.stderr_tail():

@@ -14,6 +14,14 @@ from manifests.references import holds_token
         "sk-proj-abcdefghijklmnop",
         "AKIAIOSFODNN7EXAMPLE",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIE",
+        "sbp_0102030405060708090a0b0c0d0e0f1011121314",
+        "--api-key=tvly-dev-0123456789abcdef",
+        "fc-0123456789abcdef0123456789abcdef",
+        "apify_api_0123456789abcdefABCDEF",
+        "sntrys_eyJpYXQiOjE3MDA",
+        "postgresql://bob:s3cret@db/x",
+        "--dsn=mysql+pymysql://root:pw!@db",
+        "redis://:hunter2@cache:6379/0",
     ],
 )
 def test_credential_of_a_known_service_is_told(text: str) -> None:
@@ -28,6 +36,11 @@ def test_credential_of_a_known_service_is_told(text: str) -> None:
         "task-oriented-programming",
         "desk-lamp-in-the-kitchen",
         "${GITHUB_TOKEN}",
+        "postgresql://bob:${DB_PASSWORD}@db/x",
+        "postgresql://bob@db:5432/x",
+        "https://host:8443/path@2",
+        "fc-application-name-of-somebody",
+        "git+ssh://git@github.com/a/b",
         "-----BEGIN CERTIFICATE-----",
     ],
 )

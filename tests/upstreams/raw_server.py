@@ -1,6 +1,6 @@
 """A stdio MCP server in plain JSON-RPC, standard library only, so that it can misbehave.
 
-    python raw_server.py '{"tools": [...], "banner": "hello", "dies_when_probed": true, ...}'
+    python raw_server.py '{"tools": [...], "banner": "hello", "probe": "dies", ...}'
 
 Each tool it knows does one thing a real server should not, or tells what happened to it. It speaks the handshake
 era only.
@@ -84,6 +84,7 @@ def initialize(request):
             "capabilities": capabilities,
             "serverInfo": server,
             "instructions": BEHAVIOUR.get("instructions", "be kind"),
+            **BEHAVIOUR.get("handshake", {}),
         },
     )
 
@@ -215,13 +216,27 @@ ACTIONS = {
         progress,
     )
 }
+# What servers do that do not know `server/discover`, besides an error.
+PROBES = {
+    "ignores": lambda request: None,
+    "has no id": lambda request: send({"id": None, "error": {"code": -32700, "message": "what?"}}),
+    "complains": lambda request: write("unknown method server/discover"),
+    "odd result": lambda request: answer(request, {"supported": 7}),
+    "dies": lambda request: sys.exit(9),
+    "dies later": lambda request: sys.exit(f"input_value='server/discover' {sys.stdin.readline()}"),
+    "is deaf": lambda request: time.sleep(600),
+}
 METHODS = {"initialize": initialize, "tools/list": list_tools, "tools/call": call_tool}
 
 
 def handle(message):
     method = message.get("method")
-    if BEHAVIOUR.get("dies_when_probed") and method == "server/discover":
-        sys.exit(9)
+    if "log" in BEHAVIOUR:
+        with open(BEHAVIOUR["log"], "a") as log:
+            log.write(f"{method}\n")
+    if method == "server/discover" and "probe" in BEHAVIOUR:
+        PROBES[BEHAVIOUR["probe"]](message)
+        return
     if method == "notifications/cancelled":
         CANCELLED.append(message["params"]["requestId"])
     elif method in METHODS:

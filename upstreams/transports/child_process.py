@@ -1,7 +1,6 @@
 """The process of a stdio upstream: starting it, reading its stderr, and ending it with all its descendants."""
 
 import os
-import re
 import resource
 import shutil
 import signal
@@ -20,6 +19,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from manifests.portal_manifest import StdioUpstream
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.redaction import Redaction
+from upstreams.transports.crash_reason import crash_reason
 
 INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")
 """The variables that every child inherits from the portal, if set. It inherits no others."""
@@ -202,17 +202,18 @@ class StderrTail:
                 await anyio.sleep(_STDERR_PAUSE_SECONDS)
         self.finished.set()
 
+    async def forget(self) -> None:
+        """Drop what was written so far: of a server that is ready, banners and complaints about the probe."""
+        if self._lines or self._partial:
+            await anyio.sleep(2 * _STDERR_PAUSE_SECONDS)  # the rest of it may wait to be read
+        self._lines.clear()
+        self._partial = b""
+
     def lines(self) -> tuple[str, ...]:
-        """The lines, masked and cut to 200 characters."""
-        return tuple(
-            self._redact.excerpt(line, 200) for line in [*self._lines, self._partial] if line.strip()
-        )
+        """The lines that have a letter, masked and cut to 200 characters."""
+        shown = (self._redact.excerpt(line, 200) for line in [*self._lines, self._partial])
+        return tuple(line for line in shown if any(map(str.isalpha, line)))
 
     def last_line(self) -> str:
-        """The last line that tells an error; else the last line."""
-        lines = self.lines()
-        return next(filter(_ERROR_LINE.match, reversed(lines)), (lines or ("",))[-1])
-
-
-_ERROR_LINE: Final = re.compile(r"[\w.]*(?:Error|Exception)\b|error: |npm (?:error|ERR!) (?!A complete log)")
-"""What Python, Node, uv and npm say, each before lines that say less."""
+        """The line that says why it ended."""
+        return crash_reason(self.lines())

@@ -169,7 +169,7 @@ class MessageReader:
         if b'"jsonrpc"' in text:
             raise UpstreamCutOffError(f"sent an unreadable message: {problem}")
         if text.strip():
-            self._note("not JSON", text)
+            self._note("not JSON", text, is_usual_at_start=True)
         return []
 
     def read_answer(
@@ -196,8 +196,9 @@ class MessageReader:
                 raise UpstreamAnswerError("the answer belongs to another request")
         return answer.model_copy(update={"id": request_id})
 
-    def _note(self, what: str, text: bytes) -> None:
-        self.diagnostics.note(f"sent text that is {what}: {self.diagnostics.redact.excerpt(text[:4096])!r}")
+    def _note(self, what: str, text: bytes, *, is_usual_at_start: bool = False) -> None:
+        excerpt = self.diagnostics.redact.excerpt(text[:4096])
+        self.diagnostics.note(f"sent text that is {what}: {excerpt!r}", is_usual_at_start=is_usual_at_start)
 
     def _message(self, value: Json) -> JSONRPCMessage | None:
         if not isinstance(value, dict):
@@ -250,6 +251,18 @@ def _repaired(text: bytes) -> bytes | None:
     except (ValueError, RecursionError):
         return None
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def known_handshake(result: dict[str, Json]) -> dict[str, Json]:
+    """The fields of an initialize result that the portal needs. Oddities in the others cost nothing."""
+    known: dict[str, Json] = {}
+    known |= {key: result[key] for key in ("protocolVersion", "capabilities", "serverInfo") if key in result}
+    if isinstance(info := known.get("serverInfo"), dict):
+        version = info.get("version")
+        known["serverInfo"] = {"name": info.get("name"), "version": "" if version is None else str(version)}
+    if isinstance(instructions := result.get("instructions"), str):
+        known["instructions"] = instructions
+    return known
 
 
 def unsendable(value: Json) -> str:

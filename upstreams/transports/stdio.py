@@ -46,6 +46,7 @@ async def open_stdio_wire(
             stdin,
             limits,
             last_stderr_line=child.stderr.last_line,
+            forget_stderr=child.stderr.forget,
             exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),
         )
 

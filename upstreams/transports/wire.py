@@ -33,7 +33,7 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamCutOffError, UpstreamError
-from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits
+from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits, known_handshake
 
 _CLOSED: Final = object()
 
@@ -57,6 +57,7 @@ class Wire(JSONRPCDispatcher):
         last_stderr_line: Callable[[], str] = lambda: "",
         exit_status: Callable[[], Awaitable[str]] | None = None,
         closes_requests: bool = False,
+        forget_stderr: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
     ) -> None:
         super().__init__(_Incoming(read_stream, self), write_stream)
         self._ids = count(1)
@@ -78,6 +79,7 @@ class Wire(JSONRPCDispatcher):
         self.on_answer: Callable[[RequestId | None], bool] = lambda request_id: False
         """Called with the id of each answer, also late ones. Returns whether it is the first answer to the request."""
         self.last_stderr_line = last_stderr_line
+        self.forget_stderr = forget_stderr
         self.cut_off_reason = ""
         """Why the portal cut the upstream off, or ""."""
         self.ended = anyio.Event()
@@ -134,7 +136,7 @@ class Wire(JSONRPCDispatcher):
         if isinstance(answer, JSONRPCError):
             raise MCPError(answer.error.code, answer.error.message, answer.error.data)
         result: dict[str, Json] = answer.result
-        return result
+        return known_handshake(result) if method == "initialize" else result
 
     async def _send(
         self,
