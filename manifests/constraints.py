@@ -183,9 +183,9 @@ RootUri: TypeAlias = Annotated[
 Header: TypeAlias = Annotated[
     str,
     _matching(
-        r"[\t\x20-\x7e\x80-\xff]*",
-        "contains a line break or another character that HTTP headers do not allow",
-        "If it comes from a file or a variable, check for a newline at its end.",
+        r"[\t\x20-\x7e]*",
+        "contains a line break, or a character outside ASCII: neither can be sent in an HTTP header",
+        "If it comes from a file or a variable, check for a newline at its end. Encode other letters, like Zo%C3%AB.",
     ),
 ]
 

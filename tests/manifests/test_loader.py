@@ -110,6 +110,11 @@ def test_sparse_and_unusual_manifests_are_fine(problems: Problems, text: str) ->
             "upstreams.a.headers.a",
             *(1, 47, ["line break"]),
         ),
+        (
+            'upstreams: {a: {url: "http://x", headers: {a: "Zoë"}}}\n',
+            "upstreams.a.headers.a",
+            *(1, 47, ["line break"]),
+        ),
         ("upstreams: {'': {command: x}}\n", "upstreams.", 1, 13, ["upstream"]),
         ('upstreams: {"a\\nb": {command: x}}\n', "upstreams.a\nb", 1, 13, ["upstream"]),
         (f"upstreams: {{{'a' * 101}: {{command: x}}}}\n", f"upstreams.{'a' * 101}", 1, 13, ["at most 100"]),

@@ -90,13 +90,15 @@ def initialize(request):
 
 
 def list_tools(request):
-    if BEHAVIOUR.get("pages") == "endless":
+    if "tools_error" in BEHAVIOUR:
+        send({"id": request["id"], "error": BEHAVIOUR["tools_error"]})
+    elif "pages" in BEHAVIOUR:
         page = int((request.get("params") or {}).get("cursor") or 0)
         answer(
             request,
             {
                 "tools": [{"name": f"tool_{page}", "inputSchema": {"type": "object"}}],
-                "nextCursor": str(page + 1),
+                "nextCursor": str(page + 1) if BEHAVIOUR["pages"] == "endless" else "",
             },
         )
     elif "tools_text" in BEHAVIOUR:

@@ -6,18 +6,18 @@ import pytest
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
-from upstreams.tools import Listed, read_offered
+from upstreams.tools import Cursor, Listed, read_offered
 
 pytestmark = pytest.mark.anyio
 
-Page = Callable[[str | None], Awaitable[dict[str, Json]]]
+Page = Callable[[Cursor | None], Awaitable[dict[str, Json]]]
 
 
 def pages(*answers: dict[str, Json] | Exception) -> Page:
     """Answers these, one after the other, and the last one again and again."""
     asked = 0
 
-    async def page(cursor: str | None) -> dict[str, Json]:
+    async def page(cursor: Cursor | None) -> dict[str, Json]:
         nonlocal asked
         answer = answers[min(asked, len(answers) - 1)]
         asked += 1
@@ -78,3 +78,19 @@ async def test_a_server_that_does_not_know_the_method_offers_nothing() -> None:
             await read_offered("prompts", pages(error))
         first: dict[str, Json] = {"resources": rows(2), "nextCursor": "2"}
         assert len(await read_offered("resources", pages(first, error))) == 2
+
+
+@pytest.mark.parametrize("cursor", ["x", "", 1, 0, 1.5])
+async def test_cursor_is_followed_whatever_it_is(cursor: Json) -> None:
+    noted: list[str] = []
+    first, last = rows(2)
+    listed = pages({"resources": [first], "nextCursor": cursor}, {"resources": [last]})
+    assert await read_offered("resources", listed, noted.append) == [first, last]
+    assert noted == []
+
+
+@pytest.mark.parametrize("cursor", [True, {}, ["x"]])
+async def test_cursor_that_cannot_be_followed_is_noted(cursor: Json) -> None:
+    noted: list[str] = []
+    assert await read_offered("resources", pages({"resources": rows(1), "nextCursor": cursor}), noted.append)
+    assert len(noted) == 1 and "nextCursor" in noted[0]

@@ -3,12 +3,15 @@
 from typing import Any
 
 import pytest
+from mcp.server import Server
+from mcp_types import ListToolsResult, Tool
 
 from manifests.grants import Hints
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server
+from tests.upstreams.test_sdk_servers import in_memory
 from upstreams.health import Diagnostics
 from upstreams.redaction import Redaction
-from upstreams.tools import MAX_LISTED, MAX_PAGES, RecordedTool, read_listing
+from upstreams.tools import MAX_LISTED, MAX_PAGES, Cursor, RecordedTool, read_listing
 
 pytestmark = pytest.mark.anyio
 
@@ -75,10 +78,22 @@ async def test_pagination_without_end_is_cut() -> None:
         assert len(fleet["server"].diagnostics) == 1
 
 
+async def test_empty_cursor_ends_a_listing_only_before_2026_07_28() -> None:
+    async def list_tools(context: Any, params: Any) -> ListToolsResult:
+        is_first = params is None or params.cursor is None
+        tool = Tool(name="first" if is_first else "second", input_schema={"type": "object"})
+        return ListToolsResult(tools=[tool], next_cursor="" if is_first else None)
+
+    async with in_memory(Server("modern", on_list_tools=list_tools)) as upstream:
+        assert [tool.name for tool in upstream.tools] == ["first", "second"]
+    async with fleet_of(server=raw_server(pages="empty")) as fleet:
+        assert [tool.name for tool in fleet["server"].tools] == ["tool_0"]
+
+
 async def test_more_tools_than_the_cap_are_cut() -> None:
     diagnostics = Diagnostics(Redaction(()))
 
-    async def page(cursor: str | None) -> dict[str, Any]:
+    async def page(cursor: Cursor | None) -> dict[str, Any]:
         assert cursor is None
         tools = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(MAX_LISTED + 1)]
         return {"tools": tools, "nextCursor": "more"}

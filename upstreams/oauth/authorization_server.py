@@ -50,7 +50,7 @@ from manifests.constraints import (
     is_safe_for_tokens,
 )
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
-from upstreams.transports.http import trusted_authorities
+from upstreams.transports.routes import trusted_authorities
 
 
 class OAuthError(Exception):

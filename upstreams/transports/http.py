@@ -7,10 +7,8 @@ task, a failure affects only that call, and `MessageReader` caps and parses what
 Source: MCP 2026-07-28, basic/transports/streamable-http; 2025-06-18, basic/transports; 2024-11-05, basic/transports.
 """
 
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from functools import cache
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urljoin
@@ -43,6 +41,7 @@ from upstreams.transports.http_errors import (
 )
 from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import InboundLimits, MessageReader, failure_of, is_answer_to
+from upstreams.transports.routes import Route, trusted_authorities
 from upstreams.transports.wire import Wire
 
 _WRITE_SECONDS: Final = 60.0
@@ -88,8 +87,9 @@ async def open_http_wire(
     Raises UpstreamError: an HTTP+SSE server is not reached within `connect_seconds`.
     """
     kind = HttpWithSse if spec.transport == "sse" else StreamableHttp
-    async with _client(spec) as client, anyio.create_task_group() as tasks:
-        transport = kind(spec, client, tasks, diagnostics, credentials)
+    route = Route.to(spec.url)
+    async with _client(spec, route) as client, anyio.create_task_group() as tasks:
+        transport = kind(spec, client, route, tasks, diagnostics, credentials)
         if isinstance(transport, HttpWithSse):
             await transport.connect(spec.connect_seconds)
         try:
@@ -99,7 +99,7 @@ async def open_http_wire(
             tasks.cancel_scope.cancel()
 
 
-def _client(spec: HttpUpstream) -> httpx2.AsyncClient:
+def _client(spec: HttpUpstream, route: Route) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
         # No compression: a small compressed answer can decompress to any size.
         headers={"accept-encoding": "identity", **spec.headers},
@@ -107,13 +107,9 @@ def _client(spec: HttpUpstream) -> httpx2.AsyncClient:
         timeout=httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
         verify=trusted_authorities(),
+        proxy=route.proxy,
+        trust_env=False,
     )
-
-
-@cache
-def trusted_authorities() -> ssl.SSLContext:
-    """The trusted certificate authorities. Cached: loading them takes 30 to 70 ms."""
-    return httpx2.create_ssl_context()
 
 
 class HttpTransport(AsyncResource):
@@ -123,12 +119,14 @@ class HttpTransport(AsyncResource):
         self,
         spec: HttpUpstream,
         client: httpx2.AsyncClient,
+        route: Route,
         tasks: TaskGroup,
         diagnostics: Diagnostics,
         credentials: HttpCredentials,
     ) -> None:
         self._url = str(spec.url)
         self._client = client
+        self._route = route
         self._tasks = tasks
         self._diagnostics = diagnostics
         self._credentials = credentials
@@ -181,10 +179,16 @@ class HttpTransport(AsyncResource):
     async def _request(self, method: str, headers: Mapping[str, str], body: bytes = b"") -> httpx2.Response:
         request = self._client.build_request(method, self._url, headers=headers, content=body or None)
         try:
-            return await self._credentials.send(request, self._client)
+            response = await self._credentials.send(request, self._client)
         except httpx2.RequestError as error:
             failure = UpstreamUnavailableError if isinstance(error, _NEVER_SENT) else UpstreamLostError
-            raise failure(describe(error)) from error
+            raise failure(self._route.told(error)) from error
+        if self._route.proxy and response.status_code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            await response.aclose()
+            raise UpstreamUnavailableError(
+                f"the proxy of {self._route.variable} wants other credentials (HTTP 407)"
+            )
+        return response
 
     async def _notify(self, item: SessionMessage) -> None:
         """Send a notification or a reply, which gets no answer."""
