@@ -160,7 +160,7 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
             if is_ignored and _has_ended(error, wire):
                 raise HandshakeFirstError(await wire.explain_end()) from error
             raise
-        return is_ignored
+        return not attempts[0].done()  # a slow server answers it late, but before the handshake
     finally:
         for attempt in attempts:
             attempt.cancel()

@@ -66,6 +66,10 @@ _UNITS_PER_SMALL_CHUNK: Final = 5
 """Each chunk of a body costs the event loop about 0.1 ms, however short it is."""
 """Lines of an event stream that count as one unsolicited message."""
 
+_INITIALIZED: Final = "notifications/initialized"
+_DIES_OF_DELETE: Final = ("2024-11-05", "2025-03-26")
+"""The Python SDK 1.8 and 1.9 speaks these, and the whole server ends when one session is deleted."""
+
 _ERROR_BYTES: Final = 64 * 1024
 _EVENTS: Final = "text/event-stream"
 _NEVER_SENT: Final = (
@@ -140,7 +144,7 @@ class HttpTransport(AsyncResource):
 
     async def end_session(self) -> None:
         """End the server's session, if there is one."""
-        if not self._session:
+        if not self._session or self._version in _DIES_OF_DELETE:
             return
         # Shielded: the connection may be closing because of a cancellation.
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(UpstreamError):
@@ -148,12 +152,14 @@ class HttpTransport(AsyncResource):
 
     async def send(self, item: SessionMessage) -> None:
         """Send a request and wait for its answer; send other messages in the background. Raises UpstreamError."""
-        if not isinstance(item.message, JSONRPCRequest):
+        if isinstance(item.message, JSONRPCNotification) and item.message.method == _INITIALIZED:
+            await self._notify(item)  # it must arrive before anything else
+        elif not isinstance(item.message, JSONRPCRequest):
             # In the background: neither the next message nor a cancelled caller must wait for them.
             if self._notice_limiter.statistics().tasks_waiting < _MAX_NOTICES:
                 self._tasks.start_soon(self._notify, item)
-            return
-        await self._ask(item, item.message)
+        else:
+            await self._ask(item, item.message)
 
     async def aclose(self) -> None:
         """Do nothing: the owner of the client closes it."""
@@ -272,7 +278,7 @@ class StreamableHttp(HttpTransport):
             case JSONRPCRequest(method="initialize"):
                 self._version = ""  # the version of the earlier probe does not count
             case JSONRPCNotification(method="notifications/initialized"):
-                await self._notify(item)  # it must arrive before anything else
+                await super().send(item)
                 if self._session:
                     self._tasks.start_soon(self._listen)
                 return
@@ -420,10 +426,7 @@ class HttpWithSse(HttpTransport):
         """The URL for requests. Raises UpstreamAnswerError: it has another origin, which gets no credentials."""
         own, url = httpx2.URL(self._url), httpx2.URL(urljoin(self._url, named))
         if origin(own) != origin(url):
-            raise UpstreamAnswerError(
-                f"its endpoint event names {origin(url)} instead of {origin(own)}, and another origin gets neither"
-                " requests nor credentials"
-            )
+            raise UpstreamAnswerError(f"its endpoint event names {origin(url)} instead of {origin(own)}")
         return str(url)
 
 
