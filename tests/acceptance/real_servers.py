@@ -52,6 +52,36 @@ def sequential_thinking() -> dict[str, Json]:
     return _npm_server("sequential-thinking")
 
 
+def popular(folder: Path) -> dict[str, dict[str, Json]]:
+    """Ten servers that people use and that need no account to start, on the SDKs of Python, TypeScript and Go."""
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: none, users: [{name: nobody, user: {}}],"
+        " clusters: [{name: none, cluster: {server: 'http://127.0.0.1:9'}}],"
+        " contexts: [{name: none, context: {cluster: none, user: nobody}}]}"
+    )
+    return {
+        "calculator": {"command": _python_program("popular", "mcp-server-calculator")},
+        "modeling": {"command": _python_program("popular", "mcp-neo4j-data-modeling")},
+        "word": {"command": _python_program("popular", "word_mcp_server"), "cwd": str(folder)},
+        "obsidian": {
+            "command": _python_program("popular", "mcp-obsidian"),
+            "env": {"OBSIDIAN_API_KEY": "none", "OBSIDIAN_HOST": "127.0.0.1", "OBSIDIAN_PORT": "9"},
+        },
+        "runner": _node_program("mcp-server-code-runner/dist/cli.js"),
+        "chart": _node_program("@antv/mcp-server-chart/build/index.js"),
+        "drawio": _node_program("@drawio/mcp/src/index.js"),
+        "tavily": {**_node_program("tavily-mcp/build/index.js"), "env": {"TAVILY_API_KEY": "none"}},
+        "circleci": _node_program("@circleci/mcp-server-circleci/dist/index.js"),
+        "cluster": {
+            "command": _installed(
+                NPM / "kubernetes-mcp-server-linux-amd64/bin/kubernetes-mcp-server-linux-amd64"
+            ),
+            "env": {"KUBECONFIG": str(kubeconfig)},
+        },
+    }
+
+
 def inspector_command() -> list[str]:
     """How to start the MCP Inspector."""
     return [_node(), _installed(NPM / ".bin/mcp-inspector")]
@@ -74,9 +104,9 @@ def people_provider(port: int, audience: str, redirect_uri: str) -> list[str]:
     return [_node(), str(script), _installed(NPM), str(port), audience, redirect_uri]
 
 
-def sdk1_python() -> str:
-    """A Python whose `mcp` is the last release of the SDK's first major version."""
-    return _python_program("sdk1", "python")
+def sdk1_python(release: str = "sdk1") -> str:
+    """A Python whose `mcp` is the last release of the SDK's first major version, or an older one, such as sdk1_2."""
+    return _python_program(release, "python")
 
 
 def _python_program(server: str, program: str) -> str:
@@ -84,8 +114,11 @@ def _python_program(server: str, program: str) -> str:
 
 
 def _npm_server(name: str, *args: str) -> dict[str, Json]:
-    script = _installed(NPM / f"@modelcontextprotocol/server-{name}/dist/index.js")
-    return {"command": _node(), "args": [script, *args]}
+    return _node_program(f"@modelcontextprotocol/server-{name}/dist/index.js", *args)
+
+
+def _node_program(script: str, *args: str) -> dict[str, Json]:
+    return {"command": _node(), "args": [_installed(NPM / script), *args]}
 
 
 def _node() -> str:
