@@ -56,7 +56,7 @@ from upstreams.errors import (
 from upstreams.health import Diagnostics
 from upstreams.notifications import Notifications
 from upstreams.questions import ActiveCall, ServerRequestHandler, ServerRequestRouter
-from upstreams.tools import Cursor, RecordedTool, ToolResult, read_listing, read_result
+from upstreams.tools import RecordedTool, ToolResult, read_listing, read_result
 from upstreams.transports.messages import failure_of, unsendable
 from upstreams.transports.wire import ProgressHandler, Wire, is_closed, with_stderr
 
@@ -440,7 +440,7 @@ class Session:
         )
         self._header_maps = {name: headers for name, headers in maps.items() if headers}
 
-    async def _page(self, cursor: Cursor | None) -> dict[str, Json]:
+    async def _page(self, cursor: Json) -> dict[str, Json]:
         try:
             params = {} if cursor is None else {"cursor": cursor}
             return self._page_of(await self._request("tools/list", params))

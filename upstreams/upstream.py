@@ -23,7 +23,7 @@ from upstreams.errors import (
 from upstreams.questions import ServerRequestHandler
 from upstreams.session import Session
 from upstreams.supervisor import RECONNECT_WAIT_SECONDS, Supervisor
-from upstreams.tools import LISTING_METHODS, Cursor, Listed, RecordedTool, ToolResult, read_offered
+from upstreams.tools import LISTING_METHODS, Listed, RecordedTool, ToolResult, read_offered
 from upstreams.transports.wire import ProgressHandler
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Upstream(Supervisor):
         """List resources or prompts within `seconds`; see `read_offered`. Raises UpstreamError: as `call` does."""
         deadline = anyio.current_time() + seconds
 
-        async def page(cursor: Cursor | None) -> dict[str, Json]:
+        async def page(cursor: Json) -> dict[str, Json]:
             params = {} if cursor is None else {"cursor": cursor}
             left_seconds = deadline - anyio.current_time()
             if cursor is not None and left_seconds <= 0:

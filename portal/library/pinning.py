@@ -240,8 +240,7 @@ MAX_SUSPICIONS: Final = 5
 _EXCERPT: Final = 60
 _LONGEST_PLACE: Final = 500
 _ZERO_WIDTH: Final = "\u200b\u200c\u200d\u2060\ufeff"
-_MAX_ZERO_WIDTH: Final = 4
-_CHARACTERS_PER_ZERO_WIDTH: Final = 40
+_FEW_ZERO_WIDTH: Final = 4
 _PATH: Final = "a path of credentials"
 _REFUSES: Final = re.compile(
     r"\b(?:are|is|be|gets?) (?:\w+ )?(?:rejected|blocked|denied|refused|forbidden)\b", re.I
@@ -309,7 +308,7 @@ def _of_pin(pin: Pin) -> Iterator[Suspicion]:
     for place, text in texts:
         # Some editors write a byte order mark at the start, and zero-width spaces come along with pasted text.
         hidden = [at for at in hidden_places(text, "\n\r\t") if at or text[0] != "\ufeff"]
-        are_few = len(hidden) <= min(_MAX_ZERO_WIDTH, len(text) / _CHARACTERS_PER_ZERO_WIDTH)
+        are_few = len(hidden) <= min(_FEW_ZERO_WIDTH, len(text) // 40)
         if hidden and not (are_few and all(text[at] in _ZERO_WIDTH for at in hidden)):
             yield _suspicion(pin, place, "hidden characters", text, (hidden[0], hidden[0] + 1))
         for what, expression in phrases:

@@ -6,18 +6,18 @@ import pytest
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
-from upstreams.tools import Cursor, Listed, read_offered
+from upstreams.tools import Listed, read_offered
 
 pytestmark = pytest.mark.anyio
 
-Page = Callable[[Cursor | None], Awaitable[dict[str, Json]]]
+Page = Callable[[Json], Awaitable[dict[str, Json]]]
 
 
 def pages(*answers: dict[str, Json] | Exception) -> Page:
     """Answers these, one after the other, and the last one again and again."""
     asked = 0
 
-    async def page(cursor: Cursor | None) -> dict[str, Json]:
+    async def page(cursor: Json) -> dict[str, Json]:
         nonlocal asked
         answer = answers[min(asked, len(answers) - 1)]
         asked += 1

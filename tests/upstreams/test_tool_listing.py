@@ -7,11 +7,12 @@ from mcp.server import Server
 from mcp_types import ListToolsResult, Tool
 
 from manifests.grants import Hints
+from manifests.json_value import Json
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server
 from tests.upstreams.test_sdk_servers import in_memory
 from upstreams.health import Diagnostics
 from upstreams.redaction import Redaction
-from upstreams.tools import MAX_LISTED, MAX_PAGES, Cursor, RecordedTool, read_listing
+from upstreams.tools import MAX_LISTED, MAX_PAGES, RecordedTool, read_listing
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +94,7 @@ async def test_empty_cursor_ends_a_listing_only_before_2026_07_28() -> None:
 async def test_more_tools_than_the_cap_are_cut() -> None:
     diagnostics = Diagnostics(Redaction(()))
 
-    async def page(cursor: Cursor | None) -> dict[str, Any]:
+    async def page(cursor: Json) -> dict[str, Any]:
         assert cursor is None
         tools = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(MAX_LISTED + 1)]
         return {"tools": tools, "nextCursor": "more"}

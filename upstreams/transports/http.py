@@ -185,16 +185,10 @@ class HttpTransport(AsyncResource):
     async def _request(self, method: str, headers: Mapping[str, str], body: bytes = b"") -> httpx2.Response:
         request = self._client.build_request(method, self._url, headers=headers, content=body or None)
         try:
-            response = await self._credentials.send(request, self._client)
+            return await self._credentials.send(request, self._client)
         except httpx2.RequestError as error:
             failure = UpstreamUnavailableError if isinstance(error, _NEVER_SENT) else UpstreamLostError
             raise failure(self._route.told(error)) from error
-        if self._route.proxy and response.status_code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
-            await response.aclose()
-            raise UpstreamUnavailableError(
-                f"the proxy of {self._route.variable} wants other credentials (HTTP 407)"
-            )
-        return response
 
     async def _notify(self, item: SessionMessage) -> None:
         """Send a notification or a reply, which gets no answer."""

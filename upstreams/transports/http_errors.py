@@ -93,6 +93,8 @@ def status_line(response: httpx2.Response) -> str:
     hint = ""
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         hint = "; check `headers` or `oauth` in the manifest"
+    elif status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        hint = "; the proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY wants other credentials"
     elif status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
         asked = request.method, request.url.path.rstrip("/")[-4:]
         if asked == ("POST", "/sse"):

@@ -31,39 +31,33 @@ class Route:
         httpx2 would prepare all proxies of the environment, also one that this upstream does not need.
         """
         parsed = httpx2.URL(url)
-        named = {URLPattern(key): value for key, value in get_environment_proxies().items()}
-        pattern = next(
-            (each for each in sorted(named, key=lambda each: each.priority) if each.matches(parsed)), None
-        )
-        if pattern is None or not (proxy := named[pattern]):
+        proxies = {URLPattern(key): value for key, value in get_environment_proxies().items()}
+        patterns = sorted((each for each in proxies if each.matches(parsed)), key=lambda each: each.priority)
+        if not patterns or not (proxy := proxies[patterns[0]]):
             return cls(parsed)
-        kind = f"{pattern.scheme or 'all'}_proxy"
-        name = next(
-            (name for name in sorted(os.environ, reverse=True) if name.lower() == kind), "the system's proxy"
-        )
+        kind = f"{patterns[0].scheme or 'all'}_proxy"
+        names = [name for name in sorted(os.environ, reverse=True) if name.lower() == kind]
+        name = names[0] if names else "the system's proxy"
         try:
             shown = httpx2.URL(proxy)
         except httpx2.InvalidURL:
             raise UpstreamUnavailableError(f"{name} is not the URL of a proxy") from None
+        variable = f"{name}={origin(shown)}"
         if shown.scheme not in _PROXIES:
-            kinds = ", ".join(f"{each}://" for each in _PROXIES)
             raise UpstreamUnavailableError(
-                f"{name}={origin(shown)}: the portal can use {kinds}; for socks:// try socks5://"
+                f"{variable} is none of {', '.join(_PROXIES)}; for socks:// try socks5://"
             )
-        return cls(parsed, proxy, f"{name}={origin(shown)}")
+        return cls(parsed, proxy, variable)
 
     def told(self, error: httpx2.RequestError) -> str:
         """An error with the host, and what the environment has to do with it."""
-        said = f"{describe(error)} ({self.url.host}:{self.url.port or (443 if self.url.scheme == 'https' else 80)}"
+        port = self.url.port or (443 if self.url.scheme == "https" else 80)
+        said = f"{describe(error)} ({self.url.host}:{port}"
         if self.proxy:
             said += f", through the proxy of {self.variable}; NO_PROXY names hosts that need none"
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            named = _named_authorities()
-            said += (
-                f", trusting only {named}"
-                if named
-                else ", trusting the system's authorities: SSL_CERT_FILE names others"
-            )
+            trusted = _named_authorities() or "the system's authorities; SSL_CERT_FILE names others"
+            said += f", trusting {trusted}"
         return f"{said})"
 
 
@@ -78,10 +72,8 @@ def trusted_authorities() -> ssl.SSLContext:
             raise NotADirectoryError("no such folder")
         return httpx2.create_ssl_context()
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise UpstreamUnavailableError(
-            f"the certificates of {_named_authorities()} cannot be read: {reason}"
-        ) from None
+        named, reason = _named_authorities(), error.strerror or error
+        raise UpstreamUnavailableError(f"the certificates of {named} cannot be read: {reason}") from None
 
 
 def _named_authorities() -> str:
