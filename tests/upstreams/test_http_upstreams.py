@@ -1,5 +1,6 @@
 """Upstreams by URL: both eras and both transports, and what servers and gateways do to them."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Literal
 
@@ -8,7 +9,7 @@ import pytest
 from mcp.server.mcpserver import MCPServer
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -161,10 +162,25 @@ async def test_message_that_an_sse_server_does_not_take_fails_its_call_alone(
     assert results[-1].structured == {"result": "held"}
 
 
-async def test_error_that_a_new_session_does_not_mend_costs_one_session() -> None:
+FORGOTTEN = json.dumps(
+    {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Session not found"}}
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (200, FORGOTTEN, "application/json"),
+        (200, f"data: {FORGOTTEN}\n\n", "text/event-stream"),
+        (503, f"<html>{'<br>' * 200}<h1>Unknown session</h1></html>", "text/html"),
+        (410, "", "text/plain"),
+    ],
+)
+async def test_error_that_a_new_session_does_not_mend_costs_one_session(
+    status: int, body: str, kind: str
+) -> None:
     server = RawHttpServer()
-    body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Session not found"}}
-    server.call_answer = JSONResponse(body)
+    server.call_answer = refusal = Response(body, status, media_type=kind)
     async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
         for _ in range(4):
             with pytest.raises(UpstreamSessionError):
@@ -172,7 +188,7 @@ async def test_error_that_a_new_session_does_not_mend_costs_one_session() -> Non
         assert (server.sessions_opened, fleet["raw"].state.status) == (2, "ready")
         server.call_answer = None
         await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        server.call_answer = JSONResponse(body)
+        server.call_answer = refusal
         with pytest.raises(UpstreamSessionError):
             await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
         await fleet.until(lambda: server.sessions_opened == 3)

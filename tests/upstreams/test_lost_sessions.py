@@ -49,7 +49,7 @@ OTHER_WORDS = [
 @pytest.mark.parametrize(("status", "code"), [(200, -32001), (503, None), (400, -32602), (409, None)])
 def test_session_is_lost_whatever_the_words_and_the_status(words: str, status: int, code: int | None) -> None:
     error = lost_session(status, words, ID, code, None if code is None else CALL)
-    assert type(error) is RETIRED
+    assert error is RETIRED
 
 
 @pytest.mark.parametrize("words", OTHER_WORDS)
@@ -61,8 +61,8 @@ def test_other_words_lose_no_session(words: str) -> None:
 
 @pytest.mark.parametrize("words", [*WORDS, *OTHER_WORDS, ""])
 def test_404_that_is_no_answer_to_the_request_is_certain(words: str) -> None:
-    assert type(lost_session(404, words, ID, -32600)) is AGAIN
-    assert type(lost_session(404, words, ID)) is AGAIN
+    assert lost_session(404, words, ID, -32600) is AGAIN
+    assert lost_session(404, words, ID) is AGAIN
     assert lost_session(404, words, "") is None  # there was no session
 
 
@@ -82,14 +82,14 @@ def test_404_that_is_no_answer_to_the_request_is_certain(words: str) -> None:
 )
 def test_rest_of_the_table(status: int, code: int | None, words: str, kind: type | None) -> None:
     error = lost_session(status, words, ID, code, None if code is None else CALL)
-    assert kind is None if error is None else type(error) is kind
+    assert error is kind
 
 
 def test_a_tool_that_is_about_sessions_may_have_lost_its_own() -> None:
-    def told(words: str) -> UpstreamError | None:
+    def told(words: str) -> type[UpstreamError] | None:
         return lost_session(200, words, ID, -32000, ABOUT_SESSIONS)
 
     assert told("Session not found") is None
-    assert type(told(f"Session {ID} not found")) is RETIRED
+    assert told(f"Session {ID} not found") is RETIRED
     # Not an answer to the call: the server has not read its arguments.
-    assert type(lost_session(503, "Session not found", ID)) is RETIRED
+    assert lost_session(503, "Session not found", ID) is RETIRED

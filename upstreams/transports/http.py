@@ -229,7 +229,7 @@ class HttpTransport(AsyncResource):
         if isinstance(answer, JSONRPCError) and failure_of(answer.error) is None:
             error = answer.error
             if lost := lost_session(HTTPStatus.OK, error.message, self._session, error.code, request):
-                raise lost
+                raise lost(f"no longer knows this session: {error.message}")
 
     async def _hand_over(self, message: SessionMessage) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended
@@ -413,8 +413,10 @@ class HttpWithSse(HttpTransport):
         if not self._is_known and response.status_code == HTTPStatus.NOT_FOUND:
             path = redact.excerpt(httpx2.URL(self._url).path.encode())
             raise UpstreamAnswerError(f"{error}, at {path!r}, the path that its endpoint event names")
-        session = self._url if self._is_known else ""
-        raise lost_session(response.status_code, str(error), session) or error
+        words, session = body.decode("utf-8", "replace"), self._url if self._is_known else ""
+        if lost := lost_session(response.status_code, words, session):
+            raise lost(f"no longer knows this session: {error}")
+        raise error
 
     def _endpoint(self, named: str) -> str:
         """The URL for requests. Raises UpstreamAnswerError: it has another origin, which gets no credentials."""

@@ -43,13 +43,11 @@ def error_of(
         return UpstreamAnswerError(f"{status_line(response)}, with a result that is incomplete or unreadable")
     error = answer["error"] if answer else {}
     text = str(error["message"]).encode() if error else body
-    shown = redact.excerpt(text) if kind_of(response) in _TEXTS else ""
     answered = request if answer and is_answer_to(request.id, answer.get("id")) else None
     session = response.request.headers.get(SESSION_HEADER, "")
-    if lost := lost_session(
-        response.status_code, shown or status_line(response), session, error.get("code"), answered
-    ):
-        return lost
+    words = text.decode("utf-8", "replace")
+    if lost := lost_session(response.status_code, words, session, error.get("code"), answered):
+        return lost(f"no longer knows this session: {status_error(response, text, redact)}")
     # For these statuses the status says more about whether the server acted, and what to do.
     says_more = response.is_server_error or response.status_code in (
         HTTPStatus.UNAUTHORIZED,

@@ -45,8 +45,8 @@ _MAX_CHARACTERS: Final = 2_000
 
 def lost_session(
     status: int, text: str, session: str, code: int | None = None, answered: JSONRPCRequest | None = None
-) -> UpstreamError | None:
-    """The error of a refusal, with its text; None if it is about something else, or the request had no session.
+) -> type[UpstreamError] | None:
+    """The class of a refusal's error; None if it is about something else, or the request had no session.
 
     `code` is that of a JSON-RPC error, and `answered` the request if the error has its id: the server has parsed it.
     """
@@ -59,6 +59,6 @@ def lost_session(
     if (status == HTTPStatus.NOT_FOUND and is_for_sure) or (
         status == HTTPStatus.BAD_REQUEST and answered is None and says_so
     ):
-        return UpstreamUnavailableError("no longer knows this session")
+        return UpstreamUnavailableError
     is_gone = status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE) and code not in _ABOUT_THE_CALL
-    return UpstreamSessionError(f"no longer knows this session: {text}") if says_so or is_gone else None
+    return UpstreamSessionError if says_so or is_gone else None

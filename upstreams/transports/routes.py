@@ -68,7 +68,7 @@ def trusted_authorities() -> ssl.SSLContext:
     Raises UpstreamUnavailableError: those of the environment cannot be read.
     """
     try:
-        if "SSL_CERT_FILE" not in os.environ and not os.path.isdir(os.environ.get("SSL_CERT_DIR") or "/"):
+        if not os.environ.get("SSL_CERT_FILE") and not os.path.isdir(os.environ.get("SSL_CERT_DIR") or "/"):
             raise NotADirectoryError("no such folder")
         return httpx2.create_ssl_context()
     except OSError as error:
