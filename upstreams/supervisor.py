@@ -296,6 +296,7 @@ class Supervisor:
                 self._handshake_first = not session.is_modern
                 if self.listings is not None and (session.ignored_probe or self._died_of_probe):
                     await self.listings.keep_handshake_first()
+                self._died_of_probe = False
                 await self._update_listing(session)
                 ms = round((anyio.current_time() - began) * 1000)
                 log.info(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from upstreams.redaction import Redaction
 from upstreams.transports.crash_reason import crash_reason
 
 GROUP = """\
@@ -200,7 +201,9 @@ INFO:     Shutting down
     ],
 )  # fmt: skip
 def test_reason_of_a_crash_is_the_line_that_says_why(stderr: str, reason: str) -> None:
-    told = crash_reason([line for line in stderr.split("\n") if line.strip()])
+    told = crash_reason(
+        [Redaction(()).excerpt(line, 200) for line in stderr.encode().split(b"\n") if line.strip()]
+    )
     assert told.removeprefix("pydantic_core._pydantic_core.").startswith(reason) and bool(told) == bool(
         reason
     )

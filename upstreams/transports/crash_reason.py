@@ -38,18 +38,11 @@ def crash_reason(lines: Sequence[str]) -> str:
     banner = [n for n in told if not lines[n].strip().endswith(("│", "┃", "║", "|"))]
     if not errors:
         return plain[banner[-1]][:_MAX_CHARACTERS] if banner else ""
-    first = last = errors[-1]
-    if plain[last].startswith("npm "):  # it says most first
+    first = errors[-1]
+    if plain[first].startswith("npm "):  # it says most first
         first = next(n for n in errors if plain[n].startswith("npm "))
-    elif "─▶" in lines[last]:
-        last = next(
-            (n for n in range(last, len(lines) - 1) if not lines[n + 1].startswith(" " * 6)), len(lines) - 1
-        )
-        return " ".join(plain[first : last + 1])[:_MAX_CHARACTERS]
     reason = re.sub(r"^(?:\[cause\]|Caused by|cause): ", "", plain[first])
-    if _IS_CONTINUED.match(reason):
-        rest = (plain[n] for n in range(first + 1, len(plain)) if plain[n] and not _NOISE.match(plain[n]))
-        reason = " ".join(
-            [reason, *[line for line, _ in zip(rest, range(_CONTINUATION_LINES), strict=False)]]
-        )
+    if "─▶" in lines[first] or _IS_CONTINUED.match(reason):
+        rest = [line for line in plain[first + 1 :] if line and not _NOISE.match(line)]
+        reason = " ".join([reason, *rest[:_CONTINUATION_LINES]])
     return reason[:_MAX_CHARACTERS]
