@@ -161,11 +161,11 @@ class Wire(JSONRPCDispatcher):
         message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return True
-        is_first = self.on_answer(message.id)
-        if message.id is None:
-            answered = self._only_one() if isinstance(message, JSONRPCError) else None
-        else:
-            answered = self._awaited.get(coerce_request_id(message.id))
+        request_id = message.id
+        if request_id is None and isinstance(message, JSONRPCError):
+            request_id = self._only_one()
+        is_first = self.on_answer(request_id)
+        answered = None if request_id is None else self._awaited.get(coerce_request_id(request_id))
         if answered is not None and not answered.done():
             answered.set_result(message)
         elif not is_first:
@@ -176,9 +176,9 @@ class Wire(JSONRPCDispatcher):
         """Whether a request with this id is in flight."""
         return request_id is not None and coerce_request_id(request_id) in self._awaited
 
-    def _only_one(self) -> "asyncio.Future[JSONRPCResponse | JSONRPCError] | None":
+    def _only_one(self) -> RequestId | None:
         """The request in flight, if there is exactly one: an error without an id can only be its answer."""
-        waiting = [each for key, each in self._awaited.items() if key not in self._subscriptions]
+        waiting = [*self._awaited.keys() - self._subscriptions]
         return waiting[0] if len(waiting) == 1 and not self.has_abandoned() else None
 
     def _handle_progress(self, params: Mapping[str, Json]) -> None:
