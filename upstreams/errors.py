@@ -186,12 +186,8 @@ def is_network_failure(text: str) -> bool:
 
 def kind_of_refusal(code: int, message: str) -> type[UpstreamRefusedError]:
     """The class of a JSON-RPC error. Only codes about the call, and those of HTTP 4xx, blame the call."""
-    is_about_the_call = code in _ABOUT_THE_CALL or 400 <= code < 500
-    return (
-        UpstreamRefusedError
-        if is_about_the_call and not is_network_failure(message)
-        else UpstreamInternalError
-    )
+    blames = (code in _ABOUT_THE_CALL or 400 <= code < 500) and not is_network_failure(message)
+    return UpstreamRefusedError if blames else UpstreamInternalError
 
 
 class UpstreamSessionError(UpstreamRefusedError):

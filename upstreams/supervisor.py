@@ -243,9 +243,7 @@ class Supervisor:
         try:
             async with anyio.create_task_group() as connections:
                 connections.start_soon(self._end_when_removed, connections.cancel_scope)
-                self._handshake_first = (
-                    self.listings is not None and await self.listings.needs_handshake_first()
-                )
+                self._handshake_first = bool(self.listings and await self.listings.needs_handshake_first())
                 known = await self._store.load() if self._store else None
                 if known is not None:
                     self._apply(known)
@@ -274,9 +272,8 @@ class Supervisor:
     async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection. Reports its ending once the next may be opened; if retired, before its calls end."""
         self._attempt_began = began = anyio.current_time()
-        self._diagnostics = Diagnostics(
-            self.redact, () if self._died_of_probe else self._diagnostics.stderr()
-        )
+        former = () if self._died_of_probe else self._diagnostics.stderr()
+        self._diagnostics = Diagnostics(self.redact, former)
         ending = _Ending(None)
         was_retired = False
         opening = open_session(

@@ -93,9 +93,8 @@ def read_result(raw: dict[str, Json], *, null_is_a_value: bool) -> ToolResult:
     content = _blocks(raw["content"]) if "content" in raw else []
     if not content and structured is MISSING:
         content = _stray_values(raw)
-    return ToolResult(
-        content=content, structured=structured, is_error=str(raw.get("isError")).lower() == "true"
-    )
+    is_error = str(raw.get("isError")).lower() == "true"
+    return ToolResult(content=content, structured=structured, is_error=is_error)
 
 
 _ENVELOPE: Final = frozenset({"content", "structuredContent", "isError", "_meta", "resultType"})

@@ -312,11 +312,10 @@ def _of_pin(pin: Pin) -> Iterator[Suspicion]:
         if hidden and not (are_few and all(text[at] in _ZERO_WIDTH for at in hidden)):
             yield _suspicion(pin, place, "hidden characters", text, (hidden[0], hidden[0] + 1))
         for what, expression in phrases:
-            found = (
-                each for each in expression.finditer(text) if what != _PATH or not _is_refused(text, each)
-            )
-            if first := next(found, None):
-                yield _suspicion(pin, place, what, text, first.span())
+            for found in expression.finditer(text):
+                if what != _PATH or not _is_refused(text, found):
+                    yield _suspicion(pin, place, what, text, found.span())
+                    break
 
 
 def _is_refused(text: str, path: re.Match[str]) -> bool:
