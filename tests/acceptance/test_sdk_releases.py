@@ -1,6 +1,5 @@
 """Servers on releases of the Python SDK that came before the current protocol, each over the transports it has."""
 
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from tests.acceptance import real_servers
 from tests.acceptance.model import Json, Model
 from tests.acceptance.portal_process import stdio_model, write_manifest
+from tests.acceptance.scratch import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.servers]
 
@@ -22,18 +22,23 @@ HTTP = {"sdk1_2": "sse", "sdk1_6": "sse", "sdk1_9": "streamable-http", "sdk1": "
 def http_servers() -> Iterator[dict[str, dict[str, Json]]]:
     upstreams: dict[str, dict[str, Json]] = {}
     processes = []
-    for release, transport in HTTP.items():
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        command = [real_servers.sdk1_python(release), str(SERVER), transport, str(port)]
-        processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
-        is_sse = transport == "sse"
-        url = f"http://127.0.0.1:{port}/{'sse' if is_sse else 'mcp'}"
-        upstreams[f"{release}_http"] = {"url": url, **({"transport": "sse"} if is_sse else {})}
-    yield upstreams
-    for process in processes:
-        process.kill()
-        process.wait()
+    try:
+        for release, transport in HTTP.items():
+            port = free_port()
+            command = [real_servers.sdk1_python(release), str(SERVER), transport, str(port)]
+            processes.append(
+                subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            )
+            path, more = ("sse", {"transport": "sse"}) if transport == "sse" else ("mcp", {})
+            upstreams[f"{release}_http"] = {"url": f"http://127.0.0.1:{port}/{path}", **more}
+        for process in processes:
+            assert process.stderr is not None
+            assert any("Uvicorn running" in line for line in process.stderr), "a server ended"
+        yield upstreams
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture(scope="module")

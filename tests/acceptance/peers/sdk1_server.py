@@ -11,7 +11,7 @@ import threading
 
 from mcp.server.fastmcp import FastMCP
 
-server = FastMCP("adder", log_level="ERROR", **({"port": int(sys.argv[2])} if len(sys.argv) > 2 else {}))
+server = FastMCP("adder", log_level="INFO", **({"port": int(sys.argv[2])} if len(sys.argv) > 2 else {}))
 
 
 @server.tool()
