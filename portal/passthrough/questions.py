@@ -1,7 +1,8 @@
 """Forwards questions of upstreams to the person (elicitation) and the model (sampling) at the client during calls.
 
 Rule 1: a question shows which upstream asks.
-Rule 2: a form that asks for a secret is refused, and a page is opened only by its full, plain URL.
+Rule 2: a form with a field for a secret, by its name, title or format, is refused, and a page is opened only by its
+full, plain URL.
 Rule 3: the answer contains the upstream's own names and choices. If they cannot be shown unchanged, the form is
 refused.
 
@@ -53,6 +54,8 @@ _SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 
+_BETWEEN_WORDS: Final = re.compile(r"_+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
 # Browsers accept more hosts than this, and parse some of them differently from `urlsplit`.
 _PLAIN_HOST: Final = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?", re.IGNORECASE)
 
@@ -80,10 +83,9 @@ def elicitation(
         raise QuestionError("elicitation_unsupported", "the client does not support elicitation by form")
     schema = params.get("requestedSchema")
     form = _form(schema, scrub)
-    words = unicodedata.normalize("NFKC", f"{message} {compact(form)}")
-    words = "".join(each for each in words if unicodedata.category(each) != "Cf")  # invisible ones hide words
-    if _SECRET.search(words):
-        raise QuestionError("elicitation_refused", "the form asks for a secret, which MCP forbids")
+    for name, asked in form["properties"].items():
+        if _is_secret(name, asked if isinstance(asked, dict) else {}):
+            raise QuestionError("elicitation_refused", f"{name[:60]!r} asks for a secret, which MCP forbids")
     return _request({"mode": "form", "message": f"{upstream} asks: {message}", "requestedSchema": form})
 
 
@@ -119,6 +121,17 @@ def _form(schema: Json, scrub: Scrub) -> Json:
     if [*_answers(form)] != [*_answers(schema)]:
         raise QuestionError("elicitation_refused", "the form cannot be shown unchanged")
     return form
+
+
+def _is_secret(name: str, asked: dict[str, Json]) -> bool:
+    """Whether a field asks to type a secret. Prose may mention one, and a choice or a yes is none."""
+    chosen = asked.get("items") if asked.get("type") == "array" else asked
+    is_choice = isinstance(chosen, dict) and any(chosen.get(word) for word in ("enum", "oneOf", "anyOf"))
+    if is_choice or asked.get("type") == "boolean":
+        return False
+    words = unicodedata.normalize("NFKC", f"{name} | {asked.get('title')} | {asked.get('format')}")
+    words = "".join(each for each in words if unicodedata.category(each) != "Cf")  # invisible ones hide words
+    return _SECRET.search(_BETWEEN_WORDS.sub(" ", words)) is not None
 
 
 def _answers(form: Json) -> Iterator[Json]:

@@ -63,11 +63,10 @@ async def test_a_no_reaches_the_upstream(ear: Ear, person: Person, action: str) 
 @pytest.mark.parametrize(
     "asked",
     [
-        "words='Your password?'",
         "field='api_key'",
-        "words='The PIN, please'",
+        "field='user_pin'",
         "field='accessToken'",
-        "words='\\uff50\\uff41\\uff53\\uff53\\uff57\\uff4f\\uff52\\uff44'",
+        "field='\\uff50\\uff41\\uff53\\uff53\\uff57\\uff4f\\uff52\\uff44'",
     ],
 )
 async def test_nobody_is_asked_for_what_is_named_like_a_secret(
