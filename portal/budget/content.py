@@ -1,6 +1,7 @@
 """The content of an answer: emitted blocks, binary content of upstreams, and the excerpt of what is too long."""
 
 import base64
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ MAX_BLOCKS = 32
 """Blocks of one run; more are dropped with a notice."""
 
 _USUAL_MIME_TYPE_CHARS = 100
+_DATA_URL: Final = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?(?:;[^;,]*)*;base64,", re.IGNORECASE)
+_STANDARD: Final = str.maketrans("-_", "+/")
 
 _KINDS: Mapping[str, type[ContentBlock]] = {
     "text": TextContent,
@@ -93,7 +96,7 @@ def _block(raw: dict[str, Json]) -> ContentBlock:
         shown = f"unknown: {kind[:40]!r}" if isinstance(kind, str) else "not a string"
         raise BlockError(f"its type is {shown}")
     try:
-        block = _KINDS[kind].model_validate(raw)
+        block = _KINDS[kind].model_validate(_mended(raw))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         # pydantic adds the class of the resource that it tried.
@@ -108,6 +111,22 @@ def _block(raw: dict[str, Json]) -> ContentBlock:
         # Some clients refuse a whole answer for one image.
         raise BlockError(f"{kind}: its data is not valid base64") from None
     return block
+
+
+def _mended(raw: dict[str, Json]) -> dict[str, Json]:
+    """The block with standard base64 on one line: some servers wrap it, use URL-safe letters or send a data URL."""
+    if isinstance(raw.get("resource"), dict):
+        return {**raw, "resource": _mended(raw["resource"])}
+    fixed = {**raw}
+    for key in ("data", "blob"):
+        if isinstance(raw.get(key), str):
+            found = _DATA_URL.match(raw[key])
+            text = "".join(raw[key][found.end() if found else 0 :].split())
+            is_url_safe = "-" in text or "_" in text  # and so perhaps without padding
+            fixed[key] = text.translate(_STANDARD) + "=" * (-len(text) % 4 if is_url_safe else 0)
+            if found and found[1]:
+                fixed.setdefault("mimeType", found[1])
+    return fixed
 
 
 def _text(block: ContentBlock) -> str:

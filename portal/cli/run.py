@@ -13,6 +13,7 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.answer import Answer
 from portal.cli.terminal import Terminal, shell_command, upstreams_tried
+from portal.budget.content import content_blocks
 from portal.composition import open_portal
 from portal.definitions import ExecuteCode
 from portal.ledger import Ledger
@@ -33,7 +34,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     except (OSError, UnicodeDecodeError) as error:
         terminal.error(f"cannot read {options.script}: {error}")
         return 2
-    ledger = Ledger()
+    ledger, output_tokens = Ledger(), manifest.portal.server.output_tokens
 
     async def await_upstreams(fleet: Fleet, names: Collection[str]) -> None:
         # They end with this command, so a later attempt would start them again.
@@ -56,9 +57,9 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         except anyio.get_cancelled_exc_class():
             answer = _interrupted(ledger)
             if answer.calls or answer.stdout or options.json:
-                print_answer(answer, options.json, terminal)
+                print_answer(answer, options.json, terminal, output_tokens)
             raise
-    print_answer(answer, options.json, terminal)
+    print_answer(answer, options.json, terminal, output_tokens)
     return 0 if answer.status == "ok" else 1
 
 
@@ -71,15 +72,20 @@ def _interrupted(ledger: Ledger) -> Answer:
     return Answer("error", ledger.run_id, stdout=ledger.stdout, error=error, calls=ledger.rows())
 
 
-def print_answer(answer: Answer, is_json: bool, terminal: Terminal) -> None:
-    """Print its output and its value on stdout, the ledger, notices and emitted blocks on stderr."""
-    structured = answer.structured()
+def print_answer(answer: Answer, is_json: bool, terminal: Terminal, output_tokens: int) -> None:
+    """Print its output and its value on stdout, the ledger, notices and emitted blocks on stderr.
+
+    The blocks are those that a client would get with these `output_tokens`.
+    """
+    structured, emitted = answer.structured(), content_blocks(answer.emitted, output_tokens // 2)
+    structured["notices"] += emitted.notices
+    blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in emitted.blocks]
     if is_json:
-        terminal.json({**structured, "emitted": list(answer.emitted)} if answer.emitted else structured)
+        terminal.json({**structured, "emitted": blocks} if blocks else structured)
         return
     _show(structured, terminal)
-    for block in answer.emitted:
-        terminal.note(f"emitted: {block.get('type')} {block.get('mimeType', '')}".strip())
+    for block in blocks:
+        terminal.note(f"emitted: {block['type']} {block.get('mimeType', '')}".strip())
 
 
 def _show(answer: dict[str, Json], terminal: Terminal) -> None:

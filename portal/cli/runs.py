@@ -186,7 +186,7 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         terminal.line(f"{decision.pop('decision', 'decided')}: call {each['seq']} ({each['function']})")
         for name, value in decision.items():
             _show(name, value, terminal.line)
-    print_answer(answer_of(stored), False, terminal)
+    print_answer(answer_of(stored), False, terminal, manifest.portal.server.output_tokens)
     return 0
 
 
@@ -235,7 +235,7 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         terminal.error(f"run {run} has not ended within {options.timeout:g} s: it is {stored.row.state}")
         return TIMED_OUT
     answer = answer_of(stored)
-    print_answer(answer, options.json, terminal)
+    print_answer(answer, options.json, terminal, manifest.portal.server.output_tokens)
     return 0 if answer.status == "ok" else 1
 
 

@@ -39,7 +39,6 @@ from manifests.constraints import is_safe_for_tokens
 from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
 from portal.approvers import NOBODY, Decider
-from portal.budget.tokens import compact
 from portal.passthrough.clean_json import Scrub, clean_json, clean_text, is_larger, one_line, sendable_json
 from upstreams.questions import SAMPLE, QuestionError
 from upstreams.upstream import Upstream

@@ -63,8 +63,10 @@ def test_run_tells_what_the_script_emitted(portal: PortalCommand, bare: Path) ->
     block = {"type": "image", "data": "aGkh", "mimeType": "image/png"}
     script = f"portal.emit({block!r})\n"
     assert "image/png" in portal("run", "-", cwd=bare, stdin=script).stderr
+    script += f"portal.emit([{{'type': 'video'}}, {{**{block!r}, 'data': 'aG\\nkh'}}])\n"
     answer = json.loads(portal("run", "-", "--json", cwd=bare, stdin=script).stdout)
-    assert answer["emitted"] == [block]
+    assert answer["emitted"] == [block, block]
+    assert any("'video'" in notice for notice in answer["notices"])
 
 
 def test_stubs_leave_files_of_others_alone(portal: PortalCommand, folder: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Content blocks of a script are checked and counted before a client gets them."""
 
 import pytest
-from mcp_types import ImageContent, TextContent
+from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, TextContent
 
 from manifests.json_value import Json
 from portal.budget.content import ALLOWED, MAX_BLOCKS, content_blocks
@@ -40,6 +40,28 @@ def test_what_is_no_content_is_left_out_and_told_with_its_fault_and_what_is_allo
     (notice,) = emitted.notices
     told, allowed, _ = notice.partition(ALLOWED)
     assert (fault in told, bool(allowed)) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["+/+/\r\n+/8=\n", "-_-_-_8", "-_-_-_8=", "data:image/png;base64,+/+/+/8=", " DATA:;x=1;base64,+/+/+/8="],
+)
+def test_base64_that_is_wrapped_url_safe_or_a_data_url_is_mended(data: str) -> None:
+    image = {"type": "image", "data": data, "mimeType": "image/png"}
+    held = {"type": "resource", "resource": {"uri": "file:///x", "blob": data}}
+    one, other = content_blocks([image, held], PLENTY).blocks
+    assert isinstance(one, ImageContent) and isinstance(other, EmbeddedResource)
+    assert isinstance(other.resource, BlobResourceContents)
+    assert one.data == other.resource.blob == "+/+/+/8="
+
+
+def test_kind_of_a_data_url_is_taken_only_if_the_block_has_none() -> None:
+    block = {"type": "image", "data": "data:image/gif;base64,aGk="}
+    kinds = [
+        each.model_dump()["mime_type"]
+        for each in content_blocks([block, {**block, "mimeType": "image/png"}], PLENTY).blocks
+    ]
+    assert kinds == ["image/gif", "image/png"]
 
 
 def test_text_counts_against_the_budget_and_images_do_not() -> None:
