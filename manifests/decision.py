@@ -12,7 +12,7 @@ from manifests.errors import KeyPath, Problem
 from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import Budget, Manifest, Rule, ToolSection
-from manifests.names import ToolNames
+from manifests.names import Glob, ToolNames
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 
@@ -211,7 +211,7 @@ def _pattern(names: ToolNames) -> str:
 
     It uses the upstream's own name only if that is plain: a model may read it.
     """
-    own, function = names.current[2:]
+    own, function = names.current[2:4]
     pattern = glob.escape(own if _PLAIN.fullmatch(own) and own in names.allow_names else function)
     return '"' + pattern.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -246,8 +246,8 @@ def unmatched_rules(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]
         found = [*_unknown_arguments(manifest, section, listed), *_open_ends(section)]
         silent = [name for name in names if name not in tools]
         found += (
-            (keys, f"{rule!r} matches no tool", _HINT)
-            for keys, rule, pattern in _unmatched(manifest, section, listed)
+            finding
+            for finding, pattern in _unmatched(manifest, section, listed)
             if not silent or manifest.rules.owner(pattern) in tools
         )
         for keys, message, hint in found:
@@ -263,8 +263,8 @@ _Finding: TypeAlias = tuple[KeyPath, str, str]
 
 def _unmatched(
     manifest: Manifest, section: ToolSection, listed: _Listed
-) -> Iterator[tuple[KeyPath, str, str]]:
-    """Keys, rule and pattern of what matches none of the listed tools."""
+) -> Iterator[tuple[_Finding, str]]:
+    """What matches none of the listed tools, or only by former names; with its pattern."""
     rules, is_of_portal = manifest.rules, section in manifest.rules.of_portal
     named = [(rules.names(upstream, each.tool, each.function), each.hints) for upstream, each in listed]
     for rule in (*section.allow, *section.deny, *section.ask):
@@ -276,11 +276,23 @@ def _unmatched(
         )
         is_of_fetch = is_of_portal and rule.is_restricting and rule.means_fetch
         if str(rule) != "*" and not is_of_fetch and not is_met:
-            yield rule.keys, str(rule), rule.glob.pattern
+            yield (rule.keys, f"{str(rule)!r} matches no tool", _HINT), rule.glob.pattern
+        yield from _formerly(rule.keys, rule.glob, named)
     for budget in section.budgets:
         is_of_fetch = is_of_portal and budget.glob.means_fetch
         if not is_of_fetch and not any(budget.glob.restricts(names) for names, _ in named):
-            yield budget.keys, budget.pattern, budget.pattern
+            yield (budget.keys, f"{budget.pattern!r} matches no tool", _HINT), budget.pattern
+        yield from _formerly(budget.keys, budget.glob, named)
+
+
+def _formerly(
+    keys: KeyPath, pattern: Glob, named: Sequence[tuple[ToolNames, Hints]]
+) -> Iterator[tuple[_Finding, str]]:
+    """A pattern that matches tools only by their former names."""
+    meant = [_pattern(names) for names, _ in named if pattern.fits(names.current[4:])]
+    if meant and not any(pattern.fits((*names.current[:4], *names.default[:4])) for names, _ in named):
+        message = f"{pattern.pattern!r} is a former name of {', '.join(meant[:3])}"
+        yield (keys, message, "It matches, but write that."), pattern.pattern
 
 
 def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Finding]:

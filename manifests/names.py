@@ -7,12 +7,16 @@ A function's name depends on the upstream's other tools: `delete-repo` is `delet
 tool named `delete_repo` exists. So an upstream could escape a rule by adding a tool. Therefore `allow` rules match the
 current names, while `deny` rules also match the default name. The suffix that a function could get counts only if
 the pattern contains it: `delete_repo_*` was written for other tools.
+
+Names once had ASCII letters only: `größe` was `gr__e`. Patterns, scripts and parked runs may have those former names,
+so they match and are accepted, too.
 """
 
 import builtins
 import hashlib
 import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -59,13 +63,32 @@ LONGEST_NAME = 200
 """A longer name is cut and ends in its hash. MCP asks for at most 128 characters, but nothing enforces it."""
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
+# Python accepts these in an identifier, but nobody sees them: fillers and variation selectors.
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _DUNDER = re.compile(r"__[^_](.*[^_])?__")
 _DIGITS = 4
 
 
-def identifier(text: str) -> str:
-    """A name's Python identifier: `echo-it` -> `echo_it`, `class` -> `class_`, `2fa` -> `_2fa`, "" -> `_`."""
-    name = _FOREIGN.sub("_", text)
+class PythonName(str):
+    """A name that was another one, `former`, when names had ASCII letters only."""
+
+    former: str
+
+
+def former_of(name: str) -> str:
+    """The name of `function_names` as it was when names had ASCII letters only."""
+    return getattr(name, "former", name)
+
+
+def identifier(text: str, *, is_former: bool = False) -> str:
+    """A name's Python identifier: `größe` -> `größe`, `echo-it` -> `echo_it`, `class` -> `class_`, `2fa` -> `_2fa`.
+
+    An identifier keeps its letters, normalised as Python does (NFKC). In other names, and in former ones, each
+    character outside of ASCII letters, digits and `_` becomes `_`.
+    """
+    name = unicodedata.normalize("NFKC", text)
+    if is_former or not name.isidentifier() or _UNSEEN.search(name):
+        name = _FOREIGN.sub("_", text)
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - _DIGITS - 1]}_{_digest(text)[:_DIGITS]}"
     if not name or name[0].isdigit():
@@ -75,9 +98,9 @@ def identifier(text: str) -> str:
     return name
 
 
-def namespace_of(upstream: str) -> str:
+def namespace_of(upstream: str, *, is_former: bool = False) -> str:
     """An upstream's namespace: its identifier, with `_` if it is reserved: `time` -> `time_`."""
-    name = identifier(upstream)
+    name = identifier(upstream, is_former=is_former)
     return f"{name}_" if name in NAMESPACES else name
 
 
@@ -87,7 +110,17 @@ def function_names(tools: Sequence[str]) -> dict[str, str]:
     On a collision the tool whose name needed no change keeps it. The others get `_` and the first four hex digits of
     their name's SHA-256, or more until they are unique. So adding a tool changes a name only on a collision.
     """
-    names = {tool: identifier(tool) for tool in dict.fromkeys(tools)}
+    names = _unique(tools)
+    formers = names if all(map(str.isascii, names)) else _unique(tools, is_former=True)
+    for tool, former in formers.items():
+        if former != names[tool]:
+            names[tool] = name = PythonName(names[tool])
+            name.former = former
+    return names
+
+
+def _unique(tools: Sequence[str], *, is_former: bool = False) -> dict[str, str]:
+    names = {tool: identifier(tool, is_former=is_former) for tool in dict.fromkeys(tools)}
     shared = Counter(names.values())
     colliding = {tool: name for tool, name in names.items() if shared[name] > 1 and tool != name}
     length = _DIGITS
@@ -109,8 +142,8 @@ def _digest(text: str, length: int = _DIGITS) -> str:
     return (digest * (length // len(digest) + 1))[:length]
 
 
-Names: TypeAlias = tuple[str, str, str, str]
-"""Tool, function, `upstream.tool`, `namespace.function`."""
+Names: TypeAlias = tuple[str, ...]
+"""Tool, function, `upstream.tool`, `namespace.function`; once more with their former names, if there are any."""
 
 
 @dataclass(frozen=True)
@@ -125,13 +158,15 @@ class ToolNames:
     @cached_property
     def current(self) -> Names:
         """The names that an `allow` rule is compared with."""
-        return self._with(self.function)
+        return self._with(self.function, former_of(self.function))
 
     @cached_property
     def default(self) -> Names:
         """The same, with the name that the function has if no other tool takes it."""
-        default = self.function if self._is_method else identifier(self.tool)
-        return self.current if default == self.function else self._with(default)
+        if self._is_method:
+            return self.current
+        names = self._with(identifier(self.tool), self._former)
+        return self.current if names == self.current else names
 
     @cached_property
     def deny_names(self) -> Sequence[str]:
@@ -150,20 +185,28 @@ class ToolNames:
     @cached_property
     def suffix(self) -> str:
         """The suffix of the function's name if another tool takes the default name; "" if none can."""
-        return "" if self._is_method or self.default[1] == self.tool else f"_{_digest(self.tool)}"
+        return "" if self._is_method or self._former == self.tool else f"_{_digest(self.tool)}"
 
     @cached_property
     def suffixed(self) -> Names:
         """The names with that suffix."""
-        return self._with(self.default[1] + self.suffix)
+        return self._with(identifier(self.tool) + self.suffix, self._former + self.suffix)
+
+    @cached_property
+    def _former(self) -> str:
+        return identifier(self.tool, is_former=True)
 
     @property
     def _is_method(self) -> bool:
         """Whether it is a method like `resources/read`, whose name never changes."""
         return not self.function.isidentifier()
 
-    def _with(self, function: str) -> Names:
-        return self.tool, function, f"{self.upstream}.{self.tool}", f"{self.namespace}.{function}"
+    def _with(self, function: str, former: str) -> Names:
+        own = f"{self.upstream}.{self.tool}"
+        names = (self.tool, function, own, f"{self.namespace}.{function}")
+        if former == function and self.upstream.isascii():
+            return names
+        return (*names, self.tool, former, own, f"{namespace_of(self.upstream, is_former=True)}.{former}")
 
 
 def is_named_as_method(tool: str) -> bool:

@@ -6,7 +6,7 @@ from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
@@ -14,6 +14,7 @@ from manifests.errors import KeyPath
 from manifests.grants import NETWORK, Hints
 from manifests.json_value import Json
 from manifests.manifest import Budget, Manifest, Rule
+from manifests.names import former_of
 from manifests.portal_manifest import Capabilities
 from portal.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
 from portal.audit.stored import Batch
@@ -122,12 +123,13 @@ class Authority:
         """Decide by this manifest from now on."""
         self.manifest = manifest
         self.pins = Pins(manifest.lock)
-        self._decide = lru_cache(MAX_REMEMBERED)(partial(decide, manifest))
+        # A name equals the same name with another former one, which rules match, too. So that is a part of the key.
+        self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))
         self._hints: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Hints]]] = {}
 
     def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
         """Decide about a tool as such, whatever the arguments; `function` is its name in its namespace."""
-        return self._decide(upstream=upstream, tool=tool, function=function, hints=hints)
+        return self._decide(former_of(function), upstream=upstream, tool=tool, function=function, hints=hints)
 
     def about_listed(
         self, upstream: str, tools: tuple[RecordedTool, ...], tool: str, function: str, hints: Hints

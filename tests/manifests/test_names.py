@@ -1,6 +1,7 @@
 """Names: what design promises, for any text and any set of tools."""
 
 import keyword
+import unicodedata
 from pathlib import Path
 
 import mypy
@@ -8,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifests.names import LONGEST_NAME, STANDARD_LIBRARY, function_names, identifier, namespace_of
+from manifests.names import (
+    LONGEST_NAME,
+    STANDARD_LIBRARY,
+    former_of,
+    function_names,
+    identifier,
+    namespace_of,
+)
 
 # Texts that collide often: few letters, and many characters that all become `_`.
 colliding = st.text(st.sampled_from("ab_-. é"), max_size=4)
@@ -23,8 +31,14 @@ tool_sets = st.lists(st.one_of(colliding, st.text(max_size=12)), max_size=12, un
         ("2fa", "_2fa"),
         ("", "_"),
         ("a.b/c d", "a_b_c_d"),
-        ("größe", "gr__e"),
-        ("ﬁle", "_le"),
+        ("größe", "größe"),
+        ("gro\u0308ße", "größe"),
+        ("größe-ändern", "gr__e__ndern"),
+        ("数据查询", "数据查询"),
+        ("ﬁle", "file"),
+        ("ｃｌａｓｓ", "class_"),
+        ("a\ufe0f", "a_"),
+        ("\u1160", "_"),
         ("_private", "_private"),
         ("__init__", "__init___"),
         ("__", "__"),
@@ -44,6 +58,7 @@ def test_identifier_is_predictable(text: str, name: str) -> None:
         ("tools", "tools_"),
         ("class", "class_"),
         ("my-files", "my_files"),
+        ("größe", "größe"),
     ],
 )
 def test_namespace_hides_nothing_a_script_needs(upstream: str, namespace: str) -> None:
@@ -56,7 +71,8 @@ def test_functions_get_different_valid_names(tools: list[str]) -> None:
     assert list(names) == tools
     assert len(set(names.values())) == len(tools)
     for name in names.values():
-        assert name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+        assert name.isidentifier() and not keyword.iskeyword(name)
+        assert former_of(name).isascii() and name == unicodedata.normalize("NFKC", name)
 
 
 def test_collision_gives_the_changed_ones_four_hex_digits_of_their_hash() -> None:
@@ -66,6 +82,11 @@ def test_collision_gives_the_changed_ones_four_hex_digits_of_their_hash() -> Non
         "read_file": "read_file",
         "write-file": "write_file",
     }
+
+
+def test_former_names_are_those_of_the_same_listing() -> None:
+    names = function_names(["数据查询", "创建订单", "größe", "plain"])
+    assert [former_of(each) for each in names.values()] == ["_____f740", "_____ccab", "gr__e", "plain"]
 
 
 def test_tools_that_occupy_every_suffix_of_a_hash_do_not_stop_naming() -> None:
