@@ -12,7 +12,7 @@ In a reduced schema `type` and `enum` are lists, `const` is an `enum`, `oneOf` a
 operand of `$ref` a `Reference`. `CONDITIONS` are kept only to show that they are present.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
@@ -30,6 +30,7 @@ MAX_VALUES: Final = 10_000
 """Items of each list or object in an `enum`, `default` or `examples`. With more, the keyword is dropped."""
 
 _MAX_VALUE_DEPTH: Final = 12
+_MAX_COMPARED: Final = 20
 
 
 def sound_schema(document: Json) -> SoundNode:
@@ -90,6 +91,10 @@ class _Reduction:
                 sound[word] = self._operand(word, operand, depth + 1)
         if sound.get("$ref", True) is None:
             del sound["$ref"]
+        members = (sound, *sound.get("allOf", ())[:_MAX_COMPARED])
+        types = [each["type"] for each in members if isinstance(each, dict) and "type" in each]
+        if any(_is_contradictory(kinds, each) for kinds in types for each in members):
+            sound = {word: value for word, value in sound.items() if word in ANNOTATIONS}
         if raw.get("nullable") is True:
             notes = {word: value for word, value in sound.items() if word in ANNOTATIONS}
             return {**notes, "anyOf": [sound, {"type": ["null"]}]}
@@ -128,6 +133,20 @@ class _Reduction:
             self._references[key] = Reference(pointer)
             self._waiting.append((self._references[key], node))
         return self._references[key]
+
+
+def _is_contradictory(kinds: Collection[str], node: SoundNode) -> bool:
+    """Whether nothing but null is of these types and fits the node. Only the upstream knows what it means."""
+    if not isinstance(node, dict):
+        return False
+    kinds, own = {*kinds}, {*node.get("type", kinds)}
+    if kinds.isdisjoint(own) and not {"integer", "number"} <= kinds | own:
+        return True
+    if "enum" in node:
+        values = [value for value in node["enum"] if value is not None] or node["enum"]
+        return not any(is_kind(value, kinds) for value in values)
+    others = [each for each in node.get("anyOf", ()) if each != {"type": ["null"]}]
+    return bool(others) and all(_is_contradictory(kinds, each) for each in others)
 
 
 def _modern(raw: dict[str, Json]) -> dict[str, Json]:

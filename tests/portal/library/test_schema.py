@@ -173,3 +173,37 @@ def test_calls_are_carried_over_or_refused_but_never_crash(
         assert str(refusal)
     else:
         assert all(value in wire.values() for value in kwargs.values() if value is not None)
+
+
+@pytest.mark.parametrize(
+    "contradictory",
+    [
+        {"type": "boolean", "enum": ["true", "false"]},
+        {"type": "integer", "const": "1"},
+        {"type": ["array", "null"], "enum": ["a", None]},
+        {"type": "string", "oneOf": [{"const": 1}, {"const": 2, "title": "Two"}]},
+        {"type": "string", "anyOf": [{"type": "integer"}, {"type": "null"}]},
+        {"allOf": [{"type": "boolean"}, {"enum": ["true"]}]},
+    ],
+)
+def test_parts_that_contradict_each_other_allow_anything(contradictory: Json) -> None:
+    described = {**contradictory, "description": "why"}
+    sound = sound_schema({"type": "object", "properties": {"a": described, "b": {"type": "integer"}}})
+    assert sound == {
+        "type": ["object"],
+        "properties": {"a": {"description": "why"}, "b": {"type": ["integer"]}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("agreeing", "wrong"),
+    [
+        ({"type": "boolean", "enum": [True]}, "true"),
+        ({"type": ["string", "null"], "enum": ["a", None]}, "b"),
+        ({"type": ["string", "null"], "enum": [None]}, "b"),
+        ({"type": "number", "anyOf": [{"type": "integer"}, {"type": "string"}]}, "b"),
+        ({"type": "integer", "enum": [1.0, "2"]}, "b"),
+    ],
+)
+def test_parts_that_agree_on_some_value_are_kept(agreeing: Json, wrong: Json) -> None:
+    assert SchemaValidator(sound_schema(agreeing)).validate(wrong, 100).errors
