@@ -292,7 +292,7 @@ def _formerly(
     meant = [_pattern(names) for names, _ in named if pattern.fits(names.current[4:])]
     if meant and not any(pattern.fits((*names.current[:4], *names.default[:4])) for names, _ in named):
         message = f"{pattern.pattern!r} is a former name of {', '.join(meant[:3])}"
-        yield (keys, message, "It matches, but write that."), pattern.pattern
+        yield (keys, message, "It still matches. Write the name of today."), pattern.pattern
 
 
 def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Finding]:

@@ -28,9 +28,10 @@ from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit,
 from portal.errors import UnreachableError
 from portal.ledger import CallState, Entry, Ledger, RepairNotes
 from portal.library.arguments import ArgumentError, Repairs, normalize_arguments
-from portal.library.function import Function, script_value
+from portal.library.function import Function
 from portal.library.observed import Observations
 from portal.library.pinning import pin_of
+from portal.library.results import content_of, script_value
 from portal.library.snapshot import Snapshot
 from portal.middleware import BrokerCall, Chain, Middleware
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
@@ -57,7 +58,7 @@ from upstreams.errors import (
 )
 from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError
-from upstreams.tools import ToolResult
+from upstreams.tools import MISSING, ToolResult
 
 log = structlog.get_logger()
 
@@ -114,7 +115,7 @@ class Broker:
 
     def open(self, seq: int, function: str) -> None:
         """The script made a call, which may still have to wait."""
-        self.ledger.open(seq, function)
+        self.ledger.open(seq, self.snapshot.canonical(function))
         if self.journal is not None:
             self.journal.opened(self.ledger[seq])
 
@@ -139,6 +140,7 @@ class Broker:
         Raises FencedError: somebody else goes on with the run, or has ended it.
         """
         entry = self.ledger[call.seq]
+        call = replace(call, function=self.snapshot.canonical(call.function))
         if not self.telemetry.is_on:
             return await self._journaled(call, entry)
         with self.telemetry.call.span(*self._observation(call)) as found:
@@ -209,11 +211,13 @@ class Broker:
 
     async def _with_fallback(self, call: ToolCall, entry: Entry) -> Outcome:
         outcome = await self._attempt(call, entry)
-        names = self.manifest.portal.fallback.get(call.function)
+        name_of = self.snapshot.canonical
+        fallbacks = {name_of(own): others for own, others in self.manifest.portal.fallback.items()}
+        names = fallbacks.get(call.function)
         if names is None or outcome.error is None or not self._may_fall_back(call, outcome.error):
             return outcome
         state, failures = entry.state, []
-        for name in names:
+        for name in map(name_of, names):
             if (function := self.snapshot.library.functions.get(name)) and not self._is_readonly(function):
                 failures.append(_not_readonly(name).message)
                 continue
@@ -226,7 +230,7 @@ class Broker:
             failures.append(f"{name}: {other.error.code}: {other.error.message[:MAX_REASON_CHARACTERS]}")
         entry.restart("")
         hint = f"{outcome.error.hint} No fallback answered. {'; '.join(failures)}".strip()
-        return _end(entry, state, replace(outcome.error, hint=hint))
+        return replace(outcome, error=_end(entry, state, replace(outcome.error, hint=hint)).error)
 
     async def _attempt(self, call: ToolCall, entry: Entry) -> Outcome:
         """Authorize, ask, journal, send, and return what came of it. A fallback is an attempt of its own."""
@@ -429,18 +433,22 @@ class Broker:
                 return _end(entry, error.outcome, _unanswered_error(unanswered, str(error)))
             is_rejected = isinstance(error, UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
             failure = _call_error(error, _signature_hint(function) if is_rejected else error.hint)
-            return _end(entry, error.outcome, failure)
+            return replace(_end(entry, error.outcome, failure), data=error.data)
         if result.is_error:
             text = upstream.redact.start(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
-            if asked is not None and (unanswered := asked.refusal(text)) is not None:
-                return _end(entry, "failed", _unanswered_error(unanswered, text))
             hint = UpstreamInternalError.hint if is_network_failure(text) else _signature_hint(function)
-            return _end(entry, "failed", CallError("tool_error", text, hint))
+            failure = CallError("tool_error", text, hint)
+            if asked is not None and (unanswered := asked.refusal(text)) is not None:
+                failure = _unanswered_error(unanswered, text)
+            data = None if result.structured is MISSING else upstream.redact.in_value(result.structured)
+            _end(entry, "failed", failure)
+            return Outcome(error=failure, data=data, content=upstream.redact.in_value(result.content))
         entry.end("done")
         value = script_value(result, function.recorded.output_schema)
         if not is_persons:  # keys of one person's results are not for all
             self.observations.note(function, permit.arguments, value)
-        return Outcome(value=value)
+        content, beside = content_of(result, value)
+        return Outcome(value=value, content=content, beside=beside)
 
     async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:
         assert self.fetcher is not None, "a permit for fetch requires a network grant"
@@ -494,5 +502,8 @@ def _signature_hint(function: Function) -> str:
 
 def _error_text(result: ToolResult) -> str:
     texts = [block["text"] for block in result.content if isinstance(block.get("text"), str)]
-    text = "\n".join(texts) or (json.dumps(result.content) if result.content else "")
+    text = "\n".join(texts)
+    data = result.content if result.structured in (MISSING, None) else result.structured
+    if not text.strip() and data:
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     return text or "the tool failed without an error message"

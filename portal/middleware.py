@@ -197,7 +197,10 @@ class Chain:
         except Exception as error:
             self._failure = error
             raise
-        return outcome if outcome.text is None else Outcome(value=parse(outcome.text))
+        value = outcome.value if outcome.text is None else parse(outcome.text)
+        # Middleware that masks values knows no other copies, so scripts get none: only the value, as its text.
+        content: list[Json] = [{"type": "text", "text": [0, None if isinstance(value, str) else {}]}]
+        return Outcome(value=value, error=outcome.error, content=None if outcome.error else content)
 
 
 def _checked(outcome: Outcome) -> Outcome:

@@ -4,8 +4,9 @@ import asyncio
 import contextvars
 import sys
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from manifests.json_value import Json
@@ -20,7 +21,7 @@ MAX_REFUSED = 20_000
 """Calls beyond `tool_calls` that are refused one by one. After that the script is stopped."""
 
 _ANSWER_FRAME_BYTES = 1 << 20
-_MAX_FUNCTION_BYTES = 512
+_MAX_FUNCTION_BYTES = 2048
 _MAX_WAITING = 10_000
 _MOST_HELD = 32
 """Limit of the argument bytes of all calls in flight, in multiples of `argument_bytes`."""
@@ -55,12 +56,17 @@ class CallError:
 class Outcome:
     """The outcome of a call: a value, or an error.
 
-    `text` is the value as JSON in UTF-8, if it exists already. It saves the serialization.
+    `text` is the value as JSON in UTF-8, if it exists already. It saves the serialization. `content` are all blocks
+    that the upstream sent, None if the value has all; `beside` says which of them the value lacks. Text that repeats
+    the value is not text (`portal.library.results`). `data` is an error's data for programs.
     """
 
     value: Json = None
     error: CallError | None = None
     text: bytes | None = None
+    content: list[Json] | None = None
+    beside: Sequence[int] = ()
+    data: Json = None
 
 
 CallPort: TypeAlias = Callable[[ToolCall], Awaitable[Outcome]]
@@ -298,23 +304,28 @@ class CallsInFlight:
             self._held_bytes -= len(waiting[2])
 
     def _answer(self, identity: int, seq: int, outcome: Outcome) -> None:
-        error = outcome.error
+        error, content = outcome.error, outcome.content
+        most, limit = self._limits.outcome_bytes, partial(self.bounds.name, "outcome_bytes")
         if error is None:
             value = encode(outcome.value) if outcome.text is None else outcome.text
-            if len(value) <= self._limits.outcome_bytes:
-                self.answers_bytes += len(value)
-                self._post(b"[%d,1,%b]" % (identity, value))
+            more = b"" if content is None else b",%b,%b" % (encode(content), encode(outcome.beside))
+            # Text that repeats the value does not count.
+            size = len(value) + sum(len(encode(content[at])) for at in outcome.beside if content)
+            if size <= most:
+                self.answers_bytes += size
+                self._post(b"[%d,1,%b%b]" % (identity, value, more))
                 return
-            size = f"{len(value):,} bytes"
-            message = (
-                f"the call was made, but its result of {size} is over {self.bounds.name('outcome_bytes')}"
-            )
+            message = f"the call was made, but its result of {size:,} bytes is over {limit()}"
             error = CallError("outcome_limit", message, "Ask for less: filter, limit, or page.")
+            content = None
             if self.observer is not None and not self._is_over:
                 self.observer.withhold(seq, error)
         self._error_codes.add(error.code)
-        fields = encode([error.code, error.message, error.hint])
-        self._post(b"[%d,0,%b]" % (identity, fields[1:-1]))
+        details = [] if content is None and outcome.data is None else [outcome.data, content]
+        if (size := len(encode(details))) > most:
+            hint = f"{error.hint} Left out: its data and blocks of {size:,} bytes are over {limit()}."
+            error, details = replace(error, hint=hint.strip()), []
+        self._post(b"[%d,0,%b]" % (identity, encode([error.code, error.message, error.hint, *details])[1:-1]))
 
     def _post(self, answer: bytes) -> None:
         """Queue an answer, to be sent together with others of the same moment."""

@@ -30,6 +30,8 @@
 import re
 from typing import ClassVar, Final, Literal
 
+from manifests.json_value import Json
+
 CallOutcome = Literal["not_started", "failed", "unknown"]
 
 Repetition = Literal["never", "if_safe", "always"]
@@ -44,7 +46,7 @@ _CHECK_FIRST = "Check the effect before retrying: the call may have happened."
 class UpstreamError(Exception):
     """A call to an upstream has no result. `Upstream.call` masks configured secrets in the message.
 
-    `rpc_code` is the code of a JSON-RPC error, `after_seconds` the `Retry-After` of the upstream.
+    `rpc_code` is the code of a JSON-RPC error, `data` its data, `after_seconds` the `Retry-After` of the upstream.
     """
 
     code: ClassVar[str] = "upstream_error"
@@ -53,11 +55,17 @@ class UpstreamError(Exception):
     repetition: ClassVar[Repetition] = "never"
 
     def __init__(
-        self, message: str, *, rpc_code: int | None = None, after_seconds: float | None = None
+        self,
+        message: str,
+        *,
+        rpc_code: int | None = None,
+        after_seconds: float | None = None,
+        data: Json = None,
     ) -> None:
         super().__init__(message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "…")
         self.rpc_code = rpc_code
         self.after_seconds = after_seconds
+        self.data = data
 
 
 class UpstreamUnavailableError(UpstreamError):

@@ -113,6 +113,13 @@ class Redaction:
         masked = self._masked(value)
         return text if masked == value else json.dumps(masked).encode()
 
+    def in_value(self, value: Json) -> Json:
+        """Mask the strings of a JSON value, including keys; a value that is nested too deeply is masked as a whole."""
+        try:
+            return self._masked(value)
+        except RecursionError:
+            return MASK
+
     def _masked(self, value: Json) -> Json:
         if isinstance(value, str):
             return self(value)

@@ -1,6 +1,7 @@
 """One negotiated connection to an upstream: opening it, calls and listings."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -352,7 +353,9 @@ class Session:
         except MCPError as error:
             failure = await self._failure(error)
             # A failed repetition says nothing about the effect of the first round.
-            raise (UpstreamIncompleteError(str(failure)) if active.has_begun else failure) from error
+            if active.has_begun:
+                failure = UpstreamIncompleteError(str(failure), data=failure.data)
+            raise failure from error
         finally:
             self._calls -= 1
             if not self._calls:
@@ -407,7 +410,11 @@ class Session:
             if self.wire.cut_off_reason:
                 return UpstreamCutOffError(f"was cut off: it {self.wire.cut_off_reason}")
             return UpstreamLostError(await self.wire.explain_end())
-        return kind_of_refusal(error.code, error.message)(error.message, rpc_code=error.code)
+        data = error.error.data
+        shown = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        message = error.message if error.message.strip() or data is None else shown
+        kind = kind_of_refusal(error.code, message)
+        return kind(message or f"error {error.code}", rpc_code=error.code, data=data)
 
     def _retire_if_refused(self, failure: UpstreamError) -> None:
         """Have the next calls use a new connection, if that may help. Calls in flight end on this one."""

@@ -93,6 +93,7 @@ def read_result(raw: dict[str, Json], *, null_is_a_value: bool) -> ToolResult:
     content = _blocks(raw["content"]) if "content" in raw else []
     if not content and structured is MISSING:
         content = _stray_values(raw)
+    # "true" means an error, too: to take a failure for a success is the worse mistake.
     is_error = str(raw.get("isError")).lower() == "true"
     return ToolResult(content=content, structured=structured, is_error=is_error)
 

@@ -128,6 +128,7 @@ class Upstream(Supervisor):
         except UpstreamError as error:
             # The same error with the upstream's name, masked.
             error.args = (f"upstream {self.name!r}: {self.redact.start(str(error))}",)
+            error.data = self.redact.in_value(error.data)
             raise
         finally:
             self.update_state()

@@ -9,7 +9,7 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -102,6 +102,7 @@ class Checker:
         """
         if not (prepared.names or prepared.uses):
             return ()
+        prepared = replace(prepared, uses=tuple(_renamed(use, snapshot) for use in prepared.uses))
         key = _key(prepared, snapshot.library)
         if key in self._remembered:
             self._remembered.move_to_end(key)
@@ -146,6 +147,12 @@ class Checker:
             added = TypeFindings(prepared, snapshot, repairs=self._repairs).diagnostics(typed)
             found += (each for each in added if (each.line, each.code) not in wrong)
         return sorted(dict.fromkeys(found), key=lambda each: each.line), is_cacheable
+
+
+def _renamed(use: LibraryUse, snapshot: Snapshot) -> LibraryUse:
+    """The use with the function's own name."""
+    namespace, _, function = snapshot.canonical(f"{use.namespace}.{use.function}").partition(".")
+    return use._replace(namespace=namespace, function=function)
 
 
 def _key(prepared: Prepared, library: Library) -> bytes:

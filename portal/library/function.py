@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from manifests.json_value import Json, SchemaValidator, SoundNode
-from manifests.names import function_names
+from manifests.names import former_of, function_names
 from portal.library.plain_text import comment, default_text, docstring, one_line
 from portal.library.schema import CONDITIONS, arguments_schema, is_kind, sound_schema
 from portal.library.schema_types import (
@@ -24,7 +24,7 @@ from portal.library.schema_types import (
     union,
     value_doc,
 )
-from upstreams.tools import MISSING, Missing, RecordedTool, ToolResult
+from upstreams.tools import MISSING, Missing, RecordedTool
 
 LONGEST_SIGNATURE: Final = 400
 """Characters of a one-line signature. Further optional parameters are shown as `...`."""
@@ -100,9 +100,10 @@ class Function:
 
     @cached_property
     def by_keyword(self) -> Mapping[str, Parameter]:
-        """Parameters by every keyword that scripts may use: Python names and wire names."""
+        """Parameters by every keyword that scripts may use: Python names, wire names and former names."""
+        former = {former_of(parameter.name): parameter for parameter in self.parameters}
         own = {parameter.name: parameter for parameter in self.parameters}
-        return {parameter.wire_name: parameter for parameter in self.parameters} | own
+        return former | {parameter.wire_name: parameter for parameter in self.parameters} | own
 
     @property
     def qualified(self) -> str:
@@ -156,7 +157,7 @@ class Function:
 
     def _with_body(self, head: str, docs: str) -> str:
         body = f"{self.mark}\n\n{self.description}{docs}".strip()
-        behind = comment(self.remark)
+        behind = comment(_wire_doc(self.name, self.tool)) + comment(self.remark)
         return f"{head}{behind}\n{docstring(body, indent='    ')}" if body else f"{head} ...{behind}"
 
     def _arguments(self, texts: Sequence[str], others: str) -> str:
@@ -195,6 +196,7 @@ def _parameter(name: str, key: str, node: SoundNode, types: SchemaTypes, is_requ
     type_ = types.property_type(key, node)
     default = node.get("default", MISSING) if isinstance(node, dict) else MISSING
     source, doc, sent = "" if is_required else "...", value_doc(_described(node)), MISSING
+    doc = "; ".join(filter(None, (_wire_doc(name, key), doc)))
     fits = default is not MISSING and admits(node, default)
     if default is not MISSING and (fits or not is_required):
         sent, is_required = default if is_required else MISSING, False
@@ -203,6 +205,10 @@ def _parameter(name: str, key: str, node: SoundNode, types: SchemaTypes, is_requ
         if source == "...":
             doc = f"{doc} Default: {one_line(json.dumps(default, ensure_ascii=False), 60)}".strip()
     return Parameter(name, key, text(type_), is_required, source, doc, admits(node, None), sent)
+
+
+def _wire_doc(name: str, wire_name: str) -> str:
+    return "" if name == wire_name else f'wire name "{one_line(wire_name, 60)}"'
 
 
 def _described(node: SoundNode) -> SoundNode:
@@ -255,7 +261,7 @@ def _with_none(parameter: Parameter) -> str:
     return annotation if takes_none else f"{annotation} | None"
 
 
-_WRAPPED: Final = "result"
+RESULT: Final = "result"
 
 
 def is_wrapper(output_schema: Json) -> bool:
@@ -263,9 +269,9 @@ def is_wrapper(output_schema: Json) -> bool:
     if not isinstance(output_schema, dict) or output_schema.get("type", "object") != "object":
         return False
     properties = output_schema.get("properties")
-    if not isinstance(properties, dict) or list(properties) != [_WRAPPED]:
+    if not isinstance(properties, dict) or list(properties) != [RESULT]:
         return False
-    return output_schema.get("x-fastmcp-wrap-result") is True or output_schema.get("required") == [_WRAPPED]
+    return output_schema.get("x-fastmcp-wrap-result") is True or output_schema.get("required") == [RESULT]
 
 
 def declared_result(output_schema: Json | None) -> SoundNode:
@@ -273,40 +279,8 @@ def declared_result(output_schema: Json | None) -> SoundNode:
     root = sound_schema(True if output_schema is None else output_schema)
     if not is_wrapper(output_schema) or not isinstance(root, dict):
         return root
-    wrapped: SoundNode = root["properties"][_WRAPPED]
+    wrapped: SoundNode = root["properties"][RESULT]
     return wrapped
-
-
-def script_value(result: ToolResult, output_schema: Json | None) -> Json:
-    """A tool's result as Python data.
-
-    It is structuredContent, without the wrapper, which stubs do not show either. Without structuredContent it is the
-    text, parsed if it is JSON (see `parsed_text`). Several text blocks give a list. If there are other blocks, it is
-    the list of all content blocks as dicts. An empty result is None. One real result in thirteen violates its own
-    outputSchema.
-    """
-    if result.structured is not MISSING:
-        value = result.structured
-        is_wrapped = isinstance(value, dict) and list(value) == [_WRAPPED] and is_wrapper(output_schema)
-        return value[_WRAPPED] if is_wrapped else value
-    if not result.content:
-        return None
-    blocks = (each["text"] for each in result.content if each.get("type") == "text" and "text" in each)
-    texts = [each for each in blocks if isinstance(each, str)]
-    if len(texts) < len(result.content):
-        return result.content
-    values = [parsed_text(each) for each in texts]
-    return values[0] if len(values) == 1 else values
-
-
-def parsed_text(text: str) -> Json:
-    """The text's JSON value if it is an object or array, or a scalar that dumps back to the same text.
-
-    So "12" is 12 and "true" is True, but "007", "1.50" and "1e3" stay text, as does what is not JSON.
-    """
-    value = data_in(text)
-    is_data = isinstance(value, dict | list)
-    return value if is_data or text in (json.dumps(value), json.dumps(value, ensure_ascii=False)) else text
 
 
 def data_in(text: str) -> Json:

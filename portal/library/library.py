@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from manifests.json_value import Json
-from manifests.names import function_names
+from manifests.names import former_of, function_names, namespace_of
 from manifests.own_files import ORDINARY, write_whole
 from portal.library.function import Function, declared_result, parameters
 from portal.library.plain_text import docstring, first_sentence, one_line, readable
@@ -110,6 +110,17 @@ class Library:
         self.namespaces: Mapping[str, Namespace] = {each.name: each for each in namespaces}
         functions = (each for namespace in self.namespaces.values() for each in namespace.in_order)
         self.functions: Mapping[str, Function] = {each.qualified: each for each in functions}
+
+    @cached_property
+    def other_names(self) -> Mapping[str, str]:
+        """The functions by former names and by their tools' own names, where only one function has the name."""
+        meant: dict[str, set[str]] = {}
+        for each in self.functions.values():
+            for space in (each.namespace, namespace_of(each.upstream, is_former=True)):
+                for name in (each.name, former_of(each.name), each.tool):
+                    meant.setdefault(f"{space}.{name}", set()).add(each.qualified)
+        names = meant.keys() - self.functions.keys()
+        return {name: meant[name].pop() for name in names if len(meant[name]) == 1}
 
     @cached_property
     def diagnostics(self) -> tuple[str, ...]:
@@ -311,9 +322,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, Self, TypedDict
 
 class ToolError(Exception):
-    """A call failed: the message, a stable code, and a hint what to do next."""
+    """A call failed: the message, a stable code, a hint what to do next, and the upstream's data and content blocks."""
     code: str
     hint: str
+    data: Any
+    blocks: list[dict[str, Any]]
 
 class Response:
     """A host's answer to `fetch`, whatever its status."""
@@ -358,6 +371,12 @@ run: CurrentRun
 
 def emit(blocks: Mapping[str, object] | Sequence[Mapping[str, object]]) -> None:
     """Add MCP content blocks, dicts with a "type", to the answer, beside the script's value."""
+
+def blocks(result: object) -> list[dict[str, Any]]:
+    """All MCP content blocks of the call that returned this very value, also those beside its data."""
+
+def text(result: object) -> str:
+    """The text of the call that returned this very value, as it was sent."""
 
 async def fetch(
     url: str, *, method: str = 'GET', headers: Mapping[str, str] | None = None, params: Any = None, json: Any = None,

@@ -47,10 +47,14 @@ class Snapshot:
     @cached_property
     def namespaces(self) -> frozenset[str]:
         """All namespaces that scripts may mention, even if the upstream is down or all its tools are denied."""
-        return frozenset(self.library.namespaces) | frozenset(self.silent) | frozenset(self._hidden)
+        return frozenset({*self.library.namespaces, *self.silent, *self._hidden})
+
+    def canonical(self, qualified: str) -> str:
+        """The own name of a function that a script may call by another one."""
+        return self.library.other_names.get(qualified, qualified)
 
     def table(self, namespaces: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-        """Signatures by function by namespace. Hidden functions have "": calling one returns an error with the rule."""
+        """Signatures by function by namespace; "" for other names, and for hidden functions, which the host refuses."""
         shown = self.library.table(namespaces)
         hidden = {name: self._hidden[name] for name in namespaces if name in self._hidden}
         return {**shown, **{name: {**shown.get(name, {}), **rows} for name, rows in hidden.items()}}
@@ -58,9 +62,10 @@ class Snapshot:
     @cached_property
     def _hidden(self) -> Mapping[str, Mapping[str, str]]:
         rows: dict[str, dict[str, str]] = {}
-        for qualified in self.denied.keys() - self.library.functions.keys():
+        for qualified in (self.denied.keys() | self.library.other_names) - self.library.functions.keys():
             namespace, _, name = qualified.partition(".")
-            rows.setdefault(namespace, {})[name] = ""
+            if name.isidentifier():
+                rows.setdefault(namespace, {})[name] = ""
         return rows
 
     def withheld(self, query: str) -> Mapping[str, Decision]:

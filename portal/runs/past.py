@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from manifests.errors import KeyPath
+from manifests.json_value import Json
 from portal.definitions import ExecuteCode
 from portal.ledger import CallState, Entry
 from portal.sessions import Caller
@@ -140,13 +141,15 @@ def dump_chunk(events: tuple[Event, ...], entries: tuple[EntryRow, ...]) -> byte
 
 
 def dump_outcome(state: CallState, outcome: Outcome) -> bytes:
-    """The outcome of a call as JSON: `{state, value}` or `{state, error}`."""
-    error = outcome.error
+    """The outcome of a call as JSON: `{state, value}` or `{state, error, data?}`, and `content` if there is any."""
+    error, fields = outcome.error, dict[str, Json](state=state)
+    if outcome.content is not None:
+        fields |= {"content": outcome.content, "beside": outcome.beside}
     if error is not None:
-        fields = {"code": error.code, "message": error.message, "hint": error.hint}
-        return encode({"state": state, "error": fields})
+        shown = {"code": error.code, "message": error.message, "hint": error.hint}
+        return encode({**fields, "error": shown, "data": outcome.data})
     value = encode(outcome.value) if outcome.text is None else outcome.text
-    return b'{"state":"%b","value":%b}' % (state.encode(), value)
+    return encode(fields)[:-1] + b',"value":%b}' % value
 
 
 def load_outcome(text: bytes) -> tuple[CallState, Outcome]:
@@ -154,6 +157,6 @@ def load_outcome(text: bytes) -> tuple[CallState, Outcome]:
     data = json.loads(text)
     if not isinstance(data, dict) or not isinstance(data.get("state"), str):
         raise ValueError("no outcome")
+    told = {name: data[name] for name in ("value", "content", "beside", "data") if name in data}
     error = data.get("error")
-    outcome = Outcome(data.get("value")) if error is None else Outcome(error=CallError(**error))
-    return data["state"], outcome
+    return data["state"], Outcome(error=None if error is None else CallError(**error), **told)

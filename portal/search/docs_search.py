@@ -392,7 +392,7 @@ class ScriptSearch:
 
 def _named(snapshot: Snapshot, name: str) -> Sequence[Function]:
     """The function of that name; two if several namespaces have it."""
-    if (function := snapshot.library.functions.get(name)) is not None:
+    if (function := snapshot.library.functions.get(snapshot.canonical(name))) is not None:
         return (function,)
     assert snapshot.index is not None, "a script runs with a fresh snapshot"
     hits = snapshot.index.search(name, 2)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, Protocol
 
+from sandbox_runtime.guest.results import Results
 from sandbox_runtime.guest.script import FILENAME
 from sandbox_runtime.guest.values import NotSerializable, clean, decode, encode_arguments, replacement
 
@@ -20,14 +21,21 @@ _RUN_STEP = asyncio.Handle._run.__code__  # runs the next step of a task
 
 
 class ToolError(Exception):
-    """A call failed. `str(error)` is the message, `code` is stable, `hint` says what to do."""
+    """A call failed. `str(error)` is the message, `code` is stable, `hint` says what to do.
+
+    `data` and `blocks` are what the upstream sent besides its text: data for programs, and all content blocks.
+    """
 
     __module__ = "portal"
 
-    def __init__(self, message: str = "", code: str = "tool_error", hint: str = "") -> None:
+    def __init__(
+        self, message: str = "", code: str = "tool_error", hint: str = "", data: Any = None, blocks: Any = ()
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.hint = hint
+        self.data = data
+        self.blocks = list(blocks or ())
 
 
 class DeadlockError(RuntimeError):
@@ -109,6 +117,7 @@ class Calls:
 
     def __init__(self, host: Host, output: Output) -> None:
         self.argument_bytes = 1 << 20
+        self.results = Results()
         self._host = host
         self._output = output
         self._created = 0
@@ -133,6 +142,7 @@ class Calls:
         self._unstarted: dict[int, tuple[str, int | None]] = {}
         """Function and line of the calls that were created and not awaited yet."""
         self._notices: dict[str, None] = {}
+        self.results.begin()
 
     def end(self) -> None:
         """End a run. Unsent calls are not made; they are only reported to the host."""
@@ -161,7 +171,7 @@ class Calls:
             # The host refuses it in any case, and only needs the size for its message.
             text = f"!{size}"
         self._last += 1
-        future = self._pending[self._last] = _CallFuture(self, self._last, call._convert)
+        future = self._pending[self._last] = _CallFuture(self, self._last, call)
         self._unsent[self._last] = call._function
         self._post(f"{self._last} {call._function} {text}")
         return future
@@ -177,7 +187,7 @@ class Calls:
         answer = self._sync_answers.pop(identity)
         if answer[1]:
             return answer[2]
-        raise ToolError(answer[3], answer[2], answer[4])
+        raise ToolError(answer[3], answer[2], *answer[4:])
 
     def forget(self, call: "Call") -> None:
         self._unstarted.pop(call._created, None)
@@ -197,13 +207,13 @@ class Calls:
             self._deliver(responses)
 
     def notices(self) -> list[str]:
-        """Notices about calls that were never awaited, and about converted arguments."""
+        """Notices about calls that were never awaited, converted arguments, and content beside the data of calls."""
         places = dict.fromkeys(self._unstarted.values())
         never_awaited = [
             f"`{function}(...)`{f' on line {line}' if line else ''} was never awaited, so it never ran"
             for function, line in places
         ]
-        return never_awaited[:10] + list(self._notices)[:10]
+        return never_awaited[:10] + list(self._notices)[:10] + self.results.notices()
 
     def _post(self, line: str) -> None:
         self._outbox.append(line)
@@ -219,10 +229,14 @@ class Calls:
             future = self._pending.pop(answer[0], None)
             if future is None or future.done():
                 continue
-            if answer[1]:
-                future.set_result(answer[2] if future.convert is None else future.convert(answer[2]))
+            if not answer[1]:
+                future.set_exception(ToolError(answer[3], answer[2], *answer[4:]))
+            elif future.convert is not None:
+                future.set_result(future.convert(answer[2]))
             else:
-                future.set_exception(ToolError(answer[3], answer[2], answer[4]))
+                if not future.function.startswith("portal."):
+                    self.results.note(future.function, *answer[2:])
+                future.set_result(answer[2])
 
 
 def _script_line() -> int | None:
@@ -238,9 +252,9 @@ def _script_line() -> int | None:
 class _CallFuture(asyncio.Future):  # type: ignore[type-arg]  # the C class takes no arguments at run time here
     """The future answer of a call. Cancelling it cancels the call at the host."""
 
-    def __init__(self, calls: Calls, identity: int, convert: Callable[[Any], Any] | None) -> None:
+    def __init__(self, calls: Calls, identity: int, call: "Call") -> None:
         super().__init__()
-        self.convert = convert
+        self.convert, self.function = call._convert, call._function
         self._calls = calls
         self._identity = identity
 

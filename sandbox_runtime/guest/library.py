@@ -154,7 +154,7 @@ class LibraryFunction(NotSerializable):
         if sys.version_info >= (3, 12):
             inspect.markcoroutinefunction(self)
 
-    def __call__(self, *positional: object, **arguments: object) -> Call:
+    def __call__(self, /, *positional: object, **arguments: object) -> Call:
         """Create a call. Positional arguments are sent as `*0`, `*1`, because only the host knows their names."""
         given = {f"*{index}": value for index, value in enumerate(positional)}
         return self._calls.create(self.__qualname__, given | arguments)

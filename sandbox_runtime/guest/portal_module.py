@@ -15,8 +15,8 @@ from sandbox_runtime.guest.values import NotSerializable, encode_value
 
 _MAX_NOTICES = 10
 _NAMES = (
-    "Response ToolError approve describe emit event event_url fetch get_prompt prompts read_resource recall resources "
-    "run search search_text sleep"
+    "Response ToolError approve blocks describe emit event event_url fetch get_prompt prompts read_resource recall "
+    "resources run search search_text sleep text"
 )
 _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
 _LONGEST = 1e300  # an infinite sum would not be JSON; the host has a limit of its own
@@ -79,6 +79,14 @@ class PortalModule(types.ModuleType):
             self.__dict__["__notices"] += notices[:_MAX_NOTICES]
             self.charge(len(text) if text.isascii() else len(text.encode()))
             self.__dict__["__host"].emit(text)
+
+    def blocks(self, result: Any) -> list[dict[str, Any]]:
+        """All MCP content blocks of the call that returned this value, also those beside its data."""
+        return self.__dict__["__calls"].results.blocks(result)  # type: ignore[no-any-return]  # as in `_call`
+
+    def text(self, result: Any) -> str:
+        """The text of the call that returned this value, as it was sent."""
+        return "\n".join(each.get("text", "") for each in self.blocks(result) if each.get("type") == "text")
 
     def fetch(
         self,

@@ -4,6 +4,7 @@ import asyncio
 import difflib
 import errno
 import importlib.metadata
+import json
 import os
 import posix
 import re
@@ -19,6 +20,7 @@ from sandbox_runtime.guest.script import FILENAME
 
 _MAX_MESSAGE_CHARS = 2000
 _MAX_TRACEBACK_CHARS = 4000
+_MAX_DETAIL_CHARS = 300
 _MAX_FRAMES = 100
 _JAVASCRIPT = re.compile(
     r"^\s*(?:const|let|var)\s+[\w{\[]|^\s*(?:async\s+)?function\b|=>|===|console\.log|^\s*//", re.MULTILINE
@@ -81,15 +83,28 @@ def describe_syntax(error: Exception, script: str) -> dict[str, Any]:
 
 def _message(error: BaseException, report: traceback.TracebackException) -> str:
     if isinstance(error, ToolError):
-        return str(error)
+        return _told(error)
     if isinstance(error, BaseExceptionGroup):
-        leaves = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in error.exceptions[:5])
+        leaves = "; ".join(f"{type(leaf).__name__}: {_told(leaf)}" for leaf in error.exceptions[:5])
         return f"{type(error).__name__}: {error}: {leaves}"
     if isinstance(error, asyncio.CancelledError):
         return "CancelledError: the script's own task was cancelled"
     only = list(report.format_exception_only())
     text = "".join(only[3:] if isinstance(error, SyntaxError) and len(only) > 3 else only)
     return text.strip()
+
+
+def _told(error: BaseException) -> str:
+    """The message of an error, with what is not in it of a ToolError's data and blocks, shortened."""
+    text = str(error)
+    if not isinstance(error, ToolError):
+        return text
+    others = [each for each in error.blocks if each.get("type") != "text"]
+    for name, value in (("data", error.data), ("blocks", others)):
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        if value not in (None, []) and shown not in text:
+            text += f"\n{name}: {_shorten(shown, _MAX_DETAIL_CHARS)}"
+    return text
 
 
 def innermost_line(error: BaseException) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 import structlog
+from mcp_types import CallToolResult, TextContent
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -41,6 +42,14 @@ RULES: Json = {
 }
 
 
+async def both(arguments: dict[str, Json]) -> Any:
+    told = TextContent(text="mail ann@example.org")
+    is_error = bool(arguments.get("fails"))
+    return CallToolResult(
+        content=[told], structured_content={"n": 3, "to": "bob@example.org"}, is_error=is_error
+    )
+
+
 async def broken(arguments: dict[str, Json]) -> Any:
     return text("no", is_error=True)
 
@@ -53,8 +62,10 @@ def peer() -> Peer:
         tool("drop_all", annotations={"destructiveHint": True}),
         tool("wipe", annotations={"destructiveHint": True}),
         tool("broken"),
+        tool("both"),
         tool("together"),
         broken=broken,
+        both=both,
         together=Barrier(2),
     )
 
@@ -115,6 +126,24 @@ async def test_middleware_sees_what_is_called_by_whom(portal: Opened) -> None:
         (3, "store.drop_all", None, None),
         (4, "portal.resources", None, None),
     ]
+
+
+async def test_nothing_passes_beside_what_middleware_saw(portal: Opened) -> None:
+    def hiding(value: Json) -> Middleware:
+        async def hide(call: BrokerCall, next: Next) -> Outcome:
+            outcome = await next(call)
+            return outcome if outcome.error else replace(outcome, value=value or outcome.value)
+
+        return hide
+
+    for middleware in (hiding({"n": 3}), passing):
+        broker = await brokered(portal, middleware)
+        outcome = await called(broker, "store.both")
+        assert (outcome.value["n"], outcome.content) == (3, [{"type": "text", "text": [0, {}]}])
+        failed = await called(broker, "store.both", fails=True)
+        assert (code_of(failed), failed.data, failed.content) == ("tool_error", None, None)
+    plain = await called(await brokered(portal), "store.both")
+    assert (plain.beside, plain.content) == ([0], [{"type": "text", "text": "mail ann@example.org"}])
 
 
 async def test_the_first_middleware_is_outermost(portal: Opened, peer: Peer) -> None:

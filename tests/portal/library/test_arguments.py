@@ -1,7 +1,7 @@
 import pytest
 
 from manifests.json_value import Json
-from portal.library.arguments import ArgumentError, bind
+from portal.library.arguments import ArgumentError, bind, normalize_arguments
 from portal.library.function import Function
 from tests.portal.library.sample_tools import an_object, arguments, function
 
@@ -126,3 +126,50 @@ def test_what_only_some_calls_take_may_be_given_by_its_name(condition: Json) -> 
 )
 def test_refusal_says_what_is_wrong_and_what_is_allowed(schema: Json, value: Json, told: str) -> None:
     assert refusal(function(arguments(a=schema)), {"a": value}) == f"tickets.create_issue: {told}"
+
+
+INTEGERS: Json = {"type": "array", "items": {"type": ["integer", "null"]}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "sent"),
+    [
+        ({"type": "integer"}, 5.0, 5),
+        ({"type": "integer"}, float(2**53), 2**53),
+        ({"type": ["integer", "null"]}, -0.0, 0),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, 5.0, 5),
+        ({"allOf": [{"title": "N"}, {"type": "integer"}]}, 5.0, 5),
+        (INTEGERS, [1.0, None, 2.0], [1, None, 2]),
+        ({"type": "object", "properties": {"a": INTEGERS}}, {"a": [1.0], "b": 1.0}, {"a": [1], "b": 1.0}),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, {"a": 1.0}, {"a": 1}),
+        ({"type": "number"}, 5.0, 5.0),
+        ({"type": ["integer", "number"]}, 5.0, 5.0),
+        ({"anyOf": [{"type": "integer"}, {"type": "number"}]}, 5.0, 5.0),
+        ({}, 5.0, 5.0),
+        ({"type": "integer"}, 1e300, 1e300),
+    ],
+)
+def test_whole_numbers_are_sent_as_integers_where_only_integers_are_taken(
+    schema: Json, given: Json, sent: Json
+) -> None:
+    wire, repairs = normalize_arguments(function(arguments((), n=schema)), {"n": given}, repairs=False)
+    assert (repr(wire["n"]), repairs) == (repr(sent), {})
+
+
+def test_former_names_and_other_spellings_of_arguments_are_accepted() -> None:
+    compiled = function(arguments((), 城市=TEXT, 日期=TEXT, größe=TEXT))
+    for names in (
+        ("城市", "日期", "größe"),
+        ("___ed84", "___70d0", "gr__e"),
+        ("城市", "日期", "gro\u0308ße"),
+    ):
+        assert bind(compiled, dict.fromkeys(names, "x")) == {"城市": "x", "日期": "x", "größe": "x"}
+
+
+def test_arguments_that_are_nested_too_deeply_to_look_through_are_sent_as_they_are() -> None:
+    schema: Json = {"type": "object", "additionalProperties": {"$ref": "#/properties/n"}}
+    given: Json = 1.0
+    for _ in range(900):
+        given = {"a": given}
+    wire, _ = normalize_arguments(function(arguments((), n=schema)), {"n": given}, repairs=False)
+    assert wire == {"n": given}

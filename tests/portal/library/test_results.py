@@ -3,7 +3,7 @@ import json
 import pytest
 
 from manifests.json_value import Json
-from portal.library.function import script_value
+from portal.library.results import content_of, script_value
 from upstreams.tools import MISSING, Missing, ToolResult
 
 WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
@@ -41,26 +41,56 @@ def test_value_that_is_not_wrapped_after_all_is_kept_whole() -> None:
         '{"a": 1}',
         " [1, 2]\n",
         "[]",
-        "12",
-        "-3",
-        "1.0",
-        "2.5",
-        "true",
-        "null",
-        '"a"',
-        '"ü"',
-        "12345678901234567890",
+        "[1e999, 12345678901234567890]",
     ],
 )
-def test_json_text_is_parsed(source: str) -> None:
+def test_text_of_a_json_object_or_array_is_parsed(source: str) -> None:
     assert value(text(source)) == json.loads(source)
+
+
+def test_nan_in_text_is_a_number_as_in_structured_content() -> None:
+    assert str(value(text('{"a": NaN, "b": -Infinity}'))) == "{'a': nan, 'b': -inf}"
+
+
+@pytest.mark.parametrize(
+    ("source", "literal"),
+    [
+        ("[(1, 'a'), (2, None)]", [[1, "a"], [2, None]]),
+        (" {'a': True, 2: [1.5, {}]}\n", {"a": True, "2": [1.5, {}]}),
+        ("['\\d', \"it's\"]", ["\\d", "it's"]),
+    ],
+)
+def test_text_of_a_python_list_or_dict_is_parsed(source: str, literal: Json) -> None:
+    assert value(text(source)) == literal
 
 
 @pytest.mark.parametrize(
     "source",
     [
         *("", " ", "hello", "007", "1.50", "1e3", " 12", "True", "None", "NaN", "-Infinity", "{not json}"),
-        *('{"a": NaN}', "[1e999]", "9" * 5_000, "[" * 200_000, '{"a":' * 100_000, "-", '"open', "t", "+1"),
+        *(
+            "9" * 5_000,
+            "[" * 200_000,
+            '{"a":' * 100_000,
+            "-",
+            '"open',
+            "t",
+            "+1",
+            "12",
+            "1.0",
+            "true",
+            "null",
+            '"a"',
+        ),
+        *(
+            "{1, 2}",
+            "['a', b'b']",
+            "[nan]",
+            "[INFO] started",
+            "{'a': f()}",
+            "[" + "1+" * 49_000 + "1]",
+            "{" + "-" * 90_000,
+        ),
     ],
 )
 def test_other_text_stays_text(source: str) -> None:
@@ -75,3 +105,53 @@ def test_any_other_block_makes_it_a_list_of_blocks() -> None:
 
 def test_no_content_at_all_is_none() -> None:
     assert value() is None
+
+
+def content(*blocks: dict[str, Json], structured: Json | Missing = MISSING) -> tuple[Json, list[int]]:
+    result = ToolResult(list(blocks), structured, False)
+    return content_of(result, script_value(result, WRAPPER))
+
+
+@pytest.mark.parametrize(
+    "blocks", [[text("a")], [text("a"), text("b")], [text("1"), IMAGE], [{"type": "text"}]]
+)
+def test_value_that_has_all_blocks_needs_no_second_copy(blocks: list[dict[str, Json]]) -> None:
+    assert content(*blocks) == (None, [])
+
+
+@pytest.mark.parametrize("options", [{"separators": (",", ":")}, {}, {"indent": 2}])
+def test_text_that_repeats_the_data_is_not_sent_twice(options: Json) -> None:
+    data = {"a": [1, "ü"], "b": None}
+    written = text(json.dumps(data, ensure_ascii=False, **options))
+    for structured in (data, {"result": data}, MISSING):
+        [block], beside = content(written, structured=structured)
+        assert (block["text"][0], beside) == (0, [])
+
+
+def test_texts_of_items_repeat_them() -> None:
+    blocks, beside = content(text("a"), text('{"b": 1}'), structured={"result": ["a", {"b": 1}]})
+    assert ([block["text"] for block in blocks], beside) == ([[1, None], [1, {}]], [])
+
+
+@pytest.mark.parametrize(
+    ("source", "structured"),
+    [
+        ('{"b":1,   "a":2}', {"a": 2, "b": 1}),
+        ("True", {"result": True}),
+        ("4.0", {"result": 4.0}),
+        (" \n", {"a": 1}),
+    ],
+)
+def test_text_that_says_the_same_in_another_way_stays_as_it_was_sent(source: str, structured: Json) -> None:
+    assert content(text(source), structured=structured) == ([text(source)], [])
+
+
+def test_what_the_data_lacks_is_beside_it() -> None:
+    blocks = [text("42 rows"), IMAGE, text('{"a": 1}'), {"type": "video"}]
+    assert content(*blocks, structured={"a": 1})[1] == [0, 1, 3]
+
+
+def test_text_with_more_than_its_value_is_kept() -> None:
+    assert content(text('{"a": 1, "a": 2}')) == ([text('{"a": 1, "a": 2}')], [])
+    noted = {**text("a"), "annotations": {"audience": ["user"]}}
+    assert content(noted) == ([{**noted, "text": [0, None]}], [])

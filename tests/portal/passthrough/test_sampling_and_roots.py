@@ -89,7 +89,7 @@ async def test_samples_within_samples_are_refused(met: tuple[Ear, Model], upstre
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 async def test_roots_are_those_of_the_manifest(met: tuple[Ear, Model], upstream: str) -> None:
-    assert (await met[0].run(f"await {upstream}.roots()"))["result"] == "['file:///srv/data']"
+    assert (await met[0].run(f"await {upstream}.roots()"))["result"] == ["file:///srv/data"]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

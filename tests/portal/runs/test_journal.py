@@ -2,14 +2,17 @@
 
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mcp_types import CallToolResult
+from mcp_types import CallToolResult, ImageContent, TextContent
 
 from manifests.json_value import Json
+from portal.runs.past import dump_outcome, load_outcome
 from portal.store.records import Seal, StoreError
 from portal.store.run_tables import RunTables
+from sandbox_runtime.calls import CallError, Outcome
 from tests.portal.peers import Opened, Peer, opened, states, structured, text
 from tests.portal.runs.test_waiting import answer_of, approved, git, waiting
 
@@ -160,3 +163,36 @@ await git.merge(size=len(os.environ["GRANTED"]), leaked=first)
         assert b"in the output" in content  # it can be read at all
         assert SECRET.encode() not in content
         assert GRANTED.encode() not in content
+
+
+async def test_parked_run_goes_on_with_blocks_and_data(tmp_path: Path) -> None:
+    async def push(arguments: dict[str, Json]) -> CallToolResult:
+        told = [TextContent(text="no"), ImageContent(data="aGk=", mime_type="image/png")]
+        return CallToolResult(content=told, structured_content={"code": 7}, is_error="n" in arguments)
+
+    code = """
+r = await git.push()
+try:
+    await git.push(n=1)
+except ToolError as error:
+    failed = error
+await portal.approve("Go on?")
+[[b["type"] for b in portal.blocks(r)], portal.text(r), failed.data, len(failed.blocks)]"""
+    async with opened(tmp_path, {"git": git(push=push)}, runs=RUNS) as portal:
+        answer = await waiting(portal, code)
+        answer = await approved(portal, answer["run_id"])
+    assert answer["result"] == [["text", "image"], "no", {"code": 7}, 2]
+
+
+async def test_outcome_keeps_data_and_blocks_and_one_without_them_is_read() -> None:
+    image: Json = {"type": "image", "data": "aGk="}
+    for outcome in (
+        Outcome({"n": 3}, content=[{"type": "text", "text": [0, {}]}, image], beside=[1]),
+        Outcome(error=CallError("tool_error", "no", "hint"), data={"code": 7}, content=[image]),
+        Outcome([1]),
+    ):
+        read = replace(load_outcome(dump_outcome("done", outcome))[1], beside=tuple(outcome.beside))
+        assert read == replace(outcome, beside=tuple(outcome.beside))
+    assert load_outcome(b'{"state":"done","value":[1]}') == ("done", Outcome([1]))
+    old = b'{"state":"failed","error":{"code":"a","message":"b","hint":""}}'
+    assert load_outcome(old) == ("failed", Outcome(error=CallError("a", "b")))

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.sandbox import Sandbox
@@ -158,3 +158,21 @@ async def test_cancelled_run_has_a_record_of_what_came_before(sandbox: Sandbox) 
     result = await replay(sandbox, recording.record, where)
     assert result.error is not None
     assert (result.error.code, result.stdout) == ("cancelled", "x\n")
+
+
+async def test_blocks_beside_the_data_and_data_of_errors_are_replayed(recorded: Recorder) -> None:
+    async def answer(call: ToolCall) -> Outcome:
+        if call.function == "git.fails":
+            return Outcome(error=CallError("tool_error", "no"), data={"code": 7}, content=[{"type": "image"}])
+        return Outcome({"n": 3}, content=[{"type": "text", "text": [0, {}]}, {"type": "image"}], beside=[1])
+
+    script = """
+r = await git.git_log()
+try:
+    await git.fails()
+except ToolError as error:
+    failed = [error.data, error.blocks]
+[portal.blocks(r), failed]"""
+    result = await recorded.and_replay(script, port=answer)
+    assert result.value[1] == [{"code": 7}, [{"type": "image"}]]
+    assert result.value[0] == [{"type": "text", "text": '{"n": 3}'}, {"type": "image"}]

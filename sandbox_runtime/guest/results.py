@@ -1,0 +1,71 @@
+"""The content blocks of the calls whose values a script still has."""
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from sandbox_runtime.guest.values import NotSerializable
+
+_MAX_NAMED = 5
+_UNHELD = 2  # references to a value that only this table has: its own, and the argument of getrefcount
+
+
+class Results:
+    """Finds the call of a value by the identity of the value, until the script drops the value.
+
+    Python has some values only once, such as None and small integers: for them the last call that returned it counts.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[
+            int, tuple[Any, str, list[Any] | None]
+        ] = {}  # those of earlier runs of the session, too
+        self.begin()
+
+    def begin(self) -> None:
+        self._beside: dict[str, set[str]] = {}
+        self._seen: set[str] = set()
+
+    def note(
+        self, function: str, value: Any, blocks: list[Any] | None = None, beside: Iterable[int] = ()
+    ) -> None:
+        """A call returned a value. Without `blocks` the value is all its content; it lacks those `beside` it."""
+        for key in [key for key in self._known if sys.getrefcount(self._known[key][0]) <= _UNHELD]:
+            del self._known[key]
+        self._known[id(value)] = value, function, blocks
+        for at in beside:
+            self._beside.setdefault(function, set()).add(str(blocks and blocks[at].get("type")))
+
+    def blocks(self, value: Any) -> list[dict[str, Any]]:
+        """All content blocks of the call that returned the value. Raises TypeError, ValueError: it is of no call."""
+        if isinstance(value, NotSerializable):
+            raise TypeError(value.advice())
+        if id(value) not in self._known:
+            raise ValueError(
+                "pass the value of an upstream's function as it returned it, not a copy or a part"
+            )
+        _, function, blocks = self._known[id(value)]
+        self._seen.add(function)
+        if blocks is None:
+            blocks = [] if value is None else value if isinstance(value, list) else [value]
+        return [_block(each, at, value) for at, each in enumerate(blocks)]
+
+    def notices(self) -> list[str]:
+        """What came beside the data of functions, if the script did not look at it."""
+        found = [(name, kinds) for name, kinds in self._beside.items() if name not in self._seen]
+        if not found:  # a script may have broken the builtins that the rest needs
+            return []
+        named = [f"{name} ({', '.join(sorted(kinds))[:80]})" for name, kinds in found[:_MAX_NAMED]]
+        more = ", ..." if found[_MAX_NAMED:] else ""
+        return [f"content came beside the data of {', '.join(named)}{more}: portal.blocks(result) has it"]
+
+
+def _block(block: Any, at: int, value: Any) -> dict[str, Any]:
+    """A block with its text. Text that repeats the value, or its item, is `[is_item, options of json.dumps]`."""
+    whole: dict[str, Any] = {**block} if isinstance(block, dict) else {"type": "text", "text": block}
+    if isinstance(whole.get("text"), list):
+        is_item, options = whole["text"]
+        said = value[at] if is_item else value
+        whole["text"] = said if options is None else json.dumps(said, ensure_ascii=False, **options)
+    return whole

@@ -1,0 +1,132 @@
+"""A script gets all that an upstream answered, by the names that the upstream gave."""
+
+import unicodedata
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult, ImageContent, TextContent
+
+from manifests.json_value import Json
+from tests.portal.peers import Opened, Peer, opened, schema, tool
+from tests.upstreams.peers import http_peer
+from upstreams.redaction import MASK
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "hunter2-of-the-upstream"
+INTEGER: Json = {"type": "integer"}
+
+
+async def chart(arguments: dict[str, Json]) -> CallToolResult:
+    image = ImageContent(data="aGk=", mime_type="image/png")
+    return CallToolResult(content=[TextContent(text='{"n":3}'), image], structured_content={"n": 3})
+
+
+async def fail(arguments: dict[str, Json]) -> CallToolResult:
+    detail: Any = {"code": "NEEDS_HUMAN", "token": [f"x{SECRET}x"]}
+    return CallToolResult(
+        content=[TextContent(text=f"no {SECRET}")], structured_content=detail, is_error=True
+    )
+
+
+async def silent(arguments: dict[str, Json]) -> CallToolResult:
+    return CallToolResult(content=[], structured_content={"code": "NEEDS_HUMAN"}, is_error=True)
+
+
+async def refuse(arguments: dict[str, Json]) -> CallToolResult:
+    raise MCPError(code=-32603, message=arguments.get("message", ""), data={"why": SECRET, "at": [7]})
+
+
+ACTS = {"chart": chart, "fail": fail, "silent": silent, "refuse": refuse}
+
+
+@pytest.fixture(scope="module")
+async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    tools = [tool(name) for name in ACTS]
+    tools += [tool("数据查询"), tool("创建订单"), tool("größe")]
+    tools.append(
+        tool("query", schema("城市", "$filter", self=INTEGER, 城市={}, 日期={}, größe={}, **{"$filter": {}}))
+    )
+    peer = Peer(*tools, **ACTS)
+    async with http_peer(peer.server.streamable_http_app()) as served:
+        up = {"url": f"http://127.0.0.1:{served.port}/mcp", "headers": {"Authorization": f"Bearer {SECRET}"}}
+        async with opened(tmp_path_factory.mktemp("results"), {"up": up}) as portal:
+            await portal.search()
+            yield portal
+
+
+def caught(call: str) -> str:
+    return f"try:\n    {call}\nexcept ToolError as e:\n    out = [e.code, str(e), e.data, e.blocks]\nout"
+
+
+async def test_image_beside_the_data_can_be_returned(portal: Opened) -> None:
+    script = "r = await up.chart()\n[r, portal.text(r), [b['type'] for b in portal.blocks(r)]]"
+    assert await portal.result_of(script) == [{"n": 3}, '{"n":3}', ["text", "image"]]
+
+
+async def test_error_of_a_tool_has_its_data_without_secrets(portal: Opened) -> None:
+    masked = MASK
+    code, message, data, blocks = await portal.result_of(caught("await up.fail()"))
+    assert (code, data) == ("tool_error", {"code": "NEEDS_HUMAN", "token": [f"x{masked}x"]})
+    assert (message, blocks) == (f"no {masked}", [{"type": "text", "text": f"no {masked}"}])
+
+
+async def test_error_without_text_tells_its_data(portal: Opened) -> None:
+    code, message, data, blocks = await portal.result_of(caught("await up.silent()"))
+    assert (code, message, data, blocks) == (
+        "tool_error",
+        '{"code": "NEEDS_HUMAN"}',
+        {"code": "NEEDS_HUMAN"},
+        [],
+    )
+
+
+@pytest.mark.parametrize("message", ["Internal error", "", " "])
+async def test_error_of_the_protocol_has_its_data(portal: Opened, message: str) -> None:
+    code, told, data, _ = await portal.result_of(caught(f"await up.refuse(message={message!r})"))
+    assert (code, data) == ("upstream_refused", {"why": MASK, "at": [7]})
+    assert told == f"upstream 'up': {message}" if message.strip() else '"at": [7]' in told
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "up.数据查询()",
+        "up._____f740()",
+        "up.größe()",
+        "up.gr__e()",
+        unicodedata.normalize("NFD", "up.größe()"),
+        "getattr(up, 'größe')()",
+        "tools.up.数据查询()",
+    ],
+)
+async def test_tools_are_called_by_their_own_and_by_former_names(portal: Opened, call: str) -> None:
+    answer = await portal.run(f"await {call}")
+    assert answer["status"] == "ok"
+    assert answer["calls"][0]["function"] in ("up.数据查询", "up.größe")
+    assert not answer["notices"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "城市='北京', _filter='a'",
+        "城市='北京', **{'$filter': 'a'}",
+        "___ed84='北京', _filter='a'",
+        f"**{{'城市': '北京', '$filter': 'a', '{unicodedata.normalize('NFD', 'größe')}': 1}}",
+        "城市='北京', _filter='a', self=5.0",
+        "城市='北京', _filter='a', **{'self': 5}",
+    ],
+)
+async def test_arguments_are_passed_by_wire_names_and_by_former_names(portal: Opened, arguments: str) -> None:
+    sent = await portal.result_of(f"await up.query({arguments})")
+    assert sent.items() >= {"城市": "北京", "$filter": "a"}.items()
+    assert type(sent.get("self", 5)) is int
+
+
+async def test_stub_tells_wire_names_where_they_differ(portal: Opened) -> None:
+    stub = await portal.result_of("(await portal.describe('up.query'))['stub']")
+    assert 'wire name "$filter"' in stub
+    assert 'wire name "城市"' not in stub

@@ -1,0 +1,153 @@
+"""Scripts get all content blocks of a call, and all of an error."""
+
+import pytest
+
+from manifests.grants import Limits
+from manifests.json_value import Json
+from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
+from tests.sandbox_runtime.running import Runner
+
+pytestmark = pytest.mark.anyio
+
+IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+CHART = Outcome({"n": 3}, content=[{"type": "text", "text": [0, {"indent": 2}]}, IMAGE], beside=[1])
+WRITTEN = {"type": "text", "text": '{\n  "n": 3\n}'}
+
+
+def outcomes(**by_function: Outcome) -> CallPort:
+    async def answer(call: ToolCall) -> Outcome:
+        return by_function[call.function.removeprefix("git.")]
+
+    return answer
+
+
+ALL = outcomes(
+    git_log=CHART,
+    git_show=Outcome("plain"),
+    git_diff=Outcome([IMAGE]),
+    fails=Outcome(
+        error=CallError("tool_error", "no", "hint"),
+        data={"code": "NEEDS_HUMAN"},
+        content=[{"type": "text", "text": "no"}, IMAGE],
+    ),
+)
+
+
+async def test_blocks_and_text_are_those_of_the_call_that_returned_the_value(run: Runner) -> None:
+    script = """
+a, b, c = await git.git_log(), await git.git_show(), await git.git_diff()
+portal.emit(portal.blocks(a))
+[portal.blocks(a), portal.text(a), portal.blocks(b), portal.text(b), portal.blocks(c), portal.text(c)]"""
+    result = await run(script, port=ALL)
+    assert result.value == [
+        [WRITTEN, IMAGE],
+        WRITTEN["text"],
+        [{"type": "text", "text": "plain"}],
+        "plain",
+        [IMAGE],
+        "",
+    ]
+    assert result.emitted == (WRITTEN, IMAGE)
+    assert not result.notices
+
+
+async def test_each_of_many_equal_values_has_its_own_blocks(run: Runner) -> None:
+    async def numbered(call: ToolCall) -> Outcome:
+        return Outcome({}, content=[{"type": "text", "text": str(call.seq)}], beside=[0])
+
+    script = "[portal.text(x) for x in await asyncio.gather(*[git.git_log() for _ in range(20)])]"
+    assert await run.value(script, port=numbered) == [str(n) for n in range(1, 21)]
+
+
+async def test_value_that_python_has_once_is_that_of_the_last_call(run: Runner) -> None:
+    async def numbered(call: ToolCall) -> Outcome:
+        return Outcome(None, content=[{"type": "text", "text": str(call.seq)}])
+
+    assert (
+        await run.value("a = await git.git_log()\nb = await git.git_log()\nportal.text(a)", port=numbered)
+        == "2"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong", ["dict(await git.git_log())", "(await git.git_log())['n']", "{}", "[await git.git_log()]"]
+)
+async def test_what_no_call_returned_is_an_error_that_says_so(run: Runner, wrong: str) -> None:
+    result = await run(f"portal.blocks({wrong})", port=ALL)
+    assert result.error is not None
+    assert result.error.message.startswith("ValueError: pass the value of an upstream's function")
+
+
+async def test_dropped_values_are_not_held(run: Runner) -> None:
+    async def large(call: ToolCall) -> Outcome:
+        return Outcome(["x" * 4_000_000])
+
+    script = "for _ in range(40):\n    await git.git_log()\n1"
+    assert (await run(script, port=large, limits=Limits(memory_mib=96))).value == 1
+
+
+async def test_what_came_beside_the_data_is_told_once_unless_the_script_looked(run: Runner) -> None:
+    result = await run("for _ in range(3):\n    await git.git_log()", port=ALL)
+    (notice,) = result.notices
+    assert "git.git_log (image)" in notice
+    assert not (await run("portal.text(await git.git_log())", port=ALL)).notices
+
+
+async def test_blocks_of_a_sessions_earlier_run_are_known(run: Runner) -> None:
+    session = await run.sandbox.open_session()
+    await run("a = await git.git_log()", port=ALL, session=session)
+    assert (await run("portal.blocks(a)", port=ALL, session=session)).value == [WRITTEN, IMAGE]
+    session.close()
+
+
+async def test_error_has_data_and_blocks(run: Runner) -> None:
+    script = "try:\n    await git.fails()\nexcept ToolError as e:\n    out = [str(e), e.code, e.data, e.blocks]\nout"
+    text: Json = {"type": "text", "text": "no"}
+    assert await run.value(script, port=ALL) == [
+        "no",
+        "tool_error",
+        {"code": "NEEDS_HUMAN"},
+        [text, IMAGE],
+    ]
+
+
+async def test_uncaught_error_shows_what_its_text_lacks_shortened(run: Runner) -> None:
+    error = (await run("await git.fails()", port=ALL)).error
+    assert error is not None
+    assert error.message.startswith('no\ndata: {"code": "NEEDS_HUMAN"}\nblocks: [{"type": "image"')
+    failed = CallError("tool_error", "no")
+    long = (
+        await run("await git.fails()", port=outcomes(fails=Outcome(error=failed, data=["x" * 5_000])))
+    ).error
+    assert long is not None
+    assert len(long.message) < 500
+    told = Outcome(error=CallError("tool_error", 'it said {"a": 1}'), data={"a": 1})
+    once = (await run("await git.fails()", port=outcomes(fails=told))).error
+    assert once is not None
+    assert once.message == 'it said {"a": 1}'
+
+
+async def test_bytes_beside_the_value_count_and_repeated_text_does_not(run: Runner) -> None:
+    limits = Limits(outcome_bytes=1_000)
+    image = {**IMAGE, "data": "A" * 600}
+    data = ["x" * 600]
+    beside = outcomes(git_log=Outcome(data, content=[image], beside=[0]))
+    error = (await run("await git.git_log()", port=beside, limits=limits)).error
+    assert error is not None
+    assert error.code == "outcome_limit"
+    repeated = outcomes(git_log=Outcome(data, content=[{"type": "text", "text": str(data)}]))
+    assert (await run("portal.text(await git.git_log())", port=repeated, limits=limits)).value == str(data)
+
+
+async def test_data_of_an_error_over_the_limit_is_left_out_and_told(run: Runner) -> None:
+    port = outcomes(fails=Outcome(error=CallError("tool_error", "no"), data=["x" * 2_000]))
+    script = "try:\n    await git.fails()\nexcept ToolError as e:\n    out = [e.data, 'outcome_bytes' in e.hint]\nout"
+    assert (await run(script, port=port, limits=Limits(outcome_bytes=1_000))).value == [None, True]
+
+
+@pytest.mark.parametrize(
+    "name", ["self", "function", "arguments", "positional", "cls", "calls", "args", "kwargs"]
+)
+async def test_any_name_may_be_a_parameter(run: Runner, name: str) -> None:
+    assert await run.value(f"await git.git_log({name}=1)") == {name: 1}
+    assert await run.value(f"await git.git_log(**{{'{name}': 1}})") == {name: 1}
