@@ -12,8 +12,8 @@ import anyio.to_thread
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.answer import Answer
-from portal.cli.terminal import Terminal, shell_command, upstreams_tried
 from portal.budget.content import content_blocks
+from portal.cli.terminal import Terminal, shell_command, upstreams_tried
 from portal.composition import open_portal
 from portal.definitions import ExecuteCode
 from portal.ledger import Ledger
