@@ -199,7 +199,7 @@ class Chain:
             raise
         value = outcome.value if outcome.text is None else parse(outcome.text)
         # Middleware that masks values knows no other copies, so scripts get none: only the value, as its text.
-        content: list[Json] = [{"type": "text", "text": [0, None if isinstance(value, str) else {}]}]
+        content: list[Json] = [{"type": "text", "text": None}]
         return Outcome(value=value, error=outcome.error, content=None if outcome.error else content)
 
 

@@ -57,8 +57,8 @@ class Outcome:
     """The outcome of a call: a value, or an error.
 
     `text` is the value as JSON in UTF-8, if it exists already. It saves the serialization. `content` are all blocks
-    that the upstream sent, None if the value has all; `beside` says which of them the value lacks. Text that repeats
-    the value is not text (`portal.library.results`). `data` is an error's data for programs.
+    that the upstream sent, None if the value has all; `beside` says which of them the value lacks. A text that
+    is None is the value's (`portal.library.results`). `data` is an error's data for programs.
     """
 
     value: Json = None

@@ -12,15 +12,8 @@ from upstreams.tools import MISSING, ToolResult
 MAX_LITERAL_CHARACTERS: Final = 100_000
 """A longer text is not read as a Python literal, which takes 50 ms."""
 
-_WAYS: Final[tuple[dict[str, Json], ...]] = ({"separators": [",", ":"]}, {}, {"indent": 2})
-"""How servers write JSON: options of `json.dumps`."""
-
-_MOST_SPELT: Final = 1 << 20
-"""Characters. Longer text is not compared with what `json.dumps` writes."""
-
-_MOST_WHOLE: Final = 4
-_MOST_COMPARED: Final = 100
-"""The first blocks that may repeat the whole value, and their item of it. Later texts count as beside the value."""
+MAX_COMPARED_CHARACTERS: Final = 1 << 20
+"""Longer JSON text is taken for a copy of the data, without parsing it, and is not kept beside it."""
 
 
 def script_value(result: ToolResult, output_schema: Json | None) -> Json:
@@ -49,7 +42,7 @@ def parsed_text(text: str) -> Json:
 
     So the results of one tool have one type: "12" and "true" stay text. NaN is a number, as in structuredContent.
     """
-    if not text.lstrip().startswith(("[", "{")):
+    if not _may_be_data(text):
         return text
     try:
         return json.loads(text)
@@ -64,37 +57,31 @@ def parsed_text(text: str) -> Json:
         return text
 
 
+def _may_be_data(text: str) -> bool:
+    return text.lstrip().startswith(("[", "{"))
+
+
 def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list[int]]:
     """The content blocks behind a script's value, and which have something beside it. None: the value has them all.
 
-    Text that repeats the value, or its item at the same place, does not cross to the script twice: it becomes
-    `[is_item, options]`, the options of `json.dumps` that write it (None: the value is that text).
+    A text that is too long to be compared becomes None: the script's side writes the data in its place.
     """
     texts = [_text_of(each) for each in result.content]
+    has_data = result.structured is not MISSING
     is_plain = all(each.keys() == {"type", "text"} for each in result.content)
-    if result.structured is MISSING and (value is result.content or (is_plain and texts in (value, [value]))):
+    if not has_data and (value is result.content or (is_plain and texts in (value, [value]))):
         return None, []
-    blocks: list[Json] = []
+    said = [*_ways_to_say(result.structured), *_ways_to_say(value)] if has_data else []
+    items = value if isinstance(value, list) else []
     beside: list[int] = []
+    blocks: list[Json] = []
     for at, (block, text) in enumerate(zip(result.content, texts, strict=True)):
-        said = [(0, value)] if at < _MOST_WHOLE else []
-        said += [(1, value[at])] if isinstance(value, list) and at < len(value) else []
-        ways = [None, *_WAYS] if text and text[:1] in "[{" and len(text) <= _MOST_SPELT else [None]
-        parsed = parsed_text(text) if len(ways) > 1 and text else None  # no dumps of what the text cannot be
-        fitting = ((is_item, each, ways if parsed == each else [None]) for is_item, each in said)
-        repeated = (
-            [is_item, way] for is_item, each, some in fitting for way in some if _as(each, way) == text
-        )
-        repetition = None if text is None else next(repeated, None)
-        if repetition is None and result.structured is not MISSING:
-            whole = [result.structured] if at < _MOST_WHOLE else []
-            if (
-                text is None
-                or at >= _MOST_COMPARED
-                or not _repeats(text, [*whole, *(each for _, each in said)])
-            ):
+        is_long = text is not None and len(text) > MAX_COMPARED_CHARACTERS and _may_be_data(text)
+        if has_data and not is_long:
+            item = [way for each in items[at : at + 1] for way in _ways_to_say(each)]
+            if text is None or not _repeats(text, [*said, *item]):
                 beside.append(at)
-        blocks.append(block if repetition is None else {**block, "text": repetition})
+        blocks.append({**block, "text": None} if is_long else block)
     return blocks, beside
 
 
@@ -103,16 +90,15 @@ def _text_of(block: dict[str, Json]) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _as(value: Json, way: dict[str, Json] | None) -> Json:
+def _ways_to_say(value: Json) -> list[Json]:
+    """An object or array itself, and the texts of a scalar."""
+    if isinstance(value, dict | list):
+        return [value]
     try:
-        return value if way is None else json.dumps(value, ensure_ascii=False, **way)
-    except (ValueError, RecursionError):  # an integer of too many digits, or nested too deeply
-        return None
+        return [str(value), json.dumps(value, ensure_ascii=False)]
+    except ValueError:  # an integer of too many digits
+        return []
 
 
-def _repeats(text: str, values: list[Json]) -> bool:
-    """Whether the text says nothing that one of the values does not say."""
-    scalars = (
-        form for each in values if not isinstance(each, dict | list) for form in (str(each), _as(each, {}))
-    )
-    return not text.strip() or parsed_text(text) in values or text.strip() in scalars
+def _repeats(text: str, said: list[Json]) -> bool:
+    return not text.strip() or text.strip() in said or parsed_text(text) in said

@@ -3,11 +3,13 @@
 import json
 import sys
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from sandbox_runtime.guest.values import NotSerializable
 
 _MAX_NAMED = 5
+_CHECKED = 8  # values at each end of this table that are dropped at each call if nothing else has them
 _UNHELD = 2  # references to a value that only this table has: its own, and the argument of getrefcount
 
 
@@ -18,9 +20,8 @@ class Results:
     """
 
     def __init__(self) -> None:
-        self._known: dict[
-            int, tuple[Any, str, list[Any] | None]
-        ] = {}  # those of earlier runs of the session, too
+        # Those of earlier runs of the session, too.
+        self._known: dict[int, tuple[Any, str, list[Any] | None]] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -31,8 +32,12 @@ class Results:
         self, function: str, value: Any, blocks: list[Any] | None = None, beside: Iterable[int] = ()
     ) -> None:
         """A call returned a value. Without `blocks` the value is all its content; it lacks those `beside` it."""
-        for key in [key for key in self._known if sys.getrefcount(self._known[key][0]) <= _UNHELD]:
-            del self._known[key]
+        # Looking at all of them at each call would take seconds for a script that holds thousands.
+        oldest, newest = islice(self._known, _CHECKED), [*islice(reversed(self._known), _CHECKED)]
+        for key in [*oldest, *reversed(newest)]:
+            known = self._known.pop(key, None)
+            if known is not None and sys.getrefcount(known[0]) > _UNHELD:
+                self._known[key] = known
         self._known[id(value)] = value, function, blocks
         for at in beside:
             self._beside.setdefault(function, set()).add(str(blocks and blocks[at].get("type")))
@@ -62,10 +67,10 @@ class Results:
 
 
 def _block(block: Any, at: int, value: Any) -> dict[str, Any]:
-    """A block with its text. Text that repeats the value, or its item, is `[is_item, options of json.dumps]`."""
-    whole: dict[str, Any] = {**block} if isinstance(block, dict) else {"type": "text", "text": block}
-    if isinstance(whole.get("text"), list):
-        is_item, options = whole["text"]
-        said = value[at] if is_item else value
-        whole["text"] = said if options is None else json.dumps(said, ensure_ascii=False, **options)
-    return whole
+    """A block with its text: that of long data is written anew."""
+    if not isinstance(block, dict):
+        return {"type": "text", "text": block}
+    if block.get("text", "") is not None:
+        return {**block}
+    said = value[at] if isinstance(value, list) and at < len(value) else value
+    return {**block, "text": said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)}

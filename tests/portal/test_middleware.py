@@ -139,7 +139,7 @@ async def test_nothing_passes_beside_what_middleware_saw(portal: Opened) -> None
     for middleware in (hiding({"n": 3}), passing):
         broker = await brokered(portal, middleware)
         outcome = await called(broker, "store.both")
-        assert (outcome.value["n"], outcome.content) == (3, [{"type": "text", "text": [0, {}]}])
+        assert (outcome.value["n"], outcome.content) == (3, [{"type": "text", "text": None}])
         failed = await called(broker, "store.both", fails=True)
         assert (code_of(failed), failed.data, failed.content) == ("tool_error", None, None)
     plain = await called(await brokered(portal), "store.both")

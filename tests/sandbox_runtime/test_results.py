@@ -1,17 +1,20 @@
 """Scripts get all content blocks of a call, and all of an error."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
+from sandbox_runtime.guest import results
 from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
 
 IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
-CHART = Outcome({"n": 3}, content=[{"type": "text", "text": [0, {"indent": 2}]}, IMAGE], beside=[1])
 WRITTEN = {"type": "text", "text": '{\n  "n": 3\n}'}
+CHART = Outcome({"n": 3}, content=[WRITTEN, IMAGE], beside=[1])
 
 
 def outcomes(**by_function: Outcome) -> CallPort:
@@ -51,6 +54,17 @@ portal.emit(portal.blocks(a))
     assert not result.notices
 
 
+async def test_text_that_is_not_sent_twice_is_written_anew(run: Runner) -> None:
+    whole, two = {"type": "text", "text": None}, [{"type": "text", "text": None}] * 2
+    for value, blocks, said in (
+        ({"n": 3}, [whole], '{"n": 3}'),
+        ("a", [whole], "a"),
+        ([{}, "ü"], two, "{}\nü"),
+    ):
+        port = outcomes(git_log=Outcome(value, content=blocks))
+        assert await run.value("portal.text(await git.git_log())", port=port) == said
+
+
 async def test_each_of_many_equal_values_has_its_own_blocks(run: Runner) -> None:
     async def numbered(call: ToolCall) -> Outcome:
         return Outcome({}, content=[{"type": "text", "text": str(call.seq)}], beside=[0])
@@ -80,10 +94,22 @@ async def test_what_no_call_returned_is_an_error_that_says_so(run: Runner, wrong
 
 async def test_dropped_values_are_not_held(run: Runner) -> None:
     async def large(call: ToolCall) -> Outcome:
-        return Outcome(["x" * 4_000_000])
+        return Outcome(["x" * (4_000_000 if call.seq > 50 else 1)])
 
-    script = "for _ in range(40):\n    await git.git_log()\n1"
+    script = (
+        "held = [await git.git_log() for _ in range(50)]\nfor _ in range(40):\n    await git.git_log()\n1"
+    )
     assert (await run(script, port=large, limits=Limits(memory_mib=96))).value == 1
+
+
+def test_a_call_looks_at_few_of_the_values_that_a_script_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(results, "sys", SimpleNamespace(getrefcount=lambda value: looks.append(1) or 9))
+    known, held = results.Results(), [[n] for n in range(1_000)]
+    for value in held:
+        known.note("up.f", value, [{"type": "text", "text": str(value)}])
+    assert len(looks) < 20 * len(held)
+    assert [known.blocks(value)[0]["text"] for value in held] == [*map(str, held)]
 
 
 async def test_what_came_beside_the_data_is_told_once_unless_the_script_looked(run: Runner) -> None:

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from manifests.json_value import Json
-from portal.library.results import content_of, script_value
+from portal.library.results import MAX_COMPARED_CHARACTERS, content_of, script_value
 from upstreams.tools import MISSING, Missing, ToolResult
 
 WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
@@ -119,24 +119,31 @@ def test_value_that_has_all_blocks_needs_no_second_copy(blocks: list[dict[str, J
     assert content(*blocks) == (None, [])
 
 
-@pytest.mark.parametrize("options", [{"separators": (",", ":")}, {}, {"indent": 2}])
-def test_text_that_repeats_the_data_is_not_sent_twice(options: Json) -> None:
-    data = {"a": [1, "ü"], "b": None}
-    written = text(json.dumps(data, ensure_ascii=False, **options))
-    for structured in (data, {"result": data}, MISSING):
-        [block], beside = content(written, structured=structured)
-        assert (block["text"][0], beside) == (0, [])
-
-
 def test_texts_of_items_repeat_them() -> None:
-    blocks, beside = content(text("a"), text('{"b": 1}'), structured={"result": ["a", {"b": 1}]})
-    assert ([block["text"] for block in blocks], beside) == ([[1, None], [1, {}]], [])
+    blocks = [text("a"), text('{"b": 1}')]
+    assert content(*blocks, structured={"result": ["a", {"b": 1}]}) == (blocks, [])
+
+
+def test_long_json_is_taken_for_the_data_and_not_sent_twice() -> None:
+    long = "x" * MAX_COMPARED_CHARACTERS
+    data: Json = {"a": long}
+    noted = {**text(json.dumps(data)), "annotations": {}}
+    for written, structured in (
+        (text(json.dumps(data)), data),
+        (text("[" + long), {"b": 1}),
+        (noted, MISSING),
+    ):
+        [block], beside = content(written, structured=structured)
+        assert (block, beside) == ({**written, "text": None}, [])
+    assert content(text(long), structured={"b": 1}) == ([text(long)], [0])
 
 
 @pytest.mark.parametrize(
     ("source", "structured"),
     [
         ('{"b":1,   "a":2}', {"a": 2, "b": 1}),
+        ('{"b": "ü"}', {"result": {"b": "ü"}}),
+        ('{"b": "ü"}', MISSING),
         ("True", {"result": True}),
         ("4.0", {"result": 4.0}),
         (" \n", {"a": 1}),
@@ -154,4 +161,4 @@ def test_what_the_data_lacks_is_beside_it() -> None:
 def test_text_with_more_than_its_value_is_kept() -> None:
     assert content(text('{"a": 1, "a": 2}')) == ([text('{"a": 1, "a": 2}')], [])
     noted = {**text("a"), "annotations": {"audience": ["user"]}}
-    assert content(noted) == ([{**noted, "text": [0, None]}], [])
+    assert content(noted) == ([noted], [])

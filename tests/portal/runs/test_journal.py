@@ -187,7 +187,7 @@ await portal.approve("Go on?")
 async def test_outcome_keeps_data_and_blocks_and_one_without_them_is_read() -> None:
     image: Json = {"type": "image", "data": "aGk="}
     for outcome in (
-        Outcome({"n": 3}, content=[{"type": "text", "text": [0, {}]}, image], beside=[1]),
+        Outcome({"n": 3}, content=[{"type": "text", "text": None}, image], beside=[1]),
         Outcome(error=CallError("tool_error", "no", "hint"), data={"code": 7}, content=[image]),
         Outcome([1]),
     ):

@@ -164,7 +164,7 @@ async def test_blocks_beside_the_data_and_data_of_errors_are_replayed(recorded: 
     async def answer(call: ToolCall) -> Outcome:
         if call.function == "git.fails":
             return Outcome(error=CallError("tool_error", "no"), data={"code": 7}, content=[{"type": "image"}])
-        return Outcome({"n": 3}, content=[{"type": "text", "text": [0, {}]}, {"type": "image"}], beside=[1])
+        return Outcome({"n": 3}, content=[{"type": "text", "text": None}, {"type": "image"}], beside=[1])
 
     script = """
 r = await git.git_log()
