@@ -240,16 +240,7 @@ MAX_SUSPICIONS: Final = 5
 _EXCERPT: Final = 60
 _LONGEST_PLACE: Final = 500
 _ZERO_WIDTH: Final = "\u200b\u200c\u200d\u2060\ufeff"
-_FEW_ZERO_WIDTH: Final = 4
-_PATH: Final = "a path of credentials"
-_REFUSES: Final = re.compile(
-    r"\b(?:are|is|be|gets?) (?:\w+ )?(?:rejected|blocked|denied|refused|forbidden)\b", re.I
-)
-_TAKES: Final = re.compile(
-    r"\b(?:read|send|pass|includ|open|cat|copi?|copy|attach|upload|put|add|us|hold|contents?|unless|until|without|must)"
-    r"(?:e|s|es|ing)?\b",
-    re.I,
-)
+_MOST_ZERO_WIDTH: Final = 4
 _PHRASES: Final = tuple(
     (what, re.compile(expression, re.IGNORECASE))
     for what, expression in {
@@ -257,7 +248,7 @@ _PHRASES: Final = tuple(
             r"</?\s*(important|system|instructions?|secret|hidden|assistant|admin|sys)\s*/?>"
             r"|<\|[a-z_]{1,20}\|>|\[/?INST\]|<<SYS>>"
         ),
-        "an HTML comment": r"<!--(?:(?!-->)[\W\d_])*+[^\W\d_]",  # an empty one hides nothing
+        "an HTML comment": r"<!--\s*+(?!-->)",  # an empty one hides nothing
         "an instruction to ignore other instructions": (
             r"\b(ignore|disregard|forget|override)\b[^.\n]{0,30}\b(previous|prior|above|earlier|other|system|all)\b"
             r"[^.\n]{0,30}\b(instructions?|prompts?|guidelines?|rules)\b"
@@ -271,9 +262,11 @@ _PHRASES: Final = tuple(
             r"[^.\n]{0,20}\btools?\b|\binstead of\b[^.\n]{0,20}\b(any|all) other tools?\b"
             r"|\balways (call|use|run|invoke) this (tool )?(first|before)\b"
         ),
-        _PATH: (
-            r"~/\.ssh|\bid_(rsa|ed25519)\b|\.cursor/mcp\.json|~/\.aws/credentials|/etc/(passwd|shadow)\b"
-            r"|claude_desktop_config|~/\.env\b"
+        # A path alone may be one that the tool refuses.
+        "a path of credentials to read": (
+            r"\b(read|open|load|cat|cop(y|ies)|send|pass|attach|upload|include|put|add|use|provide|contents?)\b[^\n]{0,60}"
+            r"(~/\.ssh|\bid_(rsa|ed25519)\b|\.cursor/mcp\.json|~/\.aws/credentials|/etc/(passwd|shadow)\b"
+            r"|claude_desktop_config|~/\.env\b)"
         ),
     }.items()
 )
@@ -306,23 +299,15 @@ def _of_pin(pin: Pin) -> Iterator[Suspicion]:
     whole = "\n".join(text for _, text in texts)
     phrases = [(what, expression) for what, expression in _PHRASES if expression.search(whole)]
     for place, text in texts:
-        # Some editors write a byte order mark at the start, and zero-width spaces come along with pasted text.
-        hidden = [at for at in hidden_places(text, "\n\r\t") if at or text[0] != "\ufeff"]
-        are_few = len(hidden) <= min(_FEW_ZERO_WIDTH, len(text) // 40)
-        if hidden and not (are_few and all(text[at] in _ZERO_WIDTH for at in hidden)):
+        # Zero-width spaces come along with pasted text, and a byte order mark from some editors.
+        hidden = hidden_places(text, "\n\r\t")
+        if len(hidden) > min(_MOST_ZERO_WIDTH, len(text) // 40) or any(
+            text[at] not in _ZERO_WIDTH for at in hidden
+        ):
             yield _suspicion(pin, place, "hidden characters", text, (hidden[0], hidden[0] + 1))
         for what, expression in phrases:
-            for found in expression.finditer(text):
-                if what != _PATH or not _is_refused(text, found):
-                    yield _suspicion(pin, place, what, text, found.span())
-                    break
-
-
-def _is_refused(text: str, path: re.Match[str]) -> bool:
-    """Whether the text around a path says that the tool does not take it: "~/.ssh is rejected"."""
-    around = text[max(0, path.start() - _EXCERPT) : path.end() + _EXCERPT]
-    is_key = path[0].startswith("id_")
-    return not is_key and _REFUSES.search(around) is not None and _TAKES.search(around) is None
+            if found := expression.search(text):
+                yield _suspicion(pin, place, what, text, found.span())
 
 
 def _texts(pin: Pin) -> Iterator[tuple[str, str]]:
