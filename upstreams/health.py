@@ -56,25 +56,20 @@ class Diagnostics:
         self.redact = redact
         self.stderr: Callable[[], tuple[str, ...]] = lambda: stderr
         """The last lines of a stdio server's stderr: of the one before, until this one writes."""
-        self.has_begun = False
-        """Whether its handshake is over."""
         self._remarks: dict[str, None] = {}
-        self._start_up: dict[str, None] = {}
 
-    def note(self, remark: str, *, is_usual_at_start: bool = False) -> None:
+    def note(self, remark: str) -> None:
         line = " ".join(self.redact.start(remark, _MAX_REMARK_CHARACTERS).split())
-        remarks = self._start_up if is_usual_at_start and not self.has_begun else self._remarks
-        if len(remarks) < _MAX_REMARKS:
-            remarks[line] = None
+        if len(self._remarks) < _MAX_REMARKS:
+            self._remarks[line] = None
+
+    def forget(self) -> None:
+        """Drop the remarks so far: many servers that start well greet on their stdout before."""
+        self._remarks.clear()
 
     @property
     def remarks(self) -> tuple[str, ...]:
         return (*self._remarks,)
-
-    @property
-    def start_up(self) -> tuple[str, ...]:
-        """Remarks about the start that need nobody's attention: many servers greet on their stdout."""
-        return (*self._start_up,)
 
 
 FAILURES_IN_A_ROW: Final = 5

@@ -118,7 +118,7 @@ async def open_session(
             try:
                 with anyio.fail_after(seconds):
                     ignored_probe = await _negotiate(client, wire, handshake_first)
-                    diagnostics.has_begun = True
+                    diagnostics.forget()
                     session = Session(wire, client, diagnostics, notifications, questions, ignored_probe)
                     if tools is None:
                         await session.list_tools()

@@ -141,10 +141,6 @@ class Supervisor:
         """Remarks about the current connection: malformed tools, noise on stdout."""
         return self._diagnostics.remarks
 
-    @property
-    def start_up_remarks(self) -> tuple[str, ...]:
-        return self._diagnostics.start_up
-
     def stderr_tail(self) -> str:
         """The last lines of a stdio server's stderr, at most 50; "" for HTTP."""
         return "\n".join(self._diagnostics.stderr())

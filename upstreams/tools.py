@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
@@ -232,10 +230,6 @@ class UpstreamListing:
 _LISTING: Final = TypeAdapter(UpstreamListing)
 
 
-REMEMBERED_SECONDS: Final = 7 * 86_400
-"""After this time a server that needed the older handshake first is asked again: it may have been updated."""
-
-
 class ListingStore:
     """What the next portal should know of an upstream, on disk (mode 0600): the last listing of a lazy one, and
     whether it needs the older handshake first.
@@ -265,8 +259,8 @@ class ListingStore:
         await anyio.to_thread.run_sync(self._write, self.file, partial(_LISTING.dump_json, listing))
 
     async def needs_handshake_first(self) -> bool:
-        """Whether the probe of 2026-07-28 cost a start much, at most `REMEMBERED_SECONDS` ago."""
-        return await anyio.to_thread.run_sync(_is_recent, self.file.with_suffix(".handshake"))
+        """Whether the probe of 2026-07-28 cost an earlier start much. Updated servers know the older handshake, too."""
+        return await anyio.Path(self.file.with_suffix(".handshake")).exists()
 
     async def keep_handshake_first(self) -> None:
         await anyio.to_thread.run_sync(self._write, self.file.with_suffix(".handshake"), bytes)
@@ -284,12 +278,6 @@ class ListingStore:
             write_whole(file, dump(), is_lasting=False)
         except (OSError, ValueError) as error:
             log.warning("listing_not_kept", upstream=self._name, reason=str(error))
-
-
-def _is_recent(file: Path) -> bool:
-    with suppress(OSError):
-        return time.time() - file.stat().st_mtime < REMEMBERED_SECONDS
-    return False
 
 
 Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]

@@ -301,8 +301,6 @@ def _print_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Termi
             [(row.function, row.declares, row.may_be_called) for row in rows],
         )
         terminal.line("")
-    for text in upstream.start_up_remarks:
-        terminal.line(f"note: at its start it {text}")
     for row in [row for row in rows if row.is_withheld][:1]:
         terminal.line(f"{row.name}: {row.decision.grant}")
     if tail := upstream.stderr_tail():

@@ -65,7 +65,7 @@ def test_check_of_one_upstream_tells_its_tools_and_the_end_of_its_stderr(
     told = portal("check", cwd=tmp_path).stdout
     assert (
         "| one" not in told
-        and "up.wipe is kept back" in told
+        and "kept back, because declared destructive: up.wipe. " in told
         and "capabilities.tools.deny: [up.echo]" in told
     )
     done = portal("check", "up", cwd=tmp_path)

@@ -8,7 +8,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from manifests.json_value import Json
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server
 from tests.upstreams.test_sdk_servers import in_memory
-from upstreams import session, tools
+from upstreams import session
 from upstreams.tools import ToolResult
 from upstreams.transports.messages import known_handshake
 
@@ -30,12 +30,9 @@ async def test_server_that_does_not_know_the_probe_starts(tmp_path: Path, probe:
 
 
 @pytest.mark.parametrize("probe", ["ignores", "dies", "dies later"])
-async def test_next_portal_sends_the_handshake_first_for_a_while(
-    tmp_path: Path, probe: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_next_portal_sends_the_handshake_first(tmp_path: Path, probe: str) -> None:
     log = tmp_path / "log"
-    for first, kept_seconds in (("server/discover", 60), ("initialize", 60), ("server/discover", 0)):
-        monkeypatch.setattr(tools, "REMEMBERED_SECONDS", kept_seconds)
+    for first in ("server/discover", "initialize"):
         async with fleet_of(
             tmp_path, listings=tmp_path / "kept", old=raw_server(probe=probe, log=str(log))
         ) as fleet:

@@ -169,7 +169,7 @@ class MessageReader:
         if b'"jsonrpc"' in text:
             raise UpstreamCutOffError(f"sent an unreadable message: {problem}")
         if text.strip():
-            self._note("not JSON", text, is_usual_at_start=True)
+            self._note("not JSON", text)
         return []
 
     def read_answer(
@@ -196,9 +196,8 @@ class MessageReader:
                 raise UpstreamAnswerError("the answer belongs to another request")
         return answer.model_copy(update={"id": request_id})
 
-    def _note(self, what: str, text: bytes, *, is_usual_at_start: bool = False) -> None:
-        excerpt = self.diagnostics.redact.excerpt(text[:4096])
-        self.diagnostics.note(f"sent text that is {what}: {excerpt!r}", is_usual_at_start=is_usual_at_start)
+    def _note(self, what: str, text: bytes) -> None:
+        self.diagnostics.note(f"sent text that is {what}: {self.diagnostics.redact.excerpt(text[:4096])!r}")
 
     def _message(self, value: Json) -> JSONRPCMessage | None:
         if not isinstance(value, dict):

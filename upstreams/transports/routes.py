@@ -32,12 +32,11 @@ class Route:
         """
         parsed = httpx2.URL(url)
         proxies = {URLPattern(key): value for key, value in get_environment_proxies().items()}
-        patterns = sorted((each for each in proxies if each.matches(parsed)), key=lambda each: each.priority)
-        if not patterns or not (proxy := proxies[patterns[0]]):
+        pattern = min((each for each in proxies if each.matches(parsed)), default=None)
+        if pattern is None or not (proxy := proxies[pattern]):
             return cls(parsed)
-        kind = f"{patterns[0].scheme or 'all'}_proxy"
-        names = [name for name in sorted(os.environ, reverse=True) if name.lower() == kind]
-        name = names[0] if names else "the system's proxy"
+        kind = f"{pattern.scheme or 'all'}_proxy"
+        name = next((each for each in (kind, kind.upper()) if os.environ.get(each)), "the system's proxy")
         try:
             shown = httpx2.URL(proxy)
         except httpx2.InvalidURL:
