@@ -1,6 +1,7 @@
 """Describes an uncaught exception with the script's own frames only, and a hint what to do."""
 
 import asyncio
+import contextlib
 import difflib
 import errno
 import importlib.metadata
@@ -99,11 +100,12 @@ def _told(error: BaseException) -> str:
     text = str(error)
     if not isinstance(error, ToolError):
         return text
-    others = [each for each in error.blocks if each.get("type") != "text"]
-    for name, value in (("data", error.data), ("blocks", others)):
-        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        if value not in (None, []) and shown not in text:
-            text += f"\n{name}: {_shorten(shown, _MAX_DETAIL_CHARS)}"
+    with contextlib.suppress(Exception):  # a script can give an error any data and blocks
+        others = [each for each in error.blocks if each.get("type") != "text"]
+        for name, value in (("data", error.data), ("blocks", others)):
+            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            if value not in (None, []) and shown not in text:
+                text += f"\n{name}: {_shorten(shown, _MAX_DETAIL_CHARS)}"
     return text
 
 

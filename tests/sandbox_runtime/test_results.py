@@ -153,6 +153,14 @@ async def test_uncaught_error_shows_what_its_text_lacks_shortened(run: Runner) -
     assert once.message == 'it said {"a": 1}'
 
 
+@pytest.mark.parametrize("given", ["blocks=['a']", "data=loop", "data=Odd()"])
+async def test_error_of_a_script_with_any_data_keeps_its_message(run: Runner, given: str) -> None:
+    odd = "class Odd:\n    def __str__(self): raise ValueError\nloop = []\nloop.append(loop)\n"
+    error = (await run(f"{odd}raise ToolError('no', {given})")).error
+    assert error is not None
+    assert error.message == "no"
+
+
 async def test_bytes_beside_the_value_count_and_repeated_text_does_not(run: Runner) -> None:
     limits = Limits(outcome_bytes=1_000)
     image = {**IMAGE, "data": "A" * 600}
