@@ -24,6 +24,7 @@ pytestmark = pytest.mark.anyio
         (-32602, "fetch failed", UpstreamInternalError),
         (400, "connect ECONNREFUSED 127.0.0.1:9", UpstreamInternalError),
         (-32602, "getaddrinfo ENOTFOUND api.example", UpstreamInternalError),
+        (-32602, "Temporary failure in name resolution", UpstreamInternalError),
     ],
 )
 def test_only_an_error_about_the_call_blames_it(code: int, message: str, kind: type) -> None:

@@ -30,6 +30,7 @@ WORDS = [
     "Your session timed out, please initialize again",
     "Mcp-Session-Id header is required",
     "no such session",
+    "the session is stale",
     "Session ID a-b is not valid",
     "This session is no longer active",
     f"会话 {ID} 已失效",

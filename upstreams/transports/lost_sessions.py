@@ -28,7 +28,8 @@ _ABOUT_THE_CALL: Final = (METHOD_NOT_FOUND, INVALID_PARAMS, _RESOURCE_NOT_FOUND)
 
 _IS_GONE: Final = (
     r"(?:not|n't) (?:be )?(?:found|exist|valid|known|active|available|initiali[sz]ed|recogni[sz]ed)|unknown|invalid"
-    r"|expired|terminated|closed|ended|gone|lost|missing|required|deleted|evicted|timed out|no longer"
+    r"|expired|stale|inactive|revoked|unrecogni[sz]ed|terminated|closed|ended|gone|lost|missing|required|deleted"
+    r"|evicted|timed out|no longer"
 )
 _SAYS_SO: Final = re.compile(
     r"\b(?:no|not an?|find|unknown|invalid|expired|missing|stale|unrecogni[sz]ed|inactive|terminated)"
