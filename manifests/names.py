@@ -80,14 +80,14 @@ def former_of(name: str) -> str:
     return getattr(name, "former", name)
 
 
-def identifier(text: str, *, is_former: bool = False) -> str:
+def identifier(text: str, *, is_ascii: bool = False) -> str:
     """A name's Python identifier: `größe` -> `größe`, `echo-it` -> `echo_it`, `class` -> `class_`, `2fa` -> `_2fa`.
 
     An identifier keeps its letters, normalised as Python does (NFKC). In other names, and in former ones, each
     character outside of ASCII letters, digits and `_` becomes `_`.
     """
     name = unicodedata.normalize("NFKC", text)
-    if is_former or not name.isidentifier() or _UNSEEN.search(name):
+    if is_ascii or not name.isidentifier() or _UNSEEN.search(name):
         name = _FOREIGN.sub("_", text)
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - _DIGITS - 1]}_{_digest(text)[:_DIGITS]}"
@@ -103,7 +103,7 @@ def namespace_of(upstream: str) -> str:
 
     The operator chooses the key of an upstream, and can choose one in ASCII.
     """
-    name = identifier(upstream, is_former=True)
+    name = identifier(upstream, is_ascii=True)
     return f"{name}_" if name in NAMESPACES else name
 
 
@@ -114,7 +114,7 @@ def function_names(tools: Sequence[str]) -> dict[str, str]:
     their name's SHA-256, or more until they are unique. So adding a tool changes a name only on a collision.
     """
     names = _unique(tools)
-    formers = names if all(map(str.isascii, names)) else _unique(tools, is_former=True)
+    formers = names if all(map(str.isascii, names)) else _unique(tools, is_ascii=True)
     for tool, former in formers.items():
         if former != names[tool]:
             names[tool] = name = PythonName(names[tool])
@@ -122,8 +122,8 @@ def function_names(tools: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _unique(tools: Sequence[str], *, is_former: bool = False) -> dict[str, str]:
-    names = {tool: identifier(tool, is_former=is_former) for tool in dict.fromkeys(tools)}
+def _unique(tools: Sequence[str], *, is_ascii: bool = False) -> dict[str, str]:
+    names = {tool: identifier(tool, is_ascii=is_ascii) for tool in dict.fromkeys(tools)}
     shared = Counter(names.values())
     colliding = {tool: name for tool, name in names.items() if shared[name] > 1 and tool != name}
     length = _DIGITS
@@ -197,7 +197,7 @@ class ToolNames:
 
     @cached_property
     def _former(self) -> str:
-        return identifier(self.tool, is_former=True)
+        return identifier(self.tool, is_ascii=True)
 
     @property
     def _is_method(self) -> bool:

@@ -182,7 +182,8 @@ class UpstreamInternalError(UpstreamRefusedError):
 _ABOUT_THE_CALL: Final = (-32600, -32601, -32602, -32002)
 _NETWORK_FAILURE: Final = re.compile(
     r"fetch failed|\bE(?:CONNREFUSED|CONNRESET|NOTFOUND|TIMEDOUT|HOSTUNREACH|NETUNREACH|AI_AGAIN|PIPE)\b|getaddrinfo"
-    r"|connection (?:refused|reset)|(?:network|host) is unreachable|name or service not known|name resolution|socket hang up",
+    r"|connection (?:refused|reset)|(?:network|host) is unreachable|name or service not known|name resolution"
+    r"|socket hang up",
     re.IGNORECASE,
 )
 

@@ -200,6 +200,8 @@ async def test_error_that_a_new_session_does_not_mend_costs_one_session(
         ("http://localhost:1/messages", "http://localhost:1 instead of http://127.0.0.1"),
         ("//other.example/messages", "http://other.example instead of"),
         ("/nowhere", "'/nowhere', the path that its endpoint event names"),
+        (" /query?session=1 ", "asked for 'session=1', at"),
+        ("http://localhost:x/", "Invalid port"),
     ],
 )
 async def test_endpoint_of_an_sse_server_that_cannot_be_used_is_named(named: str, told: str) -> None:
@@ -210,7 +212,11 @@ async def test_endpoint_of_an_sse_server_that_cannot_be_used_is_named(named: str
 
         return StreamingResponse(endpoint(), media_type="text/event-stream")
 
-    async with http_peer(Starlette(routes=[Route("/sse", events)])) as peer:
+    async def query(request: Request) -> Response:
+        return Response(f"asked for {request.url.query!r}", 404, media_type="text/plain")
+
+    routes = [Route("/sse", events), Route("/query", query, methods=["POST"])]
+    async with http_peer(Starlette(routes=routes)) as peer:
         spec = HttpUpstream(url=url_of(peer.port, "sse"), transport="sse")
         async with fleet_of(sse=spec) as fleet:
             assert fleet["sse"].state.status == "down"

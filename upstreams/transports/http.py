@@ -420,7 +420,7 @@ class HttpWithSse(HttpTransport):
 
     def _endpoint(self, named: str) -> str:
         """The URL for requests. Raises UpstreamAnswerError: it has another origin, which gets no credentials."""
-        own, url = httpx2.URL(self._url), httpx2.URL(urljoin(self._url, named))
+        own, url = httpx2.URL(self._url), httpx2.URL(urljoin(self._url, named.strip()))
         if origin(own) != origin(url):
             raise UpstreamAnswerError(f"its endpoint event names {origin(url)} instead of {origin(own)}")
         return str(url)
