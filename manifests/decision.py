@@ -261,9 +261,7 @@ _Finding: TypeAlias = tuple[KeyPath, str, str]
 """Keys, message and hint."""
 
 
-def _unmatched(
-    manifest: Manifest, section: ToolSection, listed: _Listed
-) -> Iterator[tuple[_Finding, str]]:
+def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[tuple[_Finding, str]]:
     """What matches none of the listed tools, or only by former names; with its pattern."""
     rules, is_of_portal = manifest.rules, section in manifest.rules.of_portal
     named = [(rules.names(upstream, each.tool, each.function), each.hints) for upstream, each in listed]

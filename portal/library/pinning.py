@@ -294,18 +294,14 @@ def suspicions(pins: Iterable[Pin]) -> Iterator[Suspicion]:
 def _of_pin(pin: Pin) -> Iterator[Suspicion]:
     if pin.tool is not None and is_named_as_method(pin.tool):
         yield _suspicion(pin, "name", "the name of a request for resources or prompts", pin.tool, (0, 0))
-    texts = [*_texts(pin)]
-    # Search all texts at once first: most definitions have nothing suspicious.
-    whole = "\n".join(text for _, text in texts)
-    phrases = [(what, expression) for what, expression in _PHRASES if expression.search(whole)]
-    for place, text in texts:
+    for place, text in _texts(pin):
         # Zero-width spaces come along with pasted text, and a byte order mark from some editors.
         hidden = hidden_places(text, "\n\r\t")
         if len(hidden) > min(_MOST_ZERO_WIDTH, len(text) // 40) or any(
             text[at] not in _ZERO_WIDTH for at in hidden
         ):
             yield _suspicion(pin, place, "hidden characters", text, (hidden[0], hidden[0] + 1))
-        for what, expression in phrases:
+        for what, expression in _PHRASES:
             if found := expression.search(text):
                 yield _suspicion(pin, place, what, text, found.span())
 
