@@ -30,6 +30,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
 from manifests.json_value import Json
+from manifests.names import identifier
 
 
 class _EmptyIsDefault:
@@ -128,14 +129,18 @@ _without_nul = _matching(r"[^\x00]*", "contains a NUL character")
 Argument: TypeAlias = Annotated[str, _without_nul]
 HostPath: TypeAlias = Annotated[str, Field(min_length=1), _without_nul]
 
+
+def _check_upstream_name(text: str) -> str:
+    if re.search(r"[\x00-\x1f\x7f]", text) or not identifier(text).strip("_"):
+        hint = "Use letters and digits, and no control characters, like `github`."
+        raise refusal("cannot name an upstream: it has no Python name", hint)
+    return text
+
+
 UpstreamName: TypeAlias = Annotated[
     str,
     Field(max_length=100),
-    _matching(
-        r"[^\x00-\x1f\x7f]*[A-Za-z0-9][^\x00-\x1f\x7f]*",
-        "cannot name an upstream: it has no Python name",
-        "Use at least one ASCII letter or digit, and no control characters, like `github`.",
-    ),
+    AfterValidator(_check_upstream_name),
 ]
 
 ProfileName: TypeAlias = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]

@@ -241,7 +241,9 @@ def _audit_problems(portal: PortalManifest) -> Iterator[_Finding]:
 
 
 def _fallback_problems(portal: PortalManifest) -> Iterator[_Finding]:
-    known = [namespace_of(name) for name in portal.upstreams]
+    known = [
+        namespace_of(name, is_former=is_former) for is_former in (False, True) for name in portal.upstreams
+    ]
     for function, others in portal.fallback.items():
         keys = ("fallback", function)
         for path, name in ((keys, function), *(((*keys, n), other) for n, other in enumerate(others))):
@@ -434,7 +436,8 @@ class Rules:
             for name, upstream in portal.upstreams.items()
         }
         self._namespaces = namespaces
-        self._owners = {name: upstream for upstream, name in namespaces.items()}
+        self._owners = {namespace_of(upstream, is_former=True): upstream for upstream in namespaces}
+        self._owners.update({name: upstream for upstream, name in namespaces.items()})
         self._owners.update({upstream: upstream for upstream in namespaces})
 
     def __iter__(self) -> Iterator[ToolSection]:

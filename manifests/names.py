@@ -98,12 +98,9 @@ def identifier(text: str, *, is_ascii: bool = False) -> str:
     return name
 
 
-def namespace_of(upstream: str) -> str:
-    """An upstream's namespace: its identifier in ASCII, with `_` if it is reserved: `time` -> `time_`.
-
-    The operator chooses the key of an upstream, and can choose one in ASCII.
-    """
-    name = identifier(upstream, is_ascii=True)
+def namespace_of(upstream: str, *, is_former: bool = False) -> str:
+    """An upstream's namespace: its identifier, with `_` if it is reserved: `time` -> `time_`."""
+    name = identifier(upstream, is_ascii=is_former)
     return f"{name}_" if name in NAMESPACES else name
 
 
@@ -206,8 +203,10 @@ class ToolNames:
 
     def _with(self, function: str, former: str) -> Names:
         own = f"{self.upstream}.{self.tool}"
-        spelt = (function,) if former == function else (function, former)
-        return tuple(name for each in spelt for name in (self.tool, each, own, f"{self.namespace}.{each}"))
+        names = (self.tool, function, own, f"{self.namespace}.{function}")
+        if former == function and self.upstream.isascii():
+            return names
+        return (*names, self.tool, former, own, f"{namespace_of(self.upstream, is_former=True)}.{former}")
 
 
 def is_named_as_method(tool: str) -> bool:

@@ -211,8 +211,9 @@ class Broker:
 
     async def _with_fallback(self, call: ToolCall, entry: Entry) -> Outcome:
         outcome = await self._attempt(call, entry)
-        name_of, fallback = self.snapshot.canonical, self.manifest.portal.fallback
-        names = next((others for own, others in fallback.items() if name_of(own) == call.function), None)
+        name_of = self.snapshot.canonical
+        fallbacks = {name_of(own): others for own, others in self.manifest.portal.fallback.items()}
+        names = fallbacks.get(call.function)
         if names is None or outcome.error is None or not self._may_fall_back(call, outcome.error):
             return outcome
         state, failures = entry.state, []

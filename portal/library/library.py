@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from manifests.json_value import Json
-from manifests.names import former_of, function_names
+from manifests.names import former_of, function_names, namespace_of
 from manifests.own_files import ORDINARY, write_whole
 from portal.library.function import Function, declared_result, parameters
 from portal.library.plain_text import docstring, first_sentence, one_line, readable
@@ -116,8 +116,9 @@ class Library:
         """The functions by former names and by their tools' own names, where only one function has the name."""
         meant: dict[str, set[str]] = {}
         for each in self.functions.values():
-            for name in (each.name, former_of(each.name), each.tool):
-                meant.setdefault(f"{each.namespace}.{name}", set()).add(each.qualified)
+            for space in (each.namespace, namespace_of(each.upstream, is_former=True)):
+                for name in (each.name, former_of(each.name), each.tool):
+                    meant.setdefault(f"{space}.{name}", set()).add(each.qualified)
         names = meant.keys() - self.functions.keys()
         return {name: meant[name].pop() for name in names if len(meant[name]) == 1}
 

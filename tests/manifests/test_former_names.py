@@ -8,7 +8,7 @@ from manifests.decision import ListedTool, decide, decide_arguments, unmatched_r
 from manifests.grants import Hints, ToolRules
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.names import ToolNames, function_names
+from manifests.names import ToolNames, function_names, namespace_of
 from manifests.portal_manifest import Capabilities, HttpUpstream, PortalManifest, RetryRules, may_repeat
 
 QUERY = "数据查询"
@@ -42,6 +42,16 @@ def test_deny_and_allow_match_by_both_names(pattern: str) -> None:
 def test_deny_of_a_former_name_holds_whatever_else_is_listed() -> None:
     assert granted(manifest_of(deny=["up.____"]), [QUERY]) == set()
     assert granted(manifest_of(deny=["up._____f740"]), [QUERY]) == set()
+
+
+@pytest.mark.parametrize("upstream", ["größe", "my-größe"])
+def test_former_namespaces_match(upstream: str) -> None:
+    former = namespace_of(upstream, is_former=True)
+    assert former.isascii()
+    assert granted(manifest_of(upstream, deny=[f"{former}.plain"]), LISTING, upstream) == {*LISTING} - {
+        "plain"
+    }
+    assert granted(manifest_of(upstream, allow=[f"{former}.plain"]), LISTING, upstream) == {"plain"}
 
 
 def test_ask_budgets_and_conditions_match_by_both_names() -> None:

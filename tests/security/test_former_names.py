@@ -15,3 +15,11 @@ def test_a_second_tool_of_the_same_former_name_leaves_the_grant_to_neither() -> 
     manifest = manifest_of(allow=["up.____"])
     assert granted(manifest, [QUERY, "plain"]) == {QUERY}
     assert granted(manifest, [QUERY, "创建订单"]) == set()
+
+
+def test_grant_of_a_namespace_is_not_for_another_upstream_of_that_former_name() -> None:
+    assert granted(manifest_of("größe", allow=["gr__e.*"]), LISTING, "größe") == {*LISTING}
+    both = manifest_of("größe", allow=["gr__e.*"])
+    both.portal.upstreams["gr__e"] = both.portal.upstreams["größe"]
+    assert granted(both, LISTING, "größe") == set()
+    assert granted(both, LISTING, "gr__e") == {*LISTING}
