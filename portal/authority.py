@@ -311,8 +311,13 @@ class Authorization:
         return None
 
     def carry(self, sources: Collection[str] | None) -> set[str]:
-        """Note the sources of what an earlier run left; None, if nobody knows them, means all. Returns them."""
-        found = {*self.authority.manifest.portal.upstreams, NETWORK} if sources is None else {*sources}
+        """Note the sources of what an earlier run left, and return them.
+
+        If nobody knows them (None), or the manifest has one of them no longer, they are all.
+        """
+        found, known = {*(sources or ())}, {*self.authority.manifest.portal.upstreams, NETWORK}
+        if sources is None or not found <= known:
+            found |= known
         self.sources |= found
         return found
 

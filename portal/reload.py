@@ -54,6 +54,9 @@ POLL_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 0.2
 """Before a reload the files must not change for so long: somebody may be writing them. It also bounds the reloads."""
 
+MAX_LOOKS: Final = 25
+"""Files that still change then are told as that: who writes them on and on must not hold up what was accepted."""
+
 
 def adopt_upstreams(fleet: Fleet, manifest: Manifest, changes: ListChanges) -> FleetChanges:
     """Let the fleet be the upstreams of this manifest."""
@@ -227,15 +230,16 @@ class ManifestKeeper:
             log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))
 
     async def _settled(self) -> ManifestFiles:
-        """The files, when they have not changed for SETTLE_SECONDS."""
+        """The files, when they have not changed for SETTLE_SECONDS. Raises ManifestError: they never stop changing."""
         before: Mapping[str, str] | None = None
-        while True:
+        for _ in range(MAX_LOOKS):
             files = await anyio.to_thread.run_sync(read_files, self.path, os.environ)
             if files.hashes == before:
                 self._read = before
                 return files
             before = files.hashes
             await anyio.sleep(SETTLE_SECONDS)
+        raise ManifestError([Problem("a file of the manifest keeps changing")], self.path.name)
 
     async def _run(self, files: ManifestFiles) -> None:
         """Let them take effect, which runs what they say, and accept them, unless a person has. Raises."""

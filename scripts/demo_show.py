@@ -31,7 +31,7 @@ ANSWER_SECONDS = 120
 HEARTBEAT_SECONDS = 3
 QUERIES = ("show commit logs", "read rows from a database")
 SCRIPT = f"""\
-import ast, asyncio, re
+import asyncio, re
 from collections import Counter
 from datetime import date
 
@@ -42,7 +42,7 @@ log, rows, clock = await asyncio.gather(  # three servers in parallel
 )
 days = re.findall(r"^Date: (\\d{{4}}-\\d\\d-\\d\\d)", log, re.MULTILINE)
 commits = Counter(date.fromisoformat(day).strftime("%A") for day in days)
-week = [[row["weekday"], row["sales"], commits[row["weekday"]]] for row in ast.literal_eval(rows)]
+week = [[row["weekday"], row["sales"], commits[row["weekday"]]] for row in rows]
 await excel.create_workbook(path="week.xlsx", sheets=["Week"], overwrite=True)
 await excel.write_range(path="week.xlsx", sheet="Week", at="A1", rows=[["day", "sales", "commits"], *week])
 busiest, sales, made = max(week, key=lambda row: row[2])

@@ -118,8 +118,8 @@ async def test_script_carries_what_one_server_answers_to_four_others(model: Mode
     repository = scene.folder / "repository"
     answer = await model.run(
         f"""
-import ast, asyncio, json
-orders = ast.literal_eval(await shop.read_query(query="select item, price from orders order by id"))
+import asyncio, json
+orders = await shop.read_query(query="select item, price from orders order by id")
 total = sum(order["price"] for order in orders)
 await asyncio.gather(
     files.write_file(path={str(repository / "total.json")!r}, content=json.dumps({{"total": total}})),

@@ -121,13 +121,13 @@ await excel.write_range(path=book, sheet="Tea", at="A1", rows=[["leaf", "grams"]
 async def test_script_joins_three_servers_in_parallel(model: Model, folder: Path) -> None:
     answer = await model.run(
         f"""
-import ast, asyncio
+import asyncio
 orders, log, now = await asyncio.gather(
     shop.read_query(query="select item from orders where id <= 2 order by id"),
     git.git_log(repo_path={str(folder / "repository")!r}),
     time_.get_current_time(timezone="UTC"),
 )
-{{"orders": [row["item"] for row in ast.literal_eval(orders)], "begun": "Begin" in str(log), "zone": now["timezone"]}}
+{{"orders": [row["item"] for row in orders], "begun": "Begin" in str(log), "zone": now["timezone"]}}
 """
     )
     assert answer["result"] == {"orders": ["tea", "pot"], "begun": True, "zone": "UTC"}
