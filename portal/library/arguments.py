@@ -25,6 +25,7 @@ from portal.library.function import Function, data_in
 from portal.library.library import nearest_names
 from portal.library.plain_text import cut, visible
 from portal.library.schema import is_kind, kind_of, kind_words
+from portal.library.schema_types import parts
 from upstreams.tools import MISSING
 
 MAX_STEPS: Final = 20_000
@@ -49,8 +50,9 @@ _MAX_TRIES: Final = 100
 _MAX_ROUNDS: Final = 4
 _MOST_ERRORS: Final = 1_000
 _LONGEST_NUMBER: Final = 40
-_LARGEST_WHOLE: Final = 2**53
-"""Up to here a float has all integers."""
+_MAX_CONTAINERS: Final = 5_000
+_MOST_INTEGER: Final = 10**21
+"""From here on, JavaScript clients also send a float."""
 _TRUTHS: Final = {"True": True, "False": False}
 _SINGLE: Final = re.compile(r"[A-Za-z0-9_./:@#+-]*[A-Za-z0-9][A-Za-z0-9_./:@#+-]*")
 _NOTHING: Final = frozenset({"empty", "false", "n/a", "na", "nil", "none", "nothing", "null", "undefined"})
@@ -73,8 +75,8 @@ class ArgumentError(Exception):
 def normalize_arguments(function: Function, kwargs: Arguments, *, repairs: bool) -> tuple[Arguments, Repairs]:
     """Return the arguments by wire name, and their repairs. With `repairs`, arguments that do not fit are repaired.
 
-    A positional argument is `{"*0": 3}`. `UNKNOWN` stands for a value, or a part of one, that is not known yet.
-    5.0 is sent as 5, as JavaScript clients do: not every server reads 5.0 as an integer.
+    A positional argument is `{"*0": 3}`. `UNKNOWN` stands for a value, or a part of one, that is not known yet. Where
+    the schema takes integers and no other numbers, 5.0 is sent as 5: not every server reads 5.0 as an integer.
     Raises ArgumentError: the arguments do not fit.
     """
     try:
@@ -87,17 +89,34 @@ def normalize_arguments(function: Function, kwargs: Arguments, *, repairs: bool)
             raise
         wire, changes = found
     with contextlib.suppress(RecursionError):
-        wire = _with_integers(wire)
+        [wire] = _with_integers([function.arguments.root], [wire], iter(range(_MAX_CONTAINERS)))
     return wire, changes
 
 
-def _with_integers(value: Any) -> Any:
-    """The value with integers for floats such as 5.0."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) <= _LARGEST_WHOLE else value
-    if isinstance(value, list):
-        return [*map(_with_integers, value)]
-    return {key: _with_integers(each) for key, each in value.items()} if isinstance(value, dict) else value
+def _with_integers(schemas: Iterable[SoundNode], values: list[Any], left: Iterator[int]) -> list[Any]:
+    """The values, which fit these schemas, with integers for floats such as 5.0, while containers are `left`."""
+    nodes = [*parts(schemas)]
+    nodes += parts(each for node in nodes for each in node.get("anyOf", ()))
+    kinds = {kind for node in nodes for kind in node.get("type", ())}
+    is_meant = "integer" in kinds and "number" not in kinds
+
+    def converted(value: Any) -> Any:
+        if isinstance(value, float) and is_meant and value.is_integer() and abs(value) < _MOST_INTEGER:
+            return int(value)
+        if not isinstance(value, list | dict) or next(left, None) is None:
+            return value
+        if isinstance(value, list):
+            items = (
+                each for node in nodes for each in (*node.get("prefixItems", ()), node.get("items", True))
+            )
+            return _with_integers(items, value, left)
+        sound = [(node.get("properties", {}), node.get("additionalProperties", True)) for node in nodes]
+        return {
+            key: _with_integers([known.get(key, other) for known, other in sound], [each], left)[0]
+            for key, each in value.items()
+        }
+
+    return [*map(converted, values)]
 
 
 def bind(function: Function, kwargs: Arguments) -> Arguments:
