@@ -659,7 +659,7 @@ memory[1024 : 1 << 20] = b'\\xff' * ((1 << 20) - 1024)
             "number_twice": "host.exchange('1 git.git_log {}\\n1 git.git_log {}', 1000)",
             "empty_lines": "host.exchange('\\n\\n', 1000)",
             "only_nul": "host.exchange('\\0', 1000)",
-            "longest_name": "host.exchange('1 ' + 'a' * 513 + ' {}', 1000)",
+            "longest_name": "host.exchange('1 ' + 'a' * 2049 + ' {}', 1000)",
             "cancel_what_never_was": "host.exchange('7', 1000)",
             "cancel_twice": "host.exchange('1 git.hangs {}', 0)\nhost.exchange('1\\n1', 0)",
         },
@@ -677,14 +677,17 @@ memory[1024 : 1 << 20] = b'\\xff' * ((1 << 20) - 1024)
                 "'argument_error' in host.exchange('1 git.git_log {\"a\":' + '[' * 999 + ']' * 999 + '}', 1000)",
                 True,
             ),
-            "arguments_of_nan": ("host.exchange('1 git.git_log {\"a\": NaN}', 1000)", '[[1,1,{"a":null}]]'),
+            "arguments_of_nan": (
+                "host.exchange('1 git.git_log {\"a\": NaN}', 1000)",
+                '[[1,1,{"a":null},[],[]]]',
+            ),
             "arguments_of_infinity": (
                 "host.exchange('1 git.git_log {\"a\": 1e999}', 1000)",
-                '[[1,1,{"a":null}]]',
+                '[[1,1,{"a":null},[],[]]]',
             ),
             "arguments_twice_the_same_key": (
                 'host.exchange(\'1 git.git_log {"a": 0, "a": 1}\', 1000)',
-                '[[1,1,{"a":1}]]',
+                '[[1,1,{"a":1},[],[]]]',
             ),
             "arguments_with_nul": (
                 "host.exchange('1 git.git_log {\"a\": \"\\0\"}', 1000).count('argument_error')",
@@ -861,11 +864,11 @@ host.exchange('', 1000)
             "raw_escaped_block": ('host.emit(\'{"type": "\\\\ud800"}\')', None),
             "raw_escaped_argument": (
                 'host.exchange(\'1 git.git_log {"a": "\\\\udc00"}\', 1000)',
-                '[[1,1,{"a":"�"}]]',
+                '[[1,1,{"a":"�"},[],[]]]',
             ),
             "raw_pair": (
                 'host.exchange(\'1 git.git_log {"a": "\\\\ud83d\\\\ude00"}\', 1000)',
-                '[[1,1,{"a":"😀"}]]',
+                '[[1,1,{"a":"😀"},[],[]]]',
             ),
         },
         setup=RAW_HOST,

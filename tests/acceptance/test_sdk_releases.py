@@ -55,7 +55,9 @@ async def model(
 
 @pytest.mark.parametrize("upstream", [*STDIO, *(f"{release}_http" for release in HTTP)])
 async def test_server_on_an_old_release_answers(model: Model, upstream: str) -> None:
-    assert await model.result_of(f"await {upstream}.add(a=1, b=2)") == 3
+    # Structured results came with SDK 1.10; a number in a text stays the text that it is.
+    three = 3 if upstream in ("sdk1", "sdk1_http") else "3"
+    assert await model.result_of(f"await {upstream}.add(a=1, b=2)") == three
 
 
 async def test_script_goes_on_when_a_server_restarts_in_its_midst(model: Model) -> None:
