@@ -8,7 +8,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.abc import SourceLoader
@@ -63,27 +63,27 @@ class MiddlewareError(Exception):
 
 
 def load_middleware(
-    names: Sequence[str], folder: Path, modules: Mapping[str, bytes] | None = None
+    names: Sequence[str], folder: Path, modules: Mapping[str, bytes]
 ) -> tuple[Middleware, ...]:
     """Import each `package.module:name`. Modules in `folder`, beside the manifest, are found after installed ones.
 
-    Of those in `modules`, by their path in `folder`, this source is run, whatever the file says now.
+    Of those that `names` name only the source in `modules` is run, by its path in `folder`, whatever lies there now.
     `folder` is on the import path only meanwhile. So a module there has to import its neighbours at its top.
 
     Raises:
         PortalError: A value cannot be used. The message names it and says what to do.
     """
-    with _importable(folder, modules or {}):
+    with _importable(names, folder, modules):
         return tuple(map(_load, names))
 
 
 @contextmanager
-def _importable(folder: Path, modules: Mapping[str, bytes]) -> Iterator[None]:
+def _importable(names: Sequence[str], folder: Path, modules: Mapping[str, bytes]) -> Iterator[None]:
     folder, before = folder.resolve(), [*sys.path]
     sys.path[:] = [each for each in before if Path(each or ".").resolve() != folder]
-    tops = {name: name.partition("/")[0].removesuffix(".py") for name in modules}
+    named = {name.partition(":")[0] for name in names}
     accepted = _Accepted(
-        folder, {name: modules[name] for name, top in tops.items() if find_spec(top) is None}
+        folder, modules, {name for name in named if find_spec(name.partition(".")[0]) is None}
     )
     sys.path[:] = [*before, str(folder)]
     sys.meta_path.insert(0, accepted)
@@ -96,15 +96,24 @@ def _importable(folder: Path, modules: Mapping[str, bytes]) -> Iterator[None]:
 
 
 class _Accepted(SourceLoader):
-    """Finds and loads modules in a folder by their accepted source, whatever lies there, compiled or not."""
+    """Finds and loads named modules in a folder by their accepted source, whatever lies there, compiled or not."""
 
-    def __init__(self, folder: Path, modules: Mapping[str, bytes]) -> None:
+    def __init__(self, folder: Path, modules: Mapping[str, bytes], named: Set[str]) -> None:
         self._sources = {str(folder / name): source for name, source in modules.items()}
-        self._folder = folder
+        self._folder, self._named = folder, named
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        if not any(f"{name}.".startswith(f"{fullname}.") for name in self._named):
+            return None
         file = self.get_filename(fullname)
-        return spec_from_file_location(fullname, file, loader=self) if file in self._sources else None
+        if file in self._sources:
+            return spec_from_file_location(fullname, file, loader=self)
+        if fullname in self._named:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        # A folder without __init__.py is a package.
+        spec = ModuleSpec(fullname, None, is_package=True)
+        spec.submodule_search_locations = [str(self._folder / fullname.replace(".", "/"))]
+        return spec
 
     def get_filename(self, fullname: str) -> str:
         base = self._folder / fullname.replace(".", "/")

@@ -374,9 +374,13 @@ def beside(tmp_path: Path) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
+def sources(folder: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*.py")}
+
+
 def test_a_file_beside_the_manifest_is_found_and_the_import_path_stays(beside: Path) -> None:
     before = [*sys.path]
-    loaded = load_middleware(["own_module:mask", "own_module:veto"], beside)
+    loaded = load_middleware(["own_module:mask", "own_module:veto"], beside, sources(beside))
     assert len(loaded) == 2
     assert sys.path == before
 
@@ -385,7 +389,7 @@ def test_an_installed_module_wins_over_one_beside_the_manifest(beside: Path) -> 
     (beside / "portal").mkdir()
     (beside / "portal" / "fake.py").write_text(MODULE)
     with pytest.raises(PortalError, match=r"there is no module portal\.fake"):
-        load_middleware(["portal.fake:mask"], beside)
+        load_middleware(["portal.fake:mask"], beside, sources(beside))
 
 
 @pytest.mark.parametrize(
@@ -403,7 +407,7 @@ def test_an_installed_module_wins_over_one_beside_the_manifest(beside: Path) -> 
 )
 def test_unusable_middleware_is_named_with_what_is_wrong(beside: Path, name: str, why: str) -> None:
     with pytest.raises(PortalError) as raised:
-        load_middleware([name], beside)
+        load_middleware([name], beside, sources(beside))
     assert repr(name) in str(raised.value)
     assert why in str(raised.value)
 

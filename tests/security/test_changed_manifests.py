@@ -15,6 +15,7 @@ import pytest
 from manifests.loader import read_files
 from portal.accepted import Acceptance, choose_files, note_start
 from portal.cli.terminal import Terminal
+from portal.errors import PortalError
 from portal.middleware import load_middleware
 from portal.running import RunningPortal, announced
 from tests.portal.commands import PortalCommand
@@ -134,10 +135,18 @@ def test_reload_says_if_no_portal_runs(portal: PortalCommand, tmp_path: Path) ->
     assert Acceptance(path).hashes() == read_files(path, {}).hashes
 
 
+@pytest.fixture
+def imported() -> Iterator[None]:
+    """Forget what a test imports."""
+    before = {*sys.modules}
+    yield
+    for each in {*sys.modules} - before:
+        del sys.modules[each]
+
+
+@pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("place", ["hooks_a.py", "hooks_b/guard_b.py"])
-def test_middleware_runs_as_it_was_accepted_whatever_lies_there_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_middleware_runs_as_it_was_accepted_whatever_lies_there_now(tmp_path: Path, place: str) -> None:
     """Neither the file counts, nor what is compiled beside it, nor an extension of that name."""
     file, name = tmp_path / place, place.removesuffix(".py").replace("/", ".")
     file.parent.mkdir(exist_ok=True)
@@ -147,15 +156,36 @@ def test_middleware_runs_as_it_was_accepted_whatever_lies_there_now(
     (tmp_path / f"{place.removesuffix('.py')}.abi3.so").write_text("changed")
     (tmp_path / "beside.py").write_text("answer = 1\n")
     accepted = {place: f"import beside\n{MIDDLEWARE}".encode()}
-    try:
-        (loaded,) = load_middleware([f"{name}:guard"], tmp_path, accepted)
-        assert loaded.__module__ == name
-        assert sys.modules[name].__file__ == str(file)
-    finally:
-        for each in [
-            each for each in sys.modules if each.partition(".")[0] in (name.partition(".")[0], "beside")
-        ]:
-            del sys.modules[each]
+    (loaded,) = load_middleware([f"{name}:guard"], tmp_path, accepted)
+    assert loaded.__module__ == name
+    assert sys.modules[name].__file__ == str(file)
+
+
+@pytest.mark.usefixtures("imported")
+@pytest.mark.parametrize("added", ["hooks_c.py", "hooks_c/__init__.py", "hooks_c/inner/__init__.py"])
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_package_without_init_gets_none_later(tmp_path: Path, added: str, is_compiled: bool) -> None:
+    file = tmp_path / added
+    file.parent.mkdir(exist_ok=True, parents=True)
+    file.write_text("raise SystemExit('added')")
+    if is_compiled:
+        py_compile.compile(str(file), f"{file}c")
+        file.unlink()
+    accepted = {"hooks_c/inner/guard.py": MIDDLEWARE.encode()}
+    (loaded,) = load_middleware(["hooks_c.inner.guard:guard"], tmp_path, accepted)
+    assert loaded.__module__ == "hooks_c.inner.guard"
+
+
+@pytest.mark.usefixtures("imported")
+@pytest.mark.parametrize("name", ["hooks_d", "hooks_e.guard"])
+def test_module_that_is_named_and_was_not_accepted_is_none(tmp_path: Path, name: str) -> None:
+    file = tmp_path / f"{name.replace('.', '/')}.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("raise SystemExit('added')")
+    py_compile.compile(str(file), f"{file}c")
+    file.unlink()
+    with pytest.raises(PortalError, match="there is no module"):
+        load_middleware([f"{name}:guard"], tmp_path, {"other.py": b""})
 
 
 def test_accepted_middleware_does_not_replace_an_installed_module(tmp_path: Path) -> None:
