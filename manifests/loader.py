@@ -5,7 +5,7 @@ A value is shown only where it cannot be a secret: not if any part came from the
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,12 +81,13 @@ def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
             contents |= {} if (content := read(file)) is None else {file.name: content}
         except ManifestError as error:
             contents[file.name], problem = str(error).encode(), problem or error
-    if any(key in contents.get(path.name, b"") for key in (b"middleware", b"component")):
-        with suppress(ManifestError):  # one that is broken has no effect, and needs no code
-            portal = parse_manifest(ManifestFiles(path, contents), environ, stand_in).portal
-            for name in _code(portal):
-                with suppress(FileNotFoundError):
-                    contents[name] = read_capped(path.parent / name, MAX_CODE_BYTES)[0]
+    for name in _code(written(ManifestFiles(path, contents), environ)):
+        try:
+            contents[name] = read_capped(path.parent / name, MAX_CODE_BYTES)[0]
+        except ManifestError as error:
+            contents[name], problem = str(error).encode(), problem or error
+        except (FileNotFoundError, ValueError):  # no file has such a name
+            pass
     return ManifestFiles(path, contents, problem)
 
 
@@ -97,13 +98,25 @@ def _text(path: Path) -> bytes:
         raise ManifestError([Problem(unreadable(error, path))], path.name) from None
 
 
-def _code(portal: PortalManifest) -> Iterator[str]:
+def written(files: ManifestFiles, environ: Mapping[str, str]) -> dict[str, Json]:
+    """The data of a manifest with stand-ins, valid or not, because what stands in may be invalid; {} if it has none."""
+    with suppress(ManifestError):
+        data = _interpolated(files, environ, stand_in)[2]
+        return data if isinstance(data, dict) else {}
+    return {}
+
+
+def _code(data: Mapping[str, Json]) -> Iterator[str]:
     """The files of middleware, as far as they lie beside the manifest, and the component."""
-    for module in (each.partition(":")[0].split(".") for each in portal.middleware):
-        for base in ("/".join(module[:end]) for end in range(1, len(module) + 1)):
-            yield from (f"{base}.py", f"{base}/__init__.py")
-    if portal.server.component:
-        yield portal.server.component
+    with suppress(ValidationError):  # names that are not valid have no effect
+        portal = PortalManifest.model_validate({key: data[key] for key in data if key == "middleware"})
+        for module in (each.partition(":")[0].split(".") for each in portal.middleware):
+            for base in ("/".join(module[:end]) for end in range(1, len(module) + 1)):
+                yield from (f"{base}.py", f"{base}/__init__.py")
+    server = data.get("server")
+    component = server.get("component") if isinstance(server, dict) else None
+    if component and isinstance(component, str):
+        yield component
 
 
 def parse_manifest(
@@ -118,15 +131,8 @@ def parse_manifest(
     """
     if files.problem is not None:
         raise files.problem
-    path, contents = files.path, files.contents
-    env, lock = env_path(path).name, lock_path(path).name
-    kept = parsed_env(contents.get(env), env)
-    try:
-        own_folders = [state_folder(environ), cache_folder(environ)]
-        text = utf8(contents[path.name], path.name)
-        manifest = _parse(path, text, {**kept, **environ}, fetch_secrets, own_folders)
-    except ManifestError as error:
-        raise ManifestError(error.problems, path.name) from None
+    contents, lock = files.contents, lock_path(files.path).name
+    manifest = _parse(files, environ, fetch_secrets)
     return replace(
         manifest,
         lock=parsed_lock(contents[lock], lock) if lock in contents else None,
@@ -135,38 +141,54 @@ def parse_manifest(
     )
 
 
-def _parse(
-    path: Path,
-    text: str,
-    environ: Mapping[str, str],
-    fetch_secrets: FetchSecrets,
-    own_folders: Sequence[Path],
-) -> Manifest:
-    source = read_yaml(text)
-    folder = path.absolute().parent
-    environ = {**literal_defaults(source.data), **environ}
-    interpolation = Interpolation(environ, source.places, fetch_secrets, folder, env_path(path).name)
-    data = interpolation.manifest({} if source.data is None else source.data)
-    problems = [*source.problems, *interpolation.problems]
+def check_written(files: ManifestFiles, environ: Mapping[str, str]) -> None:
+    """Raises ManifestError: it cannot be used, whatever its references stand for. Nothing of it runs."""
+    try:
+        parse_manifest(files, environ, stand_in)
+    except ManifestError as error:
+        if error.problems:
+            raise
+
+
+def _interpolated(
+    files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets
+) -> tuple["YamlSource", Interpolation, Json]:
+    path, env = files.path, env_path(files.path).name
+    kept = parsed_env(files.contents.get(env), env)
+    try:
+        source = read_yaml(utf8(files.contents[path.name], path.name))
+    except ManifestError as error:
+        raise ManifestError(error.problems, path.name) from None
+    environ = {**literal_defaults(source.data), **kept, **environ}
+    interpolation = Interpolation(environ, source.places, fetch_secrets, path.absolute().parent, env)
+    return source, interpolation, interpolation.manifest({} if source.data is None else source.data)
+
+
+def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets) -> Manifest:
+    path, own_folders = files.path, [state_folder(environ), cache_folder(environ)]
+    source, interpolation, data = _interpolated(files, environ, fetch_secrets)
+    problems, portal = [*source.problems, *interpolation.problems], None
     try:
         portal = PortalManifest.model_validate(data)
-        problems += validation_problems(portal, source.places, interpolation.caller_headers)
-        problems += exposures(portal, path, own_folders, source.places)
+        found = [*validation_problems(portal, source.places, interpolation.caller_headers)]
+        found += exposures(portal, path, own_folders, source.places)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         found = [_problem(each, source.places, interpolation.filled) for each in errors]
-        # A faulty reference is reported already; the error about its empty value would only repeat that.
-        reported = {problem.key for problem in interpolation.problems}
-        problems += [problem for problem in found if problem.key not in reported]
+    # A faulty reference is reported already; the error about its empty value would only repeat that.
+    known = {problem.key for problem in interpolation.problems} if portal is None else set()
+    if fetch_secrets is stand_in:
+        known |= {".".join(map(str, each)) for each in interpolation.unknown}
+    problems += [problem for problem in found if problem.key not in known]
     # Outside the handler: the validation error shows values and must not become the context.
-    if problems:
-        raise ManifestError(problems)
+    if problems or portal is None:  # without problems: a stand-in is not valid
+        raise ManifestError(problems, path.name)
     caller_headers: dict[str, dict[str, CallerHeader]] = {}
     for (_, upstream, _, header), parts in interpolation.caller_headers.items():
         caller_headers.setdefault(str(upstream), {})[str(header)] = parts
     return Manifest(
         _without(portal, caller_headers),
-        folder,
+        path.absolute().parent,
         path,
         source.places,
         caller_headers=caller_headers,

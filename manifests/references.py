@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
+from zlib import crc32
 
 from manifests.errors import KeyPath, ManifestError, Place, Problem, problem_at
 from manifests.json_value import Json
@@ -55,13 +56,18 @@ def fetch_nothing(
 
 
 STAND_IN: Final = "stand-in.example"
+"""What the stand-in of each reference begins with."""
 
 
 def stand_in(
     references: Collection[SecretReference], folder: Path
 ) -> Mapping[SecretReference, str | SecretError]:
     """Resolve no reference, and let none that is missing be a problem: checks what is written, and runs nothing."""
-    return dict.fromkeys(references, STAND_IN)
+    return {each: _standing_for(each) for each in references}
+
+
+def _standing_for(reference: object) -> str:
+    return f"{STAND_IN}-{crc32(repr(reference).encode()):08x}"
 
 
 _SCHEMES: Final = {
@@ -146,6 +152,9 @@ _SECTIONS = (("upstreams",), ("defaults",), ("server",), ("runs",), ("telemetry"
 """Sections that may have references. `capabilities.environment` may have references to variables only, because scripts
 read it. Nothing else of the capabilities depends on the environment."""
 
+_COMPONENT: Final = ("server", "component")
+"""A path that has to be known before anything runs: its file is among those that a person accepts."""
+
 NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
 """Variables that are not secrets. A variable with a default in the manifest is a setting, not a secret either."""
 
@@ -181,6 +190,8 @@ class Interpolation:
     env_file: str = "portal.env"
     problems: list[Problem] = field(default_factory=list)
     filled: set[KeyPath] = field(default_factory=set)
+    unknown: set[KeyPath] = field(default_factory=set)
+    """The paths of strings with a stand-in."""
     templates: dict[KeyPath, Template] = field(default_factory=dict, repr=False)
     """The strings with a secret, to be resolved again when it changes."""
     taken: dict[KeyPath, set[str]] = field(default_factory=dict, repr=False)
@@ -211,6 +222,8 @@ class Interpolation:
         if template.references:
             self.templates[path] = template
         filled = template.filled(secrets)
+        if STAND_IN in filled:
+            self.unknown.add(path)
         return _SCHEMES.get(str(path[-1]), "") + filled if filled.startswith(STAND_IN) else filled
 
     def _part(self, piece: Piece, path: KeyPath) -> str | SecretReference | ClaimReference:
@@ -223,11 +236,11 @@ class Interpolation:
             message = f"${{caller.{piece.claim[:60]}}} is not allowed here"
             self._note(path, message, "Use it in the headers of an upstream.")
             return ""
-        if isinstance(piece, SecretReference) and path[:1] in _SECTIONS:
+        if isinstance(piece, SecretReference) and path[:1] in _SECTIONS and path != _COMPONENT:
             return piece
         if isinstance(piece, SecretReference):
-            message = f"${{{piece.kind}:...}} is not allowed here, because every script could read it"
-            self._note(path, message, "Use it under upstreams, server, runs or telemetry.")
+            hint = "Use it under upstreams, server, runs or telemetry, for a value that is secret."
+            self._note(path, f"${{{piece.kind}:...}} is not allowed here", hint)
             return ""
         if isinstance(piece, FaultyReference):
             hint = "Write ${NAME} or ${NAME:-default}, without $ in the default. Write a literal ${ as $${."
@@ -237,8 +250,8 @@ class Interpolation:
         is_setting = piece.name in NO_SECRETS or piece.default
         if value and not is_setting and path[:1] in _SECTIONS:
             self.taken.setdefault(path, set()).add(value)
-        if value is None and piece.default is None and self.fetch_secrets is stand_in:
-            return STAND_IN
+        if value is None and piece.default is None and self.fetch_secrets is stand_in and path != _COMPONENT:
+            return _standing_for(piece)
         if value is None and piece.default is None:
             hint = f"Set it in the environment or in {self.env_file}. For a setting, write ${{{piece.name}:-default}}."
             self._note(path, f"the environment variable {piece.name} is not set", hint)

@@ -17,12 +17,10 @@ from typing import Final
 
 import structlog
 
-from manifests.errors import ManifestError
-from manifests.loader import parse_manifest, read_files
+from manifests.loader import read_files, written
 from manifests.manifest import Manifest
 from manifests.manifest_files import ManifestFiles, differing
 from manifests.own_files import state_folder, write_whole
-from manifests.references import stand_in
 from portal.running import RunningPortal, running_portals
 
 log = structlog.get_logger()
@@ -134,9 +132,8 @@ def choose_files(path: Path) -> tuple[ManifestFiles, tuple[str, ...]]:
 
 
 def _is_watched(files: ManifestFiles) -> bool:
-    with suppress(ManifestError):
-        return parse_manifest(files, os.environ, stand_in).portal.server.reload == "watch"
-    return False
+    server = written(files, os.environ).get("server")
+    return isinstance(server, dict) and server.get("reload") == "watch"
 
 
 def _changed_at(path: Path) -> float:

@@ -19,12 +19,12 @@ from anyio.abc import TaskStatus
 
 from manifests.constraints import Section
 from manifests.errors import ManifestError, Problem
-from manifests.loader import parse_manifest, read_files
+from manifests.loader import check_written, parse_manifest, read_files
 from manifests.manifest import Manifest, validation_problems
 from manifests.manifest_files import ManifestFiles, differing, digest_of
 from manifests.own_files import lock_path
 from manifests.portal_manifest import ServerSettings, StdioUpstream
-from manifests.references import env_path, stand_in
+from manifests.references import env_path
 from portal.accepted import UNTIL_ACCEPTED, WATCHED_SECONDS, Acceptance, keep_accepted, reload_hint
 from portal.accounts.accounts import Accounts
 from portal.approvers import Approvers
@@ -226,7 +226,7 @@ class ManifestKeeper:
         is_new, self._told = digest != self._told, digest
         self.waiting[:] = differ
         if differ and is_new:
-            await anyio.to_thread.run_sync(parse_manifest, files, os.environ, stand_in)  # nothing of it runs
+            await anyio.to_thread.run_sync(check_written, files, os.environ)
             log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))
 
     async def _settled(self) -> ManifestFiles:

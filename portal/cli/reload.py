@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 
 from manifests.errors import ManifestError
-from manifests.loader import find_manifest, parse_manifest, read_files
+from manifests.loader import check_written, find_manifest, parse_manifest, read_files
 from manifests.manifest import Manifest
 from manifests.manifest_files import ManifestFiles, differing, digest_of
 from manifests.own_files import lock_path
@@ -34,13 +34,13 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.error("there is no portal.yaml here: pass --config")
         return REFUSED
     acceptance, files = Acceptance(path), read_files(path, os.environ)
-    wanted = parse_manifest(files, os.environ, stand_in)
+    check_written(files, os.environ)
     accepted = acceptance.files() or ManifestFiles(path, {path.name: b""})
     for line in difference(accepted, files):
         terminal.line(line)
     with suppress(ManifestError):  # they do not fit together: the portal's log says why
-        former = parse_manifest(accepted, os.environ, stand_in)
-        keys = without_fixed(*map(acceptance.with_copies, (former, wanted)))[1]
+        both = (parse_manifest(each, os.environ, stand_in) for each in (accepted, files))
+        keys = without_fixed(*map(acceptance.with_copies, both))[1]
         if keys and portals_of(path):
             terminal.note(f"takes effect after a restart: {', '.join(keys)}")
     if accepted.hashes == files.hashes:

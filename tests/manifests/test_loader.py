@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from manifests.errors import ManifestError
 from manifests.grants import Limits
-from manifests.loader import MAX_BYTES, find_manifest, load_manifest
+from manifests.loader import MAX_BYTES, check_written, find_manifest, load_manifest, read_files
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from manifests.references import stand_in
 from tests.manifests.conftest import Load, Problems
@@ -249,6 +249,53 @@ telemetry: {otlp: "${OTLP}"}
     assert not (tmp_path / "ran").exists()
     with pytest.raises(ManifestError, match="TOKEN is not set"):
         load_manifest(path, {})
+
+
+UNKNOWN = [
+    "server: {tokens: [{token: '${command:a}', name: a}, {token: '${command:b}', name: b}]}",
+    "server: {token: '${A}', tokens: [{token: '${B}', name: b}]}",
+    "server: {tokens: [{token: '${A}', tenant: '${command:a}', profile: '${B}'}]}",
+    "server: {allowed_origins: ['${command:a}'], trusted_proxies: ['${A}'], reload: '${A}'}",
+    "upstreams: {u: {url: 'https://a.example:${command:a}/mcp'}}",
+    "server: {component: '${A}'}",
+]
+CODE = "middleware: ['guard:guard']"
+
+
+@pytest.mark.parametrize(
+    "text", [f"{CODE}\n{each}" for each in UNKNOWN] + ['"middlew\\x61re": [guard:guard]']
+)
+def test_code_is_among_the_files_whatever_references_stand_for(tmp_path: Path, text: str) -> None:
+    (tmp_path / "guard.py").write_text("")
+    (tmp_path / "portal.yaml").write_text(text)
+    assert "guard.py" in read_files(tmp_path / "portal.yaml", {}).contents
+
+
+@pytest.mark.parametrize("text", UNKNOWN[:-1])
+def test_reference_that_is_not_resolved_is_no_problem_of_what_is_written(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "portal.yaml"
+    path.write_text(text)
+    check_written(read_files(path, {}), {})
+    path.write_text(f"{text}\nunknown: 1")
+    with pytest.raises(ManifestError):
+        check_written(read_files(path, {}), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "environ"),
+    [
+        ("server: {reload: '${A}'}", {"A": "often"}),
+        ("server: {component: '${A}'}", {}),
+        ("server: {component: '${command:a}'}", {}),
+        ("server: {allowed_hosts: ['${1}']}", {}),
+        ("server: {component: own.wasm}", {}),
+    ],
+)
+def test_what_is_known_of_a_reference_has_to_fit(tmp_path: Path, text: str, environ: dict[str, str]) -> None:
+    (tmp_path / "own.wasm").mkdir()
+    (tmp_path / "portal.yaml").write_text(text)
+    with pytest.raises(ManifestError):
+        check_written(read_files(tmp_path / "portal.yaml", environ), environ)
 
 
 def test_folder_is_no_manifest() -> None:
