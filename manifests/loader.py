@@ -4,6 +4,7 @@ A value is shown only where it cannot be a secret: not if any part came from the
 `environment`, `headers`, `args`, `url`, `token`, `client_secret`, `key` and `secret`.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
@@ -54,7 +55,7 @@ def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | N
     """The file to load: `explicit`, else `$MCP_CODE_PORTAL_CONFIG`, else `./portal.yaml` if it exists."""
     if named := explicit or environ.get(CONFIG_VARIABLE):
         return Path(named)
-    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+    return DEFAULT_FILE if os.path.lexists(DEFAULT_FILE) else None
 
 
 def load_manifest(

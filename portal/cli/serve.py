@@ -16,6 +16,7 @@ OBJECTS_BETWEEN_COLLECTIONS: Final = 20_000
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Serve until the client closes stdin, or until a signal ends the HTTP server."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    acceptance = Acceptance(manifest.path) if manifest.path else None
     try:
         if options.http is None:
             if terminal.is_watched:
@@ -25,6 +26,6 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             host, port = options.http
             await serve_http(manifest, host, port, terminal.note, options.profile)
     finally:
-        if manifest.path is not None:  # upstreams were writing until now
-            Acceptance(manifest.path).note_end()
+        if acceptance is not None:  # upstreams were writing until now
+            acceptance.note_end()
     return 0

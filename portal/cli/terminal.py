@@ -6,6 +6,7 @@ cannot control the terminal, hide characters, or imitate a line of the portal.
 
 import io
 import json
+import os
 import shlex
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -133,8 +134,8 @@ def unknown_name(noun: str, name: str, there: Collection[str]) -> str:
 
 def shell_command(manifest: Manifest, *words: str) -> str:
     """A command of the portal about this manifest, as it works in the current folder."""
-    path = manifest.path and manifest.path.resolve()
-    config = [] if path in (None, DEFAULT_FILE.resolve()) else ["--config", str(path)]
+    path = os.path.realpath(manifest.path or DEFAULT_FILE)
+    config = [] if path == os.path.realpath(DEFAULT_FILE) else ["--config", path]
     return shlex.join(["mcp-code-portal", *words, *config])
 
 

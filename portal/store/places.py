@@ -182,8 +182,8 @@ def _locked(path: Path, seconds: float = 0.0, kind: int = fcntl.LOCK_EX) -> Iter
 
 
 def _default_folder(manifest: Manifest) -> Path:
-    path = manifest.path.resolve() if manifest.path else manifest.folder.resolve()
-    name = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    path = os.path.realpath(manifest.path or manifest.folder)  # which resolves also a link to itself
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     return state_folder(os.environ) / "runs" / name
 
 

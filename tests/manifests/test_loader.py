@@ -205,6 +205,9 @@ def test_manifest_is_looked_for_in_three_places(tmp_path: Path, monkeypatch: pyt
     Path("portal.yaml").touch()
     assert find_manifest(None, {}) == Path("portal.yaml")
     assert find_manifest(None, named) == Path("named.yaml")
+    Path("portal.yaml").unlink()
+    Path("portal.yaml").symlink_to("x" * 300)
+    assert find_manifest(None, {}) == Path("portal.yaml"), "a link to nothing is not an empty manifest"
     assert find_manifest(Path("asked.yaml"), named) == Path("asked.yaml")
 
 

@@ -1,6 +1,7 @@
 """What a person accepted is kept, and what was changed meanwhile waits."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from manifests.loader import load_manifest, read_files
+from manifests.loader import load_manifest, parse_manifest, read_files
 from manifests.own_files import state_folder
 from portal.accepted import (
     WATCHED_SECONDS,
@@ -18,7 +19,9 @@ from portal.accepted import (
     note_start,
     portals_of,
 )
+from portal.cli.terminal import shell_command
 from portal.running import RunningPortal, announced
+from portal.store.places import held_place
 
 pytestmark = pytest.mark.usefixtures("own_state")
 
@@ -119,6 +122,32 @@ def test_broken_or_open_file_that_was_changed_while_a_portal_ran_waits(after_a_r
     beside.chmod(0o644)
     until_now(after_a_run, WATCHED_SECONDS)
     assert waiting(after_a_run)
+
+
+@pytest.mark.parametrize("target", ["portal.yaml", "portal.env", "x" * 300])
+@pytest.mark.parametrize("name", ["portal.yaml", "portal.env"])
+def test_link_that_leads_nowhere_is_a_change_that_waits(after_a_run: Path, name: str, target: str) -> None:
+    beside = after_a_run.with_name(name)
+    beside.touch(0o600)
+    keep_accepted(read_files(after_a_run, {}))
+    beside.unlink()
+    beside.symlink_to(target)
+    until_now(after_a_run, WATCHED_SECONDS)
+    files, waiting = choose_files(after_a_run)
+    manifest = parse_manifest(files, {})
+    assert waiting == (name,)
+    assert manifest.portal.profiles
+    assert "--config" in shell_command(manifest, "check")
+    with held_place(manifest) as place:
+        assert place.components
+
+
+def test_end_in_a_folder_that_is_gone_is_one(after_a_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(after_a_run.parent)
+    acceptance = Acceptance(Path("portal.yaml"))
+    shutil.rmtree(after_a_run.parent)
+    acceptance.note_end()
+    assert acceptance.held_until() > time.time()
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
