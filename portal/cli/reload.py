@@ -60,11 +60,15 @@ def difference(old: ManifestFiles, new: ManifestFiles) -> Iterator[str]:
             values = [parsed_env(content, env) for content in (before, after)]
             names = {key for each in values for key in each if values[0].get(key) != values[1].get(key)}
             yield f"{name}: other values of {', '.join(sorted(names)) or 'nothing'}"
-        elif name in (new.path.name, lock) or name.endswith(".py"):
-            was, now = ((each or b"").decode("utf-8", "replace").splitlines() for each in (before, after))
-            yield from unified_diff(was, now, f"{name} (accepted)", name, lineterm="")
-        else:
-            yield f"{name}: sha256 {old.hashes.get(name)} -> {new.hashes.get(name)}"
+            continue
+        lines: list[str] = []
+        if name in (new.path.name, lock) or name.endswith(".py"):
+            # Without loss: no byte may differ unseen. str.splitlines() knows ends that are none for Python or YAML.
+            was, now = (
+                (each or b"").decode("utf-8", "surrogateescape").split("\n") for each in (before, after)
+            )
+            lines = [*unified_diff(was, now, f"{name} (accepted)", name, lineterm="")]
+        yield from lines or [f"{name}: sha256 {old.hashes.get(name)} -> {new.hashes.get(name)}"]
 
 
 async def _report(path: Path, digest: str, terminal: Terminal) -> int:

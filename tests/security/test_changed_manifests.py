@@ -13,7 +13,9 @@ import anyio
 import pytest
 
 from manifests.loader import read_files
+from manifests.manifest_files import ManifestFiles
 from portal.accepted import Acceptance, choose_files, note_start
+from portal.cli.reload import difference
 from portal.cli.terminal import Terminal
 from portal.errors import PortalError
 from portal.middleware import load_middleware
@@ -113,6 +115,24 @@ def test_reload_shows_no_secret_and_controls_no_terminal(portal: PortalCommand, 
     assert "portal.env: other values of TOKEN" in done.stdout
     assert "very-secret-value" not in done.stdout + done.stderr
     assert "\u202e" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [b"a\xe2\x80\xa8b\n", b"a\x0bb\n", b"a\xc2\x85b\n", b"a\r\nb\n", b"a\rb\n", b"a\nb", b"a\nb\xfe\n"],
+)
+@pytest.mark.parametrize("name", ["portal.yaml", "guard.py"])
+def test_difference_shows_every_byte_that_differs(tmp_path: Path, name: str, changed: bytes) -> None:
+    old, new = (ManifestFiles(tmp_path / "portal.yaml", {name: each}) for each in (b"a\nb\n", changed))
+    assert len([*difference(old, new)]) > 3
+
+
+def test_difference_without_a_line_shows_hashes(tmp_path: Path) -> None:
+    path = tmp_path / "portal.yaml"
+    old, new = ManifestFiles(path, {}), ManifestFiles(path, {"guard.py": b""})
+    [shown] = difference(old, new)
+    assert new.hashes["guard.py"] in shown
+    assert not [*difference(new, new)]
 
 
 def test_reload_says_what_takes_effect_after_a_restart_and_which_portal_does_not_run_on_it(
