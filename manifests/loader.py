@@ -47,8 +47,8 @@ from manifests.references import (
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
 DEFAULT_FILE = Path("portal.yaml")
 MAX_BYTES = 1024 * 1024
-MAX_CODE_BYTES = 1024 * 1024 * 1024
-"""Of a file of middleware, or of the component."""
+"""Of the manifest, and of each file of middleware."""
+MAX_COMPONENT_BYTES = 1024 * 1024 * 1024
 
 
 def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -84,7 +84,8 @@ def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
             contents[file.name], problem = str(error).encode(), problem or error
     for name in _code(written(ManifestFiles(path, contents), environ)):
         try:
-            contents[name] = read_capped(path.parent / name, MAX_CODE_BYTES)[0]
+            max_bytes = MAX_BYTES if name.endswith(".py") else MAX_COMPONENT_BYTES
+            contents[name] = read_capped(path.parent / name, max_bytes)[0]
         except ManifestError as error:
             contents[name], problem = str(error).encode(), problem or error
         except (FileNotFoundError, ValueError):  # no file has such a name

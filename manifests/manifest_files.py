@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from manifests.errors import ManifestError
@@ -20,11 +19,12 @@ class ManifestFiles:
     path: Path
     contents: Mapping[str, bytes] = field(repr=False)
     problem: ManifestError | None = None
+    hashes: Mapping[str, str] = field(init=False)
+    """The sha256 of each file, computed by the thread that reads them: a component may be large."""
 
-    @cached_property
-    def hashes(self) -> Mapping[str, str]:
-        """The sha256 of each file."""
-        return {name: hashlib.sha256(content).hexdigest() for name, content in self.contents.items()}
+    def __post_init__(self) -> None:
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in self.contents.items()}
+        object.__setattr__(self, "hashes", hashes)
 
 
 def digest_of(hashes: Mapping[str, str]) -> str:

@@ -301,6 +301,16 @@ def test_what_is_known_of_a_reference_has_to_fit(tmp_path: Path, text: str, envi
         check_written(read_files(tmp_path / "portal.yaml", environ), environ)
 
 
+def test_middleware_is_as_large_as_a_manifest_at_most(tmp_path: Path) -> None:
+    (tmp_path / "portal.yaml").write_text(CODE)
+    for size, is_refused in ((MAX_BYTES, False), (MAX_BYTES + 1, True)):
+        with open(tmp_path / "guard.py", "wb") as file:
+            file.truncate(size)
+        files = read_files(tmp_path / "portal.yaml", {})
+        assert len(files.contents["guard.py"]) <= MAX_BYTES
+        assert (files.problem is not None) is is_refused
+
+
 def test_folder_is_no_manifest() -> None:
     with pytest.raises(ManifestError):
         load_manifest(Path(), {})
