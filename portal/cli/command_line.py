@@ -16,7 +16,7 @@ import anyio
 
 from manifests.errors import ManifestError
 from manifests.json_value import Json
-from manifests.loader import find_manifest, load_manifest, parse_manifest, read_files
+from manifests.loader import DEFAULT_FILE, find_manifest, load_manifest, parse_manifest, read_files
 from manifests.manifest import Manifest
 from portal.accepted import Acceptance, choose_files, note_start, reload_hint
 from portal.audit.chain import Head
@@ -57,6 +57,8 @@ def run_command_line(arguments: Sequence[str]) -> int:
         module, _, function = options.runs.partition(":")
         command = getattr(import_module(f"portal.cli.{module}"), function)
         path = find_manifest(options.config, os.environ) if options.needs_manifest else None
+        if path is None and options.needs_manifest and Acceptance(DEFAULT_FILE).hashes():
+            path = DEFAULT_FILE  # that it is gone is a change
         manifest = _manifest(path, options, terminal)
         if options.profile is not None and options.profile not in manifest.portal.profiles:
             terminal.error(unknown_name("profile", options.profile, manifest.portal.profiles))

@@ -60,6 +60,21 @@ def test_no_command_starts_what_a_script_wrote(
     assert {each.name for each in running.parent.iterdir()} <= {"portal.yaml", "portal.lock", "state"}
 
 
+@pytest.mark.parametrize("is_running", [True, False])
+def test_manifest_that_is_gone_is_not_an_empty_one(
+    portal: PortalCommand, tmp_path: Path, is_running: bool
+) -> None:
+    path = tmp_path / "portal.yaml"
+    assert "no upstreams are configured" in portal("explain", "x", cwd=tmp_path).stderr, "there never was one"
+    path.write_text("profiles: {first: {}}\n")
+    note_start(*choose_files(path))
+    Acceptance(path).hold(60 if is_running else -60)
+    path.unlink()
+    done = portal("explain", "x", cwd=tmp_path)
+    assert ("a change of portal.yaml waits" in done.stderr) is is_running
+    assert ("cannot be read" in done.stderr) is not is_running
+
+
 def test_check_says_that_a_change_waits_and_checks_it_on_request(
     portal: PortalCommand, running: Path
 ) -> None:
