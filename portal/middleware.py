@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.abc import SourceLoader
 from importlib.machinery import ModuleSpec
@@ -82,9 +82,7 @@ def _importable(names: Sequence[str], folder: Path, modules: Mapping[str, bytes]
     folder, before = folder.resolve(), [*sys.path]
     sys.path[:] = [each for each in before if Path(each or ".").resolve() != folder]
     named = {name.partition(":")[0] for name in names}
-    accepted = _Accepted(
-        folder, modules, {name for name in named if find_spec(name.partition(".")[0]) is None}
-    )
+    accepted = _Accepted(folder, modules, {name for name in named if not _is_installed(name)})
     sys.path[:] = [*before, str(folder)]
     sys.meta_path.insert(0, accepted)
     importlib.invalidate_caches()
@@ -93,6 +91,14 @@ def _importable(names: Sequence[str], folder: Path, modules: Mapping[str, bytes]
     finally:
         sys.meta_path.remove(accepted)
         sys.path.remove(str(folder))
+
+
+def _is_installed(module: str) -> bool:
+    """Whether Python finds it, or its outermost package. One without __init__.py is imported, and so stays itself."""
+    top = find_spec(module.partition(".")[0])
+    with suppress(ModuleNotFoundError):
+        return top is not None and (top.origin is not None or find_spec(module) is not None)
+    return False
 
 
 class _Accepted(SourceLoader):

@@ -160,6 +160,23 @@ def test_reload_says_what_takes_effect_after_a_restart_and_which_portal_does_not
     assert (done.returncode, "goes on as before" in done.stdout) == (1, True)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "upstreams: {u: {url: 'https://a.example:${command:touch run}/mcp'}}",
+        "server: {tokens: [{token: '${command:touch run}', name: a}, {token: '${keyring:a/b}', name: b}]}",
+    ],
+)
+def test_reload_accepts_what_fits_only_with_real_secrets_and_fetches_none(
+    portal: PortalCommand, running: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr("portal.cli.reload.ANSWER_SECONDS", 0)
+    running.write_text(text)
+    portal("reload", "--yes", cwd=running.parent)
+    assert Acceptance(running).hashes() == read_files(running, {}).hashes
+    assert not (running.parent / "run").exists()
+
+
 def test_reload_says_if_no_portal_runs(portal: PortalCommand, tmp_path: Path) -> None:
     path = tmp_path / "portal.yaml"
     path.write_text("profiles: {first: {}}\n")
@@ -209,6 +226,22 @@ def test_package_without_init_gets_none_later(tmp_path: Path, added: str, is_com
     accepted = {"hooks_c/inner/guard.py": MIDDLEWARE.encode()}
     (loaded,) = load_middleware(["hooks_c.inner.guard:guard"], tmp_path, accepted)
     assert loaded.__module__ == "hooks_c.inner.guard"
+
+
+@pytest.mark.usefixtures("imported")
+@pytest.mark.parametrize("name", ["guard", "inner.guard", "installed"])
+def test_installed_namespace_lets_no_added_package_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "site" / "hooks_f").mkdir(parents=True)
+    (tmp_path / "site" / "hooks_f" / "installed.py").write_text(MIDDLEWARE)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    folder = tmp_path / "hooks_f"
+    folder.mkdir()
+    accepted = {"hooks_f/guard.py": MIDDLEWARE.encode(), "hooks_f/inner/guard.py": MIDDLEWARE.encode()}
+    (folder / "__init__.py").write_text("raise SystemExit('added')")
+    (loaded,) = load_middleware([f"hooks_f.{name}:guard"], tmp_path, accepted)
+    assert loaded.__module__ == f"hooks_f.{name}"
 
 
 @pytest.mark.usefixtures("imported")
