@@ -73,8 +73,8 @@ def read_capped(path: Path, max_bytes: int) -> tuple[bytes, int]:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read(max_bytes + 1) if stat.S_ISREG(mode) else None
-    except FileNotFoundError:
-        raise
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(error.errno, error.strerror) from error
     except OSError as error:
         raise ManifestError([Problem(unreadable(error, path))], path.name) from None
     if content is None or len(content) > max_bytes:

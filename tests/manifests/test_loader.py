@@ -311,6 +311,14 @@ def test_middleware_is_as_large_as_a_manifest_at_most(tmp_path: Path) -> None:
         assert (files.problem is not None) is is_refused
 
 
+def test_program_beside_middleware_of_its_name_is_no_problem(tmp_path: Path) -> None:
+    (tmp_path / "portal.yaml").write_text(CODE)
+    for name in ("guard", "guard.py"):
+        (tmp_path / name).touch()
+    files = read_files(tmp_path / "portal.yaml", {})
+    assert ({*files.contents}, files.problem) == ({"portal.yaml", "guard.py"}, None)
+
+
 def test_folder_is_no_manifest() -> None:
     with pytest.raises(ManifestError):
         load_manifest(Path(), {})
