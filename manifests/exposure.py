@@ -103,12 +103,12 @@ _PATH_WORD: Final = re.compile(
 
 def writable_files(
     manifest: Manifest, writers: Mapping[str, Sequence[ListedTool]], environ: Mapping[str, str]
-) -> Iterator[str]:
-    """Warnings: through a stdio upstream scripts may write the portal's own files.
+) -> Iterator[tuple[str, bool]]:
+    """Through which stdio upstreams scripts may write the portal's own files, and whether the manifest names the place.
 
-    `writers` are the granted tools of each upstream that do not declare `readOnlyHint`. What an argument, a root or
-    `cwd` names counts. The working directory by default, which is the manifest's folder, counts only if one of
-    `writers` takes a path: a server for the time has the same one.
+    `writers` are the granted tools of each upstream that do not declare `readOnlyHint`. An argument, a root or `cwd`
+    names a place. The working directory by default, which is the manifest's folder, is none: most servers never look
+    at it. It counts only if one of `writers` takes a path.
     """
     if manifest.path is None:
         return
@@ -123,14 +123,16 @@ def writable_files(
             continue
         cwd = manifest.folder / (spec.cwd or "")
         roots = [path for text in (*spec.args, *spec.roots) for path in _paths(text, cwd)]
-        if spec.cwd or any(_is_path(each) for tool in tools for each in tool.arguments or ()):
-            roots.append(cwd)
-        if found := dict.fromkeys(what for root in roots for what in _found(root, files, own_folders)):
-            yield (
+        roots += [cwd] if spec.cwd else []
+        named = dict.fromkeys(what for root in roots for what in _found(root, files, own_folders))
+        takes_paths = any(_is_path(each) for tool in tools for each in tool.arguments or ())
+        if found := named or (takes_paths and dict.fromkeys(_found(cwd, files, own_folders))):
+            text = (
                 f"{manifest.where('upstreams', name)}: through {name} a script may write {', '.join(found)}, and so "
                 f"run programs outside of the sandbox{now}. Move the manifest into a folder of its own, like "
                 f"~/.config/mcp-code-portal, give {name} a narrower folder, or deny what writes"
             )
+            yield text, bool(named)
 
 
 def _paths(text: str, cwd: Path) -> Iterator[Path]:

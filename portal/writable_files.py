@@ -18,8 +18,10 @@ from upstreams.upstream import Upstream
 log = structlog.get_logger()
 
 
-async def file_warnings(manifest: Manifest, authority: Authority, upstreams: Iterable[Upstream]) -> list[str]:
-    """The warnings about these upstreams, by the tools that they list now."""
+async def file_warnings(
+    manifest: Manifest, authority: Authority, upstreams: Iterable[Upstream]
+) -> list[tuple[str, bool]]:
+    """What `writable_files` says of these upstreams, by the tools that they list now."""
     writers = {each.name: [*_writers(authority, each)] for each in upstreams}
     return await anyio.to_thread.run_sync(lambda: [*writable_files(manifest, writers, os.environ)])
 
@@ -38,5 +40,5 @@ def _writers(authority: Authority, upstream: Upstream) -> Iterator[ListedTool]:
 async def warn_of_writable_files(portal: Portal) -> None:
     """Log the warnings, as soon as all upstreams have listed their tools."""
     await portal.fleet.settled(inf)
-    for text in await file_warnings(portal.manifest, portal.authority, portal.fleet):
-        log.warning("files_exposed", problem=text)
+    for text, is_named in await file_warnings(portal.manifest, portal.authority, portal.fleet):
+        (log.warning if is_named else log.info)("files_exposed", problem=text)

@@ -109,7 +109,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         rows = _check_upstreams(portal, names, findings)
         _check_manifest(manifest, portal, findings)
         upstreams = [portal.fleet[each] for each in names]
-        findings.warnings += await file_warnings(manifest, portal.authority, upstreams)
+        for text, is_named in await file_warnings(manifest, portal.authority, upstreams):
+            (findings.warnings if is_named else findings.notes).append(text)
         _check_definitions(portal, names, findings)
         if name is not None and not options.json:
             _print_upstream(portal.fleet[name], rows, terminal)

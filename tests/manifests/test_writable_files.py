@@ -33,7 +33,9 @@ def warnings(folder: Path, tool: ListedTool = ADDS, reload: str = "ask", **spec:
     }
     path.write_text(yaml.safe_dump({"upstreams": upstreams, "server": {"reload": reload}}))
     environ = {"HOME": str(folder.parent / "home")}
-    return [*writable_files(load_manifest(path, environ), {"files": [tool]}, environ)]
+    found = [*writable_files(load_manifest(path, environ), {"files": [tool]}, environ)]
+    assert all(is_named is (spec.get("cwd", "") is not None) for _, is_named in found)
+    return [text for text, _ in found]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_root_and_working_directory_count_too(folder: Path, spec: Any) -> None:
 
 
 @pytest.mark.parametrize(("tool", "count"), [(WRITES, 1), (ADDS, 0)])
-def test_working_directory_by_default_counts_for_tools_that_take_a_path(
+def test_working_directory_by_default_is_noted_for_tools_that_take_a_path(
     folder: Path, tool: ListedTool, count: int
 ) -> None:
     assert len(warnings(folder, tool, cwd=None)) == count
