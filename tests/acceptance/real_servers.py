@@ -60,10 +60,12 @@ def popular(folder: Path) -> dict[str, dict[str, Json]]:
         " clusters: [{name: none, cluster: {server: 'http://127.0.0.1:9'}}],"
         " contexts: [{name: none, context: {cluster: none, user: nobody}}]}"
     )
+    documents = folder / "documents"  # of its own: it writes files, and the manifest is no document
+    documents.mkdir(exist_ok=True)
     return {
         "calculator": {"command": _python_program("popular", "mcp-server-calculator")},
         "modeling": {"command": _python_program("popular", "mcp-neo4j-data-modeling")},
-        "word": {"command": _python_program("popular", "word_mcp_server"), "cwd": str(folder)},
+        "word": {"command": _python_program("popular", "word_mcp_server"), "cwd": str(documents)},
         "obsidian": {
             "command": _python_program("popular", "mcp-obsidian"),
             "env": {"OBSIDIAN_API_KEY": "none", "OBSIDIAN_HOST": "127.0.0.1", "OBSIDIAN_PORT": "9"},
