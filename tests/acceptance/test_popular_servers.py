@@ -49,7 +49,7 @@ printed = await runner.run_code(languageId="javascript", code="console.log(6 * 7
 """
     sum_, _, printed = await model.result_of(script)
     assert "42" in sum_ and "42" in printed
-    assert (manifest.parent / "tea.docx").exists()
+    assert (manifest.parent / "documents" / "tea.docx").exists()
 
 
 async def test_network_that_fails_behind_a_server_is_not_the_scripts_fault(model: Model) -> None:
