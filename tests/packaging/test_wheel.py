@@ -131,5 +131,5 @@ async def assert_serves(python: Path, folder: Path) -> None:
     )
     async with Client(parameters) as client:
         model = Model(client)
-        assert any("portal.yaml" in notice for notice in (await model.search())["notices"])
+        assert any("no upstreams" in notice for notice in (await model.search())["notices"])
         assert (await model.result_of("import sys; sys.version_info[:2]")) == [3, 14]
