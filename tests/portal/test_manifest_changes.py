@@ -267,3 +267,25 @@ async def test_search_without_a_query_says_that_a_change_waits(tmp_path: Path) -
         portal.portal.reload.views.waiting.append("portal.yaml")
         assert any("has not accepted" in each for each in (await portal.search())["notices"])
         assert not any("has not accepted" in each for each in (await portal.search("echo"))["notices"])
+
+
+async def test_file_that_never_rests_holds_up_nothing_that_was_accepted(
+    manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "MAX_LOOKS", 3)
+    write(manifest, TEXT % "accepted")
+    files = read_files(manifest, {})
+    write(manifest, TEXT % "first")
+
+    async def rewrite() -> None:
+        for number in range(10_000):
+            write(manifest, TEXT % f"written_{number}")
+            await anyio.sleep(0.01)
+
+    async with kept(manifest) as applied, anyio.create_task_group() as tasks:
+        tasks.start_soon(rewrite)
+        hang_up()  # it waits for files that rest
+        await anyio.lowlevel.checkpoint()
+        Acceptance(manifest).accept(files)
+        await applied.until("accepted")
+        tasks.cancel_scope.cancel()

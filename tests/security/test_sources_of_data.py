@@ -249,3 +249,13 @@ async def test_an_answer_of_middleware_is_from_the_upstream_for_which_it_answers
     async with portal_of(tmp_path, middleware=["kept:kept"]) as (portal, _):
         for source, told in (("mail", "not_granted"), ("note", "sent")):
             assert await outcome(portal, f"await {source}.read()\n{SEND}") == told
+
+
+async def test_a_source_that_the_manifest_has_no_more_counts_as_all(tmp_path: Path) -> None:
+    async with portal_of(tmp_path) as (portal, _):
+        handles = [await kept(portal, "mail"), await kept(portal, "note")]
+    peers = {"post": Peer(tool("read")), "note": Peer(tool("read")), "web": Peer(tool("send"))}
+    flows: Json = [{"from": "post", "not_to": "web"}]
+    async with opened(tmp_path, peers, runs=RUNS, capabilities={"flows": flows}) as portal:
+        found = [await outcome(portal, f"await portal.recall({each!r})\n{SEND}") for each in handles]
+    assert found == ["not_granted", "sent"]
