@@ -157,12 +157,7 @@ async def open_portal(
         audit = await open_audit(manifest, shared)
         stack.callback(audit.close)
         grants = await stack.enter_async_context(
-            open_grants(
-                manifest.portal.capabilities,
-                manifest.folder,
-                manifest.where,
-                is_portal_port,
-            )
+            open_grants(manifest.portal.capabilities, manifest.folder, manifest.where, is_portal_port)
         )
         observations = await stack.enter_async_context(_open_observations(manifest, kept))
         workspace = await _open_workspace(stack, manifest, place, kept)

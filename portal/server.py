@@ -33,7 +33,7 @@ from portal.answer import GOING_WELL, Answer, with_effects
 from portal.approvers import Decider
 from portal.authority import effective_capabilities
 from portal.budget.content import content_blocks, truncate, without_binaries
-from portal.budget.tokens import compact
+from portal.budget.tokens import compact, is_loaded
 from portal.composition import Portal
 from portal.definitions import (
     DOCS_SEARCH,
@@ -46,7 +46,7 @@ from portal.definitions import (
     tool_definitions,
 )
 from portal.ledger import Ledger
-from portal.passthrough.clean_json import sendable, sendable_json
+from portal.passthrough.clean_json import is_larger, sendable, sendable_json
 from portal.passthrough.notifications import ClientChannel
 from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.passthrough.rounds import PendingRequest
@@ -62,6 +62,9 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 """What the SDK hands to every handler."""
 
 Result = TypeVar("Result")
+
+_SMALL_CHARACTERS = 20_000
+_FEW_CALLS = 20
 
 
 class ChangingServer(Server[Any]):
@@ -286,8 +289,11 @@ async def fit_answer(portal: Portal, owner: str, answer: Answer) -> CallToolResu
 
 
 async def _fitted(answer: Answer, output_tokens: int) -> CallToolResult:
-    # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
-    return await anyio.to_thread.run_sync(tool_result, answer, output_tokens)
+    most = _SMALL_CHARACTERS if is_loaded() else output_tokens // 2
+    if is_larger([answer.stdout, answer.result, *answer.emitted], most) or len(answer.calls) > _FEW_CALLS:
+        # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
+        return await anyio.to_thread.run_sync(tool_result, answer, output_tokens)
+    return tool_result(answer, output_tokens)
 
 
 def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:

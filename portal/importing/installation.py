@@ -35,8 +35,7 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
     """
     if file.client.is_read_only:
         raise ClientFileError(
-            file.path,
-            f"is only read. Add the portal by hand: mcp-code-portal serve --config {manifest}",
+            file.path, f"is only read. Add the portal by hand: mcp-code-portal serve --config {manifest}"
         )
     before = original(file)
     if before.content() is not None:

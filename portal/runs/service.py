@@ -23,14 +23,7 @@ from portal.errors import RunsError
 from portal.ledger import Ledger
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
-from portal.runs.decisions import (
-    answer_of,
-    ask_later,
-    cancel_run,
-    decide_call,
-    find_run,
-    find_seen,
-)
+from portal.runs.decisions import answer_of, ask_later, cancel_run, decide_call, find_run, find_seen
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import HEAD, Past, RunHead, new_row, new_run_id
 from portal.runs.results import KeptResults

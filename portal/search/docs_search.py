@@ -14,7 +14,7 @@ from manifests.manifest import Manifest
 from manifests.names import namespace_of
 from portal.authority import grant_lines
 from portal.broker import Broker
-from portal.budget.tokens import compact, is_within
+from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
 from portal.definitions import DocsSearchRequest, RequestError, docs_search_request
 from portal.errors import ASK_OPERATOR, NO_UPSTREAMS
 from portal.library.catalog import Catalog, describe_state
@@ -168,6 +168,9 @@ def _stubs(functions: Sequence[Function]) -> list[str]:
 PORTAL = "portal"
 """The module that every script has. It is not a namespace, but a query may ask about it."""
 
+_FEW_ROWS = 12
+_ROWS_OF_FULL = 3
+
 MAX_DETAIL_CHARACTERS = 300
 """Characters of the reason in a notice about an upstream that is not ready."""
 
@@ -193,8 +196,10 @@ class DocsSearch:
         left_seconds = self.began + self.manifest.portal.server.start_seconds - anyio.current_time()
         await self.fleet.settled(max(0.0, left_seconds), None if key is None else {key})
         found = self.find(await self.catalog.fresh(), request)
-        # In a thread: counting tokens takes time, and 0.3 s more when it loads the encoding.
-        return await anyio.to_thread.run_sync(found.answer, self.manifest.portal.server.output_tokens)
+        rows = len(found.functions) + len(found.namespaces or ()) + _ROWS_OF_FULL * found.full
+        if rows > _FEW_ROWS and not is_loaded():
+            await anyio.to_thread.run_sync(o200k_base)  # their tokens may have to be counted
+        return found.answer(self.manifest.portal.server.output_tokens)
 
     def find(self, snapshot: Snapshot, request: DocsSearchRequest) -> Found:
         """Search the snapshot, without waiting for upstreams."""
