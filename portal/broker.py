@@ -211,10 +211,12 @@ class Broker:
 
     async def _with_fallback(self, call: ToolCall, entry: Entry) -> Outcome:
         outcome = await self._attempt(call, entry)
+        if outcome.error is None:
+            return outcome
         name_of = self.snapshot.canonical
         fallbacks = {name_of(own): others for own, others in self.manifest.portal.fallback.items()}
         names = fallbacks.get(call.function)
-        if names is None or outcome.error is None or not self._may_fall_back(call, outcome.error):
+        if names is None or not self._may_fall_back(call, outcome.error):
             return outcome
         state, failures = entry.state, []
         for name in map(name_of, names):
