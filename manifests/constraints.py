@@ -179,6 +179,14 @@ def _check_safety(url: str) -> str:
 
 SafeUrl: TypeAlias = Annotated[Url, AfterValidator(_check_safety)]
 
+RedirectPath: TypeAlias = Annotated[str, Field(pattern=r"^/([A-Za-z0-9_-][A-Za-z0-9._~-]*/?)*$")]
+"""A path that browsers and servers leave as it is."""
+
+_OWN: Final = "client_id|code_challenge(_method)?|redirect_uri|resource|response_type|scope|state"
+AuthorizeParameter: TypeAlias = Annotated[
+    str, _matching(rf"(?!({_OWN})$)[!-~]+", "is a parameter that the portal sets itself")
+]
+
 RootUri: TypeAlias = Annotated[
     str, _matching(r"file:///\S*", "is not a root URI", "Write file:///absolute/folder.")
 ]

@@ -28,6 +28,7 @@ from manifests.constraints import (
     UNUSABLE,
     Approver,
     Argument,
+    AuthorizeParameter,
     FunctionName,
     Header,
     HeaderName,
@@ -39,6 +40,7 @@ from manifests.constraints import (
     Origin,
     Patterns,
     ProfileName,
+    RedirectPath,
     RootUri,
     SafeUrl,
     ScriptVariable,
@@ -73,14 +75,32 @@ class OAuthSettings(Section):
     """A registered client. Default: the portal registers one at each login, if the server allows that."""
     client_secret: ClientText | None = Field(default=None, repr=False)
     """The secret of a confidential client. Write a reference, not the secret itself."""
+    token_endpoint_auth_method: Literal["client_secret_basic", "client_secret_post"] | None = None
+    """How client_secret is sent: in a header (basic) or in the form (post). Default: basic, if the server offers it."""
     client_metadata_url: Url | None = None
     """The https:// URL of a client metadata document, for servers that accept it as the client_id."""
     issuer: Url | None = None
     """The issuer URL of the authorization server; required with client_secret. Default: the one the upstream names."""
     scope: Annotated[Argument, Field(max_length=2000)] | None = None
     """The scopes to request, separated by spaces. Default: those that the upstream asks for."""
+    redirect_host: Literal["127.0.0.1", "localhost"] = "127.0.0.1"
+    """The host of the redirect URI, as the client was registered with it (default 127.0.0.1). If the portal registers
+    the client, and the server refuses this host, the portal tries the other one."""
     redirect_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
-    """The port of http://127.0.0.1:PORT/callback, if the client was registered with one. Default: any free port."""
+    """The port of the redirect URI, if the client was registered with one. Default: any free port."""
+    redirect_path: RedirectPath = "/callback"
+    """The path of the redirect URI (default /callback)."""
+    authorize_parameters: Annotated[dict[AuthorizeParameter, ClientText | None], EMPTY_IS_DEFAULT] = Field(
+        default_factory=dict, repr=False
+    )
+    """Further parameters of the authorization request, like {access_type: offline}. null leaves out one that the portal
+    would send: {prompt: null}. Default: prompt=consent, if the scope has offline_access."""
+    send_resource: bool = True
+    """Whether the upstream is named as the `resource` of its tokens (default true), as MCP requires. false: for servers
+    that refuse this parameter, like Entra ID. What their tokens are good for then depends on the scope alone."""
+    pkce: Literal["required", "assumed"] = "required"
+    """required (the default): no login at a server whose metadata does not offer PKCE with S256. assumed: the server is
+    known to support it, and only its metadata lacks it."""
     keep_in: Literal["file", "keyring"] = "file"
     """Where tokens are stored: in a file that only you can read (the default) or in the system keyring."""
 
@@ -328,6 +348,10 @@ class AuthSettings(Section):
     Its redirect URI is that of the portal with /oauth/sign-in/identity instead of /mcp. Default: none."""
     client_secret: ClientText | None = Field(default=None, repr=False)
     """Its secret, as ${NAME}. Default: none, for a public client."""
+    token_endpoint_auth_method: Literal["client_secret_basic", "client_secret_post"] | None = None
+    """How that secret is sent: in a header (basic) or in the form (post). Default: basic, if the issuer offers it."""
+    send_resource: bool = True
+    """Whether this client names the portal as the `resource` of its tokens (default true). false: for Entra ID."""
 
     @model_validator(mode="after")
     def _is_reachable_safely(self) -> Self:

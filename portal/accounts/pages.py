@@ -156,7 +156,7 @@ class _Pages:
             )
         spec, redirect_uri = self._spec(upstream), f"{self.auth.base_url}{PATH}/callback"
         async with open_guarded_http(spec.url, _settings(spec).issuer) as http:
-            started = await CodeRequest.of(spec, await discover(spec, http), redirect_uri, http)
+            started = await CodeRequest.of(spec, await discover(spec, http), [redirect_uri], http)
             nonce = secrets.token_urlsafe(32)
             url = started.url(self.seal.close("callback", upstream, owner, nonce), http)
         value = _ADAPTER.dump_json(_Started(nonce, browser, bearer.name, spec.url, started))
@@ -240,7 +240,8 @@ class _Pages:
     async def _identity_request(self, http: GuardedHttp) -> CodeRequest:
         """The request for an access token for the portal itself, which is checked like everybody's."""
         server = await server_metadata(self.auth.issuer, self.auth.issuer, http)
-        found = Discovered(server, self.auth.resource, " ".join(self.auth.scopes) or None)
+        resource = self.auth.resource if self.auth.send_resource else None
+        found = Discovered(server, resource, " ".join(self.auth.scopes) or None)
         redirect_uri = f"{self.auth.base_url}{PATH}/identity"
         return CodeRequest(found, configured_client(self.auth, server), redirect_uri)
 

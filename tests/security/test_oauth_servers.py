@@ -22,13 +22,13 @@ from tests.upstreams.oauth_peer import (
     echo,
     logged_in,
     protected,
+    refused,
     saying,
     signed_in,
 )
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.errors import UpstreamError
-from upstreams.oauth.authorization_server import OAuthError, OAuthRefusedError, OAuthUnreachableError
-from upstreams.oauth.login import log_in
+from upstreams.oauth.authorization_server import OAuthRefusedError, OAuthUnreachableError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
@@ -62,16 +62,6 @@ async def unvisited() -> AsyncIterator[str]:
 async def metadata(url: str) -> dict[str, Json]:
     async with httpx2.AsyncClient() as client:
         return (await client.get(url)).json()
-
-
-async def refused(spec: HttpUpstream) -> OAuthError:
-    """The error of a login that does not get as far as a browser, or not further."""
-    with anyio.fail_after(DEADLINE_SECONDS):
-        async with anyio.create_task_group() as tasks:
-            with pytest.raises(OAuthError) as caught:
-                await log_in(spec, lambda issuer, url: tasks.start_soon(browse, url))
-            tasks.cancel_scope.cancel()
-    return caught.value
 
 
 def naming(key: str, value: Json) -> Lie:

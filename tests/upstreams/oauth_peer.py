@@ -1,18 +1,20 @@
 """An MCP server that wants tokens, and the authorization server that gives them: both the SDK's, on two origins.
 
 The SDK's authorization server knows no client credentials; that one grant is added here, behind the SDK's own check of
-clients.
+clients. That check is made strict here: one method for each request (RFC 6749, 2.3).
 """
 
+import base64
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote, urlencode
 
 import anyio
 import httpx2
+import pytest
 from mcp.server.auth.middleware.client_auth import AuthenticationError, ClientAuthenticator
 from mcp.server.auth.provider import (
     AccessToken,
@@ -36,6 +38,7 @@ from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, http_peer
 from upstreams.fleet import login_store
+from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.login import log_in
 from upstreams.oauth.tokens import Login
 
@@ -80,9 +83,12 @@ class AuthorizationServer:
         routes = create_auth_routes(
             self, AnyHttpUrl(self.issuer), None, options, RevocationOptions(enabled=True)
         )
-        token = next(route for route in routes if route.path == "/token")
-        own = Route("/token", self._token(token), methods=["POST"])
-        return _overridden(Starlette(routes=[own, *routes]), self.answers)
+        own = [
+            Route(route.path, self._form(route), methods=["POST"])
+            for route in routes
+            if route.path in ("/token", "/revoke")
+        ]
+        return _overridden(Starlette(routes=[*own, *routes]), self.answers)
 
     @property
     def tokens(self) -> list[str]:
@@ -119,23 +125,45 @@ class AuthorizationServer:
             **more,
         )
 
-    def _token(self, route: Route) -> Any:
+    def _form(self, route: Route) -> Any:
         async def handle(scope: Scope, receive: Receive, send: Send) -> None:
-            body = await Request(scope, receive).body()
+            request = Request(scope, receive)
+            body = await request.body()
             form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
-            self.forms.append(form)
-            self.grants.append(form.get("grant_type", ""))
-            self.is_asked.set()
-            if self.may_answer is not None:
-                await self.may_answer.wait()
+            if (basic := request.headers.get("authorization", "")) and {"client_id", "client_secret"} & {
+                *form
+            }:
+                self.grants.append("two methods")
+                await JSONResponse({"error": "invalid_request"}, status_code=400)(scope, receive, send)
+                return
+            if basic:  # the SDK wants it in the form
+                named = base64.b64decode(basic.removeprefix("Basic ")).decode().partition(":")[0]
+                body += b"&" + urlencode({"client_id": unquote(named), "client_secret": ""}).encode()
+                scope = {
+                    **scope,
+                    "headers": [pair for pair in scope["headers"] if pair[0] != b"content-length"],
+                }
             again = _replayed(body)
-            if form.get("grant_type") == "client_credentials":
-                response = await self._client_credentials(Request(scope, again), form)
-                await response(scope, again, send)
+            if route.path == "/token":
+                await self._token(route, scope, again, send, form)
             else:
                 await route.app(scope, again, send)
 
         return _Asgi(handle)
+
+    async def _token(
+        self, route: Route, scope: Scope, receive: Receive, send: Send, form: dict[str, str]
+    ) -> None:
+        self.forms.append(form)
+        self.grants.append(form.get("grant_type", ""))
+        self.is_asked.set()
+        if self.may_answer is not None:
+            await self.may_answer.wait()
+        if form.get("grant_type") == "client_credentials":
+            response = await self._client_credentials(Request(scope, receive), form)
+            await response(scope, receive, send)
+        else:
+            await route.app(scope, receive, send)
 
     async def _client_credentials(self, request: Request, form: dict[str, str]) -> Response:
         try:
@@ -299,6 +327,16 @@ async def signed_in(spec: HttpUpstream, browser: Callable[[str], Awaitable[objec
             login = await log_in(spec, lambda issuer, url: tasks.start_soon(browser, url))
             tasks.cancel_scope.cancel()
     return login
+
+
+async def refused(spec: HttpUpstream) -> OAuthError:
+    """The error of a login that does not get as far as a browser, or not further."""
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            with pytest.raises(OAuthError) as caught:
+                await log_in(spec, lambda issuer, url: tasks.start_soon(browse, url))
+            tasks.cancel_scope.cancel()
+    return caught.value
 
 
 async def logged_in(spec: HttpUpstream) -> Login:

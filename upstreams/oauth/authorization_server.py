@@ -84,7 +84,7 @@ CODE: Final = re.compile(r"[a-z_]{1,64}")
 
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
-_GRANTS: Final = ["authorization_code", "refresh_token"]
+GRANTS: Final = ["authorization_code", "refresh_token"]
 _LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
 
 AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
@@ -266,10 +266,10 @@ class Client(BaseModel):
 
 @dataclass(frozen=True)
 class Discovered:
-    """The result of discovery: `resource` is the audience of tokens, `scope` None leaves the choice to the server."""
+    """The result of discovery: the audience of tokens (None: not sent) and their scope (None: the server's choice)."""
 
     server: OAuthMetadata
-    resource: str
+    resource: str | None
     scope: str | None
 
 
@@ -305,8 +305,8 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
     scope = settings.scope
     if not scope and (wanted is not None or (metadata is not None and metadata.scopes_supported is not None)):
         # The scopes of the upstream, never all scopes of the authorization server.
-        scope = get_client_metadata_scopes(wanted, metadata, server, _GRANTS)
-    return Discovered(server, resource, scope)
+        scope = get_client_metadata_scopes(wanted, metadata, server, GRANTS)
+    return Discovered(server, resource if settings.send_resource else None, scope)
 
 
 async def _resource_metadata(
@@ -344,11 +344,16 @@ async def server_metadata(issuer: str | None, url: str, http: GuardedHttp) -> OA
 def configured_client(settings: OAuthSettings | AuthSettings, server: OAuthMetadata) -> Client:
     """The manifest's client, with an authentication method that its server supports."""
     assert settings.client_id is not None
-    offered = server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
     method: AuthMethod = "none"
     if settings.client_secret is not None:
-        method = "client_secret_basic" if "client_secret_basic" in offered else "client_secret_post"
+        method = settings.token_endpoint_auth_method or secret_method(server)
     return Client(client_id=settings.client_id, client_secret=settings.client_secret, auth_method=method)
+
+
+def secret_method(server: OAuthMetadata) -> AuthMethod:
+    """How a client sends its secret if nobody says: Basic is the default of RFC 7591, 2."""
+    offered = server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+    return "client_secret_basic" if "client_secret_basic" in offered else "client_secret_post"
 
 
 async def request_token(
@@ -365,16 +370,17 @@ async def request_token(
 
 
 def form_request(endpoint: str, client: Client, form: Mapping[str, str | None]) -> httpx2.Request:
-    """A form request of the client to its authorization server."""
+    """A form request of the client to its authorization server, authenticated in one way (RFC 6749, 2.3)."""
     data = {name: value for name, value in form.items() if value is not None}
-    data["client_id"] = client.client_id
     headers = {"Accept": "application/json"}
     if client.client_secret is not None and client.auth_method == "client_secret_basic":
         # RFC 6749, 2.3.1: both are form-encoded first.
         pair = f"{quote(client.client_id, safe='')}:{quote(client.client_secret, safe='')}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-    elif client.client_secret is not None and client.auth_method == "client_secret_post":
-        data["client_secret"] = client.client_secret
+    else:
+        data["client_id"] = client.client_id
+        if client.client_secret is not None and client.auth_method == "client_secret_post":
+            data["client_secret"] = client.client_secret
     return httpx2.Request("POST", endpoint, data=data, headers=headers)
 
 

@@ -6,26 +6,26 @@ MCP 2026-07-28, basic/authorization.
 
 import asyncio
 import base64
+import errno
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Self, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import httpx2
 from mcp.client.auth import OAuthFlowError
-from mcp.client.auth.utils import (
-    create_client_registration_request,
-    handle_registration_response,
-    validate_authorization_response_iss,
-)
-from mcp.shared.auth import OAuthClientMetadata, OAuthToken
-from pydantic import AnyUrl, ValidationError
+from mcp.client.auth.utils import handle_registration_response, validate_authorization_response_iss
+from mcp.shared.auth import OAuthMetadata, OAuthToken
+from pydantic import ValidationError
 
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from upstreams.oauth.authorization_server import (
     CODE,
+    GRANTS,
+    AuthMethod,
     Client,
     Discovered,
     GuardedHttp,
@@ -39,12 +39,14 @@ from upstreams.oauth.authorization_server import (
     oauth_error,
     open_guarded_http,
     request_token,
+    secret_method,
 )
 from upstreams.oauth.tokens import Login
 
 LOGIN_SECONDS: Final = 600.0
 """Time limit for the person."""
-_PATH: Final = "/callback"
+_HOSTS: Final = ("127.0.0.1", "localhost")
+_LOOPBACK: Final = ("127.0.0.1", "::1")  # a browser may take `localhost` for either
 _MAX_HEAD_BYTES: Final = 32 * 1024
 _HEAD_SECONDS: Final = 5.0
 _PAGE: Final = "<!doctype html><title>mcp-code-portal</title><p>{}</p><p>You can close this window.</p>"
@@ -57,11 +59,11 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
     """Sign in. The upstream names the issuer for `show`, unless the manifest does. Raises OAuthError."""
     settings = spec.oauth or OAuthSettings()
     async with (
-        open_redirection(settings.redirect_port or 0) as redirection,
+        open_redirection(settings) as redirection,
         open_guarded_http(spec.url, settings.issuer) as http,
     ):
         found = await discover(spec, http)
-        started = await CodeRequest.of(spec, found, redirection.uri, http)
+        started = await CodeRequest.of(spec, found, redirection.uris, http)
         show(str(found.server.issuer), started.url(redirection.state, http))
         token = await started.token(await redirection.answer(), http)
         return Login.first(spec.url, found, started.client, token)
@@ -75,17 +77,22 @@ class CodeRequest:
     client: Client
     redirect_uri: str
     verifier: str = field(default_factory=lambda: secrets.token_urlsafe(64), repr=False)
+    parameters: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    """Further ones of the authorization request. None leaves one out."""
 
     @classmethod
-    async def of(cls, spec: HttpUpstream, found: Discovered, redirect_uri: str, http: GuardedHttp) -> Self:
-        """A request for a login at an upstream. Raises OAuthError: it would not be safe, or there is no client."""
-        if "S256" not in (found.server.code_challenge_methods_supported or ()):
+    async def of(cls, spec: HttpUpstream, found: Discovered, uris: Sequence[str], http: GuardedHttp) -> Self:
+        """A request for a login at an upstream, with the first of these redirect URIs that the server takes.
+
+        Raises OAuthError: it would not be safe, or there is no client.
+        """
+        settings, offered = spec.oauth or OAuthSettings(), found.server.code_challenge_methods_supported
+        if settings.pkce == "required" and "S256" not in (offered or ()):
             raise OAuthRefusedError(
                 "the authorization server does not support PKCE with S256, which a safe login requires"
             )
-        return cls(
-            found, await _client(spec.oauth or OAuthSettings(), found, redirect_uri, http), redirect_uri
-        )
+        client, redirect_uri = await _client(settings, found, uris, http)
+        return cls(found, client, redirect_uri, parameters=settings.authorize_parameters)
 
     def url(self, state: str, http: GuardedHttp) -> str:
         """Where to send the person. Raises OAuthRefusedError: the server's URL is not allowed."""
@@ -93,6 +100,7 @@ class CodeRequest:
         http.checked(endpoint)
         digest = hashlib.sha256(self.verifier.encode()).digest()
         asked = {
+            **self.parameters,
             "response_type": "code",
             "client_id": self.client.client_id,
             "redirect_uri": self.redirect_uri,
@@ -104,8 +112,9 @@ class CodeRequest:
         if self.found.scope:
             asked["scope"] = self.found.scope
             if "offline_access" in self.found.scope.split():
-                asked["prompt"] = "consent"  # OpenID Connect Core, 11
-        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
+                asked.setdefault("prompt", "consent")  # OpenID Connect Core, 11
+        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
 
     async def token(self, query: Mapping[str, str], http: GuardedHttp) -> OAuthToken:
         """The token for what the redirect brought. Raises OAuthError: refused, or from another server."""
@@ -141,7 +150,7 @@ async def revoke(login: Login, settings: OAuthSettings) -> bool:
                 continue
             form = {"token": token, "token_type_hint": kind}
             answer = await http.ask(form_request(endpoint, client, form))
-            if error_code(answer) == "invalid_request":
+            if client.client_secret is None and error_code(answer) == "invalid_request":
                 # Servers on the Python SDK (2.3) require the field even of clients without a secret.
                 answer = await http.ask(form_request(endpoint, client, {"client_secret": "", **form}))
             if not answer.is_success:
@@ -149,47 +158,79 @@ async def revoke(login: Login, settings: OAuthSettings) -> bool:
     return True
 
 
-async def _client(settings: OAuthSettings, found: Discovered, redirect_uri: str, http: GuardedHttp) -> Client:
-    """The manifest's client, or a new one for this login: few servers accept another port for the same client."""
+async def _client(
+    settings: OAuthSettings, found: Discovered, uris: Sequence[str], http: GuardedHttp
+) -> tuple[Client, str]:
+    """The manifest's client, or a new one for this login, as few servers accept another port, and its redirect URI."""
+    server = found.server
     if settings.client_id is not None:
-        return configured_client(settings, found.server)
-    if settings.client_metadata_url and found.server.client_id_metadata_document_supported:
-        return Client(client_id=settings.client_metadata_url)
-    if found.server.registration_endpoint is None:
+        return configured_client(settings, server), uris[0]
+    if settings.client_metadata_url and server.client_id_metadata_document_supported:
+        return Client(client_id=settings.client_metadata_url), uris[0]
+    if server.registration_endpoint is None:
         raise OAuthRefusedError(
             "the authorization server does not register clients automatically; register one there with the redirect "
-            f"URI {redirect_uri}, and set its client_id and redirect_port in the manifest"
+            f"URI {uris[0]}, and set its client_id and redirect_port in the manifest"
         )
-    wish = OAuthClientMetadata(
-        redirect_uris=[AnyUrl(redirect_uri)],
-        client_name="mcp-code-portal",
-        token_endpoint_auth_method="none",
-        scope=found.scope,
-    )
-    answer = await http.ask(create_client_registration_request(found.server, wish, ""))
-    if not answer.is_success:
-        raise oauth_error(answer)
+    asked = settings.token_endpoint_auth_method or _method_to_ask_for(server)
+    uri, answer = await _registration(found, uris, asked, http)
     try:
         client = await handle_registration_response(answer)
-        method = client.token_endpoint_auth_method or (
-            "client_secret_basic" if client.client_secret else "none"
-        )
-        return Client.model_validate({**client.model_dump(), "auth_method": method})
+        named = [str(each) for each in client.redirect_uris or ()]
+        # The server may choose another one.
+        redirect_uri = next((each for each in uris if each in named), uri)
+        secret = secret_method(server) if asked == "none" else asked
+        method = client.token_endpoint_auth_method or (secret if client.client_secret else "none")
+        return Client.model_validate({**client.model_dump(), "auth_method": method}), redirect_uri
     except (OAuthFlowError, ValidationError):
         raise OAuthUnreachableError("the authorization server registered an unusable client") from None
+
+
+def _method_to_ask_for(server: OAuthMetadata) -> AuthMethod:
+    """How a new client authenticates: not at all, if that is offered or nothing is said."""
+    offered = server.token_endpoint_auth_methods_supported or ["none"]
+    # Servers on the Python SDK (2.3) offer Basic too, but then miss the client_id in the form.
+    known: Sequence[AuthMethod] = ("none", "client_secret_post")
+    return next((method for method in known if method in offered), "client_secret_basic")
+
+
+async def _registration(
+    found: Discovered, uris: Sequence[str], method: AuthMethod, http: GuardedHttp
+) -> tuple[str, httpx2.Response]:
+    """Register with the first redirect URI that the server takes. Raises OAuthError, the first, if it takes none."""
+    server, first = found.server, None
+    for uri in uris:
+        wish = {
+            "redirect_uris": [uri],
+            "client_name": "mcp-code-portal",
+            "application_type": "native" if uri.startswith("http://") else "web",
+            "token_endpoint_auth_method": method,
+            "grant_types": [each for each in GRANTS if each in (server.grant_types_supported or GRANTS)],
+            "response_types": ["code"],
+            **({"scope": found.scope} if found.scope else {}),
+        }
+        answer = await http.ask(httpx2.Request("POST", str(server.registration_endpoint), json=wish))
+        if answer.is_success and not error_code(answer):
+            return uri, answer
+        first = first or oauth_error(answer)
+    assert first is not None, "there is a URI"
+    raise first
 
 
 class Redirection:
     """The redirect of one login. Requests with another `state` are refused, and the login keeps waiting."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: OAuthSettings) -> None:
         self.state = secrets.token_urlsafe(32)
-        self.port = 0
+        self.port = settings.redirect_port or 0
+        self._settings = settings
         self._came: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     @property
-    def uri(self) -> str:
-        return f"http://127.0.0.1:{self.port}{_PATH}"
+    def uris(self) -> Sequence[str]:
+        """The URIs that lead here, the manifest's first."""
+        hosts = sorted(_HOSTS, key=lambda host: host != self._settings.redirect_host)
+        return [f"http://{host}:{self.port}{self._settings.redirect_path}" for host in hosts]
 
     async def answer(self) -> dict[str, str]:
         """Wait for the authorization server's answer. Raises OAuthUnreachableError: it does not come."""
@@ -222,10 +263,11 @@ class Redirection:
         line, *fields = head.split("\r\n")
         method, target, _ = line.split(" ")
         host = next((field[5:].strip() for field in fields if field.lower().startswith("host:")), "")
-        if method != "GET" or host not in (f"127.0.0.1:{self.port}", f"localhost:{self.port}"):
+        asked = urlsplit(f"//{host}")
+        if method != "GET" or asked.hostname not in _HOSTS or (asked.port or 80) != self.port:
             return "400 Bad Request", "The request is not a redirect of a login."
         parts = urlsplit(target)
-        if parts.path != _PATH:
+        if parts.path != self._settings.redirect_path:
             return "404 Not Found", "Not found."
         pairs = parse_qsl(parts.query, max_num_fields=50)
         query = dict(pairs)
@@ -238,15 +280,20 @@ class Redirection:
 
 
 @asynccontextmanager
-async def open_redirection(port: int) -> AsyncIterator[Redirection]:
-    """Listen on 127.0.0.1 during the login; port 0 takes a free one. Raises OAuthError: the port is in use."""
-    redirection = Redirection()
-    try:
-        server = await asyncio.start_server(redirection.serve, "127.0.0.1", port, limit=_MAX_HEAD_BYTES)
-    except OSError as error:
-        raise OAuthError(f"cannot listen on 127.0.0.1:{port}: {error.strerror or error}") from None
-    try:
-        redirection.port = server.sockets[0].getsockname()[1]
+async def open_redirection(settings: OAuthSettings) -> AsyncIterator[Redirection]:
+    """Listen on loopback during the login, on any free port unless one is set. Raises OAuthError: it is in use."""
+    redirection = Redirection(settings)
+    async with AsyncExitStack() as servers:
+        for host in _LOOPBACK:
+            try:
+                server = await asyncio.start_server(
+                    redirection.serve, host, redirection.port, limit=_MAX_HEAD_BYTES
+                )
+            except OSError as error:
+                if host == "::1" and error.errno != errno.EADDRINUSE:
+                    continue  # there is no IPv6
+                message = f"cannot listen on port {redirection.port} of {host}: {error.strerror or error}"
+                raise OAuthError(message) from None
+            servers.callback(server.close)
+            redirection.port = redirection.port or server.sockets[0].getsockname()[1]
         yield redirection
-    finally:
-        server.close()

@@ -77,7 +77,8 @@ class Login(BaseModel):
     issuer: str
     token_endpoint: str
     revocation_endpoint: str | None = None
-    resource: str
+    resource: str | None = None
+    """Sent with a refresh, unless it is None."""
     scope: str | None = None
     client: Client
     access_token: str = Field(repr=False, pattern=r"^[\x21-\x7e]+$", max_length=65_536)
@@ -120,7 +121,8 @@ class Login(BaseModel):
         secret, client = settings.client_secret, self.client
         if secret is None or settings.client_id != client.client_id:
             return self
-        method = "client_secret_basic" if client.auth_method == "none" else client.auth_method
+        known = "client_secret_basic" if client.auth_method == "none" else client.auth_method
+        method = settings.token_endpoint_auth_method or known
         renewed = client.model_copy(update={"client_secret": secret, "auth_method": method})
         return self.model_copy(update={"client": renewed})
 
@@ -379,7 +381,7 @@ class OAuthTokens(HttpCredentials):
         form = {
             "grant_type": "refresh_token",
             "refresh_token": login.refresh_token,
-            "resource": login.resource,
+            "resource": login.resource if self._settings.send_resource else None,
         }
         async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
             try:
