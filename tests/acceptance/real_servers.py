@@ -106,6 +106,12 @@ def people_provider(port: int, audience: str, redirect_uri: str) -> list[str]:
     return [_node(), str(script), _installed(NPM), str(port), audience, redirect_uri]
 
 
+def workers_provider(port: int, redirect_uri: str) -> list[str]:
+    """How to start an MCP server behind npm's @cloudflare/workers-oauth-provider, with a client that has this URI."""
+    script = Path(__file__).with_name("servers") / "workers_provider.mjs"
+    return [_node(), str(script), _installed(NPM), str(port), redirect_uri]
+
+
 def sdk1_python(release: str = "sdk1") -> str:
     """A Python whose `mcp` is the last release of the SDK's first major version, or an older one, such as sdk1_2."""
     return _python_program(release, "python")

@@ -49,13 +49,14 @@ def identity_provider(port: int, audience: str, token_format: str) -> Iterator[s
 
 
 @contextmanager
-def listening(command: list[str]) -> Iterator[None]:
-    """A provider, once it says that it listens."""
+def listening(command: list[str]) -> Iterator[str]:
+    """What a provider says once it listens."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
-            assert "listening" in process.stdout.readline()
-            yield
+            said = process.stdout.readline()
+            assert "listening" in said
+            yield said
         finally:
             process.kill()
 
