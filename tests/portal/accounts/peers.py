@@ -57,6 +57,8 @@ class IdentityProvider(Issuer):
         self.claims: dict[str, dict[str, Json]] = {}
         """Further claims, by person."""
         self.audience = ""
+        self.authorized: list[dict[str, str]] = []
+        """The parameters of authorization requests."""
 
     def app(self) -> Starlette:
         async def metadata(request: Request) -> Response:
@@ -70,6 +72,7 @@ class IdentityProvider(Issuer):
 
         async def authorize(request: Request) -> Response:
             asked = request.query_params
+            self.authorized.append(dict(asked))
             code = secrets.token_hex(16)
             self.codes[code] = request.cookies.get("who", "ann"), asked["code_challenge"]
             told = {"code": code, "state": asked["state"], "iss": self.url}
@@ -251,7 +254,12 @@ async def company(
             await logged_in(upstream.spec())
             entry["oauth"] = {"per": per}
         server = {
-            "auth": {"issuer": provider.url, "audience": f"{url}/mcp", "client_id": "portal"},
+            "auth": {
+                "issuer": provider.url,
+                "audience": f"{url}/mcp",
+                "client_id": "portal",
+                **sections.pop("auth", {}),
+            },
             **sections.pop("server", {}),
         }
         runs = {"store": "runs.sqlite", "key": KEY, **sections.pop("runs", {})}

@@ -50,6 +50,20 @@ async def test_two_people_sign_in_once_and_each_is_who_they_are(tmp_path: Path, 
         assert [each["who"] for each in lines if each["event"] == "signed_in"] == ["person ann", "person bob"]
 
 
+@pytest.mark.parametrize("is_sent", [True, False])
+async def test_people_come_back_to_the_url_of_the_portal_and_it_may_be_no_resource(
+    tmp_path: Path, is_sent: bool
+) -> None:
+    async with company(tmp_path, auth={"send_resource": is_sent}) as own:
+        await own.browser("ann").get(link_in(await run(await own.client("ann"))))
+        back = f"{own.url}/oauth/sign-in/callback"
+        assert [str(uri) for uri in [*own.authorization.clients.values()][-1].redirect_uris or ()] == [back]
+        assert own.authorization.forms[-1]["redirect_uri"] == back
+        assert [asked.get("resource") for asked in own.provider.authorized] == [
+            f"{own.url}/mcp" if is_sent else None
+        ]
+
+
 @pytest.mark.servers
 async def test_browser_finds_its_way_through_the_pages(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
