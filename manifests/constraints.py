@@ -179,7 +179,9 @@ def _check_safety(url: str) -> str:
 
 SafeUrl: TypeAlias = Annotated[Url, AfterValidator(_check_safety)]
 
-RedirectPath: TypeAlias = Annotated[str, Field(pattern=r"^/([A-Za-z0-9_-][A-Za-z0-9._~-]*/?)*$")]
+RedirectPath: TypeAlias = Annotated[
+    str, Field(min_length=1, pattern=r"^(/[A-Za-z0-9_-][A-Za-z0-9._~-]*)*/?$")
+]
 """A path that browsers and servers leave as it is."""
 
 _OWN: Final = "client_id|code_challenge(_method)?|redirect_uri|resource|response_type|scope|state"

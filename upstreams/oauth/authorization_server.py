@@ -84,7 +84,7 @@ CODE: Final = re.compile(r"[a-z_]{1,64}")
 
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
-GRANTS: Final = ["authorization_code", "refresh_token"]
+_GRANTS: Final = ["authorization_code", "refresh_token"]
 _LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
 
 AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
@@ -266,10 +266,11 @@ class Client(BaseModel):
 
 @dataclass(frozen=True)
 class Discovered:
-    """The result of discovery: the audience of tokens (None: not sent) and their scope (None: the server's choice)."""
+    """The result of discovery: `resource` is the audience of tokens, `scope` None leaves the choice to the server."""
 
     server: OAuthMetadata
     resource: str | None
+    """None is not sent."""
     scope: str | None
 
 
@@ -305,8 +306,8 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
     scope = settings.scope
     if not scope and (wanted is not None or (metadata is not None and metadata.scopes_supported is not None)):
         # The scopes of the upstream, never all scopes of the authorization server.
-        scope = get_client_metadata_scopes(wanted, metadata, server, GRANTS)
-    return Discovered(server, resource if settings.send_resource else None, scope)
+        scope = get_client_metadata_scopes(wanted, metadata, server, _GRANTS)
+    return Discovered(server, resource, scope)
 
 
 async def _resource_metadata(

@@ -11,7 +11,7 @@ import hashlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -24,7 +24,6 @@ from pydantic import ValidationError
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from upstreams.oauth.authorization_server import (
     CODE,
-    GRANTS,
     AuthMethod,
     Client,
     Discovered,
@@ -45,6 +44,7 @@ from upstreams.oauth.tokens import Login
 
 LOGIN_SECONDS: Final = 600.0
 """Time limit for the person."""
+_GRANTS: Final = ("authorization_code", "refresh_token")
 _HOSTS: Final = ("127.0.0.1", "localhost")
 _LOOPBACK: Final = ("127.0.0.1", "::1")  # a browser may take `localhost` for either
 _MAX_HEAD_BYTES: Final = 32 * 1024
@@ -82,16 +82,15 @@ class CodeRequest:
 
     @classmethod
     async def of(cls, spec: HttpUpstream, found: Discovered, uris: Sequence[str], http: GuardedHttp) -> Self:
-        """A request for a login at an upstream, with the first of these redirect URIs that the server takes.
-
-        Raises OAuthError: it would not be safe, or there is no client.
-        """
+        """A login with the first of these redirect URIs that the server takes. Raises OAuthError: there is none."""
         settings, offered = spec.oauth or OAuthSettings(), found.server.code_challenge_methods_supported
         if settings.pkce == "required" and "S256" not in (offered or ()):
             raise OAuthRefusedError(
                 "the authorization server does not support PKCE with S256, which a safe login requires"
             )
         client, redirect_uri = await _client(settings, found, uris, http)
+        if not settings.send_resource:
+            found = replace(found, resource=None)
         return cls(found, client, redirect_uri, parameters=settings.authorize_parameters)
 
     def url(self, state: str, http: GuardedHttp) -> str:
@@ -198,23 +197,22 @@ async def _registration(
     found: Discovered, uris: Sequence[str], method: AuthMethod, http: GuardedHttp
 ) -> tuple[str, httpx2.Response]:
     """Register with the first redirect URI that the server takes. Raises OAuthError, the first, if it takes none."""
-    server, first = found.server, None
+    server, refusals = found.server, []
     for uri in uris:
         wish = {
             "redirect_uris": [uri],
             "client_name": "mcp-code-portal",
             "application_type": "native" if uri.startswith("http://") else "web",
             "token_endpoint_auth_method": method,
-            "grant_types": [each for each in GRANTS if each in (server.grant_types_supported or GRANTS)],
+            "grant_types": [each for each in _GRANTS if each in (server.grant_types_supported or _GRANTS)],
             "response_types": ["code"],
             **({"scope": found.scope} if found.scope else {}),
         }
         answer = await http.ask(httpx2.Request("POST", str(server.registration_endpoint), json=wish))
         if answer.is_success and not error_code(answer):
             return uri, answer
-        first = first or oauth_error(answer)
-    assert first is not None, "there is a URI"
-    raise first
+        refusals.append(oauth_error(answer))
+    raise refusals[0]
 
 
 class Redirection:

@@ -78,7 +78,6 @@ class Login(BaseModel):
     token_endpoint: str
     revocation_endpoint: str | None = None
     resource: str | None = None
-    """Sent with a refresh, unless it is None."""
     scope: str | None = None
     client: Client
     access_token: str = Field(repr=False, pattern=r"^[\x21-\x7e]+$", max_length=65_536)
@@ -401,7 +400,8 @@ class OAuthTokens(HttpCredentials):
         async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
             found = await discover(self._spec, http)
             client = configured_client(self._settings, found.server)
-            form = {"grant_type": "client_credentials", "scope": found.scope, "resource": found.resource}
+            resource = found.resource if self._settings.send_resource else None
+            form = {"grant_type": "client_credentials", "scope": found.scope, "resource": resource}
             token = await request_token(http, str(found.server.token_endpoint), client, form)
         self._unaccepted = token.access_token
         return Login.first(self._spec.url, found, client, token)
