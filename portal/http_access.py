@@ -16,6 +16,7 @@ from mcp.server.auth.routes import build_resource_metadata_url, cors_middleware
 from mcp.shared.auth import ProtectedResourceMetadata
 from pydantic import AnyHttpUrl
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -43,10 +44,9 @@ OPEN_PATHS: Final = ("/healthz", "/readyz")
 """Served without a token, because container health checks have none. Names are shown only with a token."""
 
 _METADATA: Final = "/.well-known/oauth-protected-resource"
-OPEN_BEGINNINGS: Final = ("/hooks/", _METADATA, "/oauth/sign-in/")
-"""Paths that begin so need no token: a hook has its secret in the path, and a client reads there where to sign in. A
-browser has none, and a sign-in asks the identity provider who it is."""
-
+OPEN_BEGINNINGS: Final = ("/hooks/", "/.well-known/", "/mcp/.well-known/", "/oauth/sign-in/")
+"""Paths that begin so need no token: a hook has its secret in the path, and a client reads there where to sign in, or
+404, which some need to look elsewhere. A browser has none, and a sign-in asks the identity provider who it is."""
 
 METRICS_PATH: Final = "/metrics"
 """Guarded by its own route: no tenant's token opens it, because its numbers are those of all tenants."""
@@ -113,12 +113,15 @@ class HttpAccess:
         if not _matches(host, self._hosts):
             text = f"Host {host[:100]!r} is not allowed. Add it to server.allowed_hosts in portal.yaml.\n"
             return PlainTextResponse(text, 421)
-        if origin is not None and not _matches(origin, self._origins):
+        if origin is not None and not self.allows_origin(origin):
             text = (
                 f"Origin {origin[:100]!r} is not allowed. Add it to server.allowed_origins in portal.yaml.\n"
             )
             return PlainTextResponse(text, 403)
         return None
+
+    def allows_origin(self, origin: str) -> bool:
+        return _matches(origin, self._origins)
 
     def metrics_refusal(self, headers: Headers) -> Response | None:
         """401 without the token for numbers, which is `telemetry.metrics_token`, else `server.token`.
@@ -216,6 +219,30 @@ class HttpAccessMiddleware:
         # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
         user = AuthenticatedUser(AccessToken(token="", client_id=bearer.run_owner, scopes=[]))
         return {**scope, BEARER: bearer, "user": user}
+
+
+class BrowserAccessMiddleware(CORSMiddleware):
+    """The same, and pages of allowed origins can use `/mcp`: preflights have no token, and pages read refusals, too."""
+
+    def __init__(self, app: ASGIApp, access: HttpAccess) -> None:
+        guarded, told = (
+            HttpAccessMiddleware(app, access),
+            ("Mcp-Session-Id", "WWW-Authenticate", "Retry-After"),
+        )
+        super().__init__(
+            guarded, (), ("GET", "POST", "DELETE"), ("*",), allow_private_network=True, expose_headers=told
+        )
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_browsers = scope.get("path") == "/mcp" and FROM_SCRIPT not in Headers(scope=scope)
+        await (super().__call__ if is_browsers else self.app)(scope, receive, send)
+
+    def is_allowed_origin(self, origin: str) -> bool:
+        return self._access.allows_origin(origin)
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        return self._access.refusal(request_headers) or super().preflight_response(request_headers)
 
 
 def _token(headers: Headers) -> str:

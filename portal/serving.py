@@ -34,7 +34,7 @@ from portal.accounts.pages import account_routes
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
 from portal.errors import BindError
-from portal.http_access import METRICS_PATH, HttpAccess, HttpAccessMiddleware, sign_in_routes
+from portal.http_access import METRICS_PATH, BrowserAccessMiddleware, HttpAccess, sign_in_routes
 from portal.http_connections import Connections, HttpConnection
 from portal.reload import ManifestKeeper
 from portal.replicas import ReplicaMiddleware
@@ -94,7 +94,7 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
             *account_routes(portal.accounts, whose),
         ],
     )
-    app.user_middleware.append(Middleware(HttpAccessMiddleware, access=access))
+    app.user_middleware.append(Middleware(BrowserAccessMiddleware, access=access))
     if portal.runs.store is not None and portal.runs.store.is_shared:
         app.user_middleware.append(Middleware(ReplicaMiddleware, runs=portal.runs))
     return app

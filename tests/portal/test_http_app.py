@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -16,6 +17,7 @@ from manifests.portal_manifest import ServerSettings
 from portal.http_access import HttpAccess
 from portal.server import build_server
 from portal.serving import MAX_REQUEST_BYTES, build_http_app
+from sandbox_runtime.grants.fetch import FROM_SCRIPT
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 from tests.upstreams.peers import http_peer
 
@@ -23,13 +25,23 @@ pytestmark = pytest.mark.anyio
 
 TOKEN = "a-token-of-the-tests"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "n", "version": "1"},
+    },
+}
 JSON_RPC = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
 @asynccontextmanager
-async def served(portal: Opened, token: str | None = None) -> AsyncIterator[str]:
+async def served(portal: Opened, token: str | None = None, **settings: Any) -> AsyncIterator[str]:
     """The portal on a loopback port; yields its origin."""
-    access = HttpAccess("127.0.0.1", ServerSettings(token=token))
+    access = HttpAccess("127.0.0.1", ServerSettings(token=token, **settings))
     app = build_http_app(portal.portal, build_server(portal.portal), access)
     async with http_peer(app) as peer:
         yield f"http://127.0.0.1:{peer.port}"
@@ -50,6 +62,82 @@ def call(number: int, code: str) -> dict[str, Json]:
     """A request as a client of the handshake era sends it, with a number of its own choice."""
     params = {"name": "execute_code", "arguments": {"code": code}}
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
+PREFLIGHT = {
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization,content-type,mcp-protocol-version,mcp-session-id",
+    "Access-Control-Request-Private-Network": "true",
+}
+ALLOWED_ORIGIN = "access-control-allow-origin"
+
+
+@pytest.mark.parametrize("page", ["http://localhost:6274", "https://app.test"])
+async def test_page_of_an_allowed_origin_uses_the_portal(tmp_path: Path, page: str) -> None:
+    settings = {"allowed_origins": ("https://app.test",)}
+    async with (
+        opened(tmp_path, {}) as portal,
+        served(portal, TOKEN, **settings) as origin,
+        httpx2.AsyncClient() as http,
+    ):
+        url, headers = f"{origin}/mcp", {"Origin": page}
+        asked = await http.options(url, headers={**headers, **PREFLIGHT})
+        assert (asked.status_code, asked.headers[ALLOWED_ORIGIN]) == (200, page)
+        assert asked.headers["access-control-allow-private-network"] == "true"
+        assert "mcp-session-id" in asked.headers["access-control-allow-headers"]
+        assert "DELETE" in asked.headers["access-control-allow-methods"]
+        assert (await http.options(url, headers=headers)).status_code == 401, "no preflight"
+        for sent, status in (({}, 401), (BEARER, 200)):
+            answer = await http.post(url, json=HELLO, headers={**headers, **JSON_RPC, **sent})
+            assert (answer.status_code, answer.headers[ALLOWED_ORIGIN]) == (status, page)
+            assert "Mcp-Session-Id" in answer.headers["access-control-expose-headers"]
+            assert "access-control-allow-credentials" not in answer.headers
+        assert answer.headers["mcp-session-id"]
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/mcp", {"Origin": "https://evil.test"}, 403),
+        ("/mcp", {"Origin": "null"}, 403),
+        ("/mcp", {"Origin": "http://localhost:6274", "Host": "evil.test"}, 421),
+        ("/mcp", {"Origin": "http://localhost:6274", FROM_SCRIPT: "1"}, 403),
+        ("/runs", {"Origin": "http://localhost:6274"}, 401),
+    ],
+)
+async def test_other_preflights_are_refused(
+    tmp_path: Path, path: str, headers: dict[str, str], status: int
+) -> None:
+    async with (
+        opened(tmp_path, {}) as portal,
+        served(portal, TOKEN) as origin,
+        httpx2.AsyncClient() as http,
+    ):
+        answer = await http.options(f"{origin}{path}", headers={**PREFLIGHT, **headers})
+        assert answer.status_code == status and ALLOWED_ORIGIN not in answer.headers
+        if "Host" not in headers:
+            answer = await http.post(f"{origin}{path}", json=HELLO, headers={**JSON_RPC, **BEARER, **headers})
+            assert answer.headers.get(ALLOWED_ORIGIN) is None
+
+
+async def test_unknown_well_known_paths_are_not_found_and_others_want_the_token(tmp_path: Path) -> None:
+    async with (
+        opened(tmp_path, {}) as portal,
+        served(portal, TOKEN) as origin,
+        httpx2.AsyncClient() as http,
+    ):
+        unknown = (
+            "oauth-authorization-server",
+            "openid-configuration",
+            "oauth-authorization-server/mcp",
+            "x/y",
+        )
+        for path in (*(f"/.well-known/{each}" for each in unknown), "/mcp/.well-known/openid-configuration"):
+            assert (await http.get(f"{origin}{path}")).status_code == 404, path
+        for path in ("/mcp", "/runs", "/.well-known", "/mcp/x", "/nowhere"):
+            assert (await http.get(f"{origin}{path}")).status_code == 401, path
+        around = httpx2.URL(origin).copy_with(raw_path=b"/.well-known/../mcp")
+        assert (await http.post(around, json=HELLO, headers=JSON_RPC)).status_code in (401, 404)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
