@@ -22,7 +22,8 @@
         ├── UpstreamInternalError       its own failure: another call would have failed, too
         ├── UpstreamSessionError        it does not know the session any more
         ├── UpstreamBusyError           HTTP 429: try again later
-        └── UpstreamUnauthorizedError   HTTP 401: the credentials are not accepted
+        ├── UpstreamUnauthorizedError   HTTP 401: the credentials are not accepted
+        └── UpstreamRightsError         HTTP 401, although the same credentials are accepted for other calls
 
 `outcome` is the call's state in the ledger. Only `unknown` requires checking before a retry.
 """
@@ -218,3 +219,10 @@ class UpstreamUnauthorizedError(UpstreamRefusedError):
     code = "upstream_unauthorized"
     hint = "The portal's credentials for this upstream are missing, wrong or expired. Tell the operator."
     repetition: ClassVar[Repetition] = "always"
+
+
+class UpstreamRightsError(UpstreamRefusedError):
+    """Neither new credentials nor a new connection help."""
+
+    code = "upstream_unauthorized"
+    hint = "The upstream accepts the portal's credentials for other calls, but not for this one. Tell the operator."

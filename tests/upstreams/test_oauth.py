@@ -10,7 +10,13 @@ from starlette.responses import PlainTextResponse, Response
 from tests.portal.peers import Barrier, Peer, never, tool
 from tests.upstreams.oauth_peer import NAME, SCOPE, ProtectedServer, echo, logged_in, protected, saying
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of
-from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
+from upstreams.errors import (
+    UpstreamError,
+    UpstreamNeedsLoginError,
+    UpstreamRefusedError,
+    UpstreamTimeoutError,
+)
+from upstreams.oauth import tokens
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
@@ -19,7 +25,7 @@ CALLS = 20
 
 @pytest.fixture
 async def server() -> AsyncIterator[ProtectedServer]:
-    peer = Peer(tool("echo"), tool("meet"), tool("hang"), meet=Barrier(CALLS), hang=never)
+    peer = Peer(tool("echo"), tool("look"), tool("meet"), tool("hang"), meet=Barrier(CALLS), hang=never)
     async with protected(peer) as server:
         yield server
 
@@ -142,6 +148,77 @@ async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(ser
         assert caught.value.outcome in ("failed", "not_started")
         await fleet.until(lambda: fleet[NAME].state.status == "needs_login")
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
+
+
+async def test_tools_that_are_refused_alone_spend_one_refresh_token_each_and_need_no_login(
+    server: ProtectedServer,
+) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        server.refused_tools = {"hang", "meet"}
+        for turn in range(3):
+            for tool_name in ("hang", "meet"):
+                with pytest.raises(UpstreamRefusedError) as caught:
+                    await fleet[NAME].call(tool_name, {}, seconds=DEADLINE_SECONDS)
+                assert (caught.value.code, caught.value.outcome) == ("upstream_unauthorized", "failed")
+            assert turn or await echo(fleet, a=1) == {"a": 1}, "at first the two are refused in a row"
+        assert server.authorization.grants == ["authorization_code", *["refresh_token"] * 2]
+        assert fleet.history[-1][1] == "ready" and fleet[NAME].connections == 2
+        server.authorization.expire()  # what others notice
+        assert await echo(fleet, a=2) == {"a": 2}
+        server.refused_tools = set()
+        with pytest.raises(UpstreamTimeoutError):
+            await fleet[NAME].call("hang", {}, seconds=0.05)
+    assert server.authorization.grants.count("refresh_token") == 3
+
+
+async def test_tool_that_was_refused_alone_may_renew_again_later(
+    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "REFUSAL_SECONDS", 0.0)
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        server.refused_tools = {"echo"}
+        with pytest.raises(UpstreamRefusedError):
+            await echo(fleet)
+        server.refused_tools = set()
+        await fleet[NAME].call("look", {}, seconds=DEADLINE_SECONDS)
+        server.authorization.expire()
+        assert await echo(fleet, a=1) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("challenge", "renewals"),
+    [
+        ('Bearer realm="a", error="invalid_token"', 1),
+        ("Bearer error=invalid_token, error_description=expired", 1),
+        ('Bearer error="insufficient_scope", scope="more"', 0),
+        ('Bearer error_description="no invalid_token"', 0),
+    ],
+)
+async def test_403_renews_once_where_it_is_about_the_token(
+    server: ProtectedServer, challenge: str, renewals: int
+) -> None:
+    async def forbid(request: Request) -> Response:
+        return Response(status_code=403, headers={"www-authenticate": challenge})
+
+    async def forbid_once(request: Request) -> Response:
+        del server.answers["/mcp"]
+        return await forbid(request)
+
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        server.answers["/mcp"] = forbid_once if renewals else forbid
+        if renewals:
+            assert await echo(fleet, a=1) == {"a": 1}
+        server.answers["/mcp"] = forbid
+        for _ in range(3):
+            with pytest.raises(UpstreamError):
+                await echo(fleet)
+    assert server.authorization.grants.count("refresh_token") <= 2 * renewals
 
 
 async def _unauthorized(request: Request) -> Response:

@@ -58,6 +58,9 @@ RENEWAL_SECONDS: Final = 25.0
 REFRESH_SECONDS: Final = 12.0
 """Time limit of the refresh request. A stopping portal waits for it, because the old refresh token may be invalid."""
 
+REFUSAL_SECONDS: Final = 600.0
+"""A tool that refused a renewed token causes no further renewal for this long. Others do."""
+
 _REJECTED_CODES: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
 """Error codes for a refresh token that is permanently invalid: of OAuth, GitHub and Slack."""
 
@@ -284,6 +287,7 @@ class OAuthTokens(HttpCredentials):
         self._renewal: asyncio.Future[Login | UpstreamError] | None = None
         self._unaccepted = ""
         """A renewed token that the upstream has not accepted yet."""
+        self._refusing: dict[str, float] = {}  # by subject: until when its refusals renew nothing
         self._rejected_refresh_token = ""
         """A refresh token that was refused. It is not used again."""
 
@@ -293,15 +297,29 @@ class OAuthTokens(HttpCredentials):
             login = await self._fresh(login, is_refused=False)
         return _bearer(login)
 
-    async def renewed(self, refused: Mapping[str, str]) -> bool:
+    async def renewed(self, refused: Mapping[str, str], subject: str = "") -> bool:
         login = self._login
-        if login is not None and _bearer(login) == refused:
-            await self._fresh(login, is_refused=True)
+        if login is None or _bearer(login) != refused:
+            return True
+        # Only requests of the connection itself prove that somebody has to sign in.
+        is_new = bool(subject) and login.access_token == self._unaccepted
+        if is_new or anyio.current_time() < self._refusing.get(subject, 0.0):
+            return False
+        self._refusing.pop(subject, None)
+        await self._fresh(login, is_refused=True)
         return True
 
-    def accepted(self, sent: Mapping[str, str]) -> None:
+    def accepted(self, sent: Mapping[str, str], subject: str = "") -> None:
+        self._refusing.pop(subject, None)
         if self._login is not None and _bearer(self._login) == sent:
             self._unaccepted = ""
+
+    def refused(self, subject: str) -> bool:
+        if subject in self._refusing:
+            return not self._unaccepted
+        if subject:
+            self._refusing[subject] = anyio.current_time() + REFUSAL_SECONDS
+        return False
 
     async def _fresh(self, stale: Login | None, *, is_refused: bool) -> Login:
         """A login other than `stale`. Concurrent callers share one renewal."""

@@ -16,7 +16,7 @@ from urllib.parse import urljoin
 import anyio
 import httpx2
 from anyio.abc import AsyncResource, TaskGroup, TaskStatus
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER, NAME_BEARING_METHODS
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -30,7 +30,7 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.health import Diagnostics
-from upstreams.transports.http_credentials import HttpCredentials, origin
+from upstreams.transports.http_credentials import SUBJECT, HttpCredentials, origin
 from upstreams.transports.http_errors import (
     SESSION_HEADER,
     describe,
@@ -180,10 +180,13 @@ class HttpTransport(AsyncResource):
             **(stamped or {}),
         }
         body = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        return await self._request("POST", headers, body)
+        return await self._request("POST", headers, body, _subject(item.message))
 
-    async def _request(self, method: str, headers: Mapping[str, str], body: bytes = b"") -> httpx2.Response:
+    async def _request(
+        self, method: str, headers: Mapping[str, str], body: bytes = b"", subject: str = ""
+    ) -> httpx2.Response:
         request = self._client.build_request(method, self._url, headers=headers, content=body or None)
+        request.extensions[SUBJECT] = subject
         try:
             return await self._credentials.send(request, self._client)
         except httpx2.RequestError as error:
@@ -424,6 +427,12 @@ class HttpWithSse(HttpTransport):
         if origin(own) != origin(url):
             raise UpstreamAnswerError(f"its endpoint event names {origin(url)} instead of {origin(own)}")
         return str(url)
+
+
+def _subject(message: JSONRPCMessage) -> str:
+    method, params = getattr(message, "method", ""), getattr(message, "params", None) or {}
+    name = params.get("name") if method == "tools/call" else ""  # scripts choose the others' names
+    return f"{method} {name}" if method in NAME_BEARING_METHODS else ""
 
 
 async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:

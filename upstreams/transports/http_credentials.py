@@ -1,5 +1,6 @@
 """The credentials of requests to an upstream, and their renewal after a refusal."""
 
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from http import HTTPStatus
@@ -20,6 +21,11 @@ RENEWAL_PAUSE_SECONDS: Final = 60.0
 
 
 _MAX_REDIRECTS: Final = 5
+
+SUBJECT: Final = "subject"  # of a request: what a caller asks for, which the server may refuse alone
+REFUSED_ALONE: Final = "refused_alone"  # of a response: the same credentials are accepted for other requests
+
+_INVALID_TOKEN: Final = re.compile(r'(?:^|[\s,])error="?invalid_token\b', re.IGNORECASE)
 
 
 class HttpCredentials:
@@ -50,7 +56,7 @@ class HttpCredentials:
     async def send(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
         """Send a request and follow redirects that keep its method. The body is not read.
 
-        After a 401 it is sent once more if the credentials can be renewed.
+        If the credentials are refused, it is sent once more if they can be renewed.
 
         Raises:
             UpstreamError: There are no credentials, or it redirects to another server.
@@ -73,8 +79,8 @@ class HttpCredentials:
         """The current headers, which replace configured ones. Raises UpstreamError: there are no credentials."""
         return self._headers
 
-    async def renewed(self, refused: Mapping[str, str]) -> bool:
-        """Renew the headers after a 401 to `refused`. Returns whether there are new ones. Raises UpstreamError."""
+    async def renewed(self, refused: Mapping[str, str], subject: str = "") -> bool:
+        """Renew the headers after `refused`. Returns whether there are new ones. Raises UpstreamError."""
         if self._renew_headers is None:
             return False
         async with self._lock:
@@ -90,8 +96,12 @@ class HttpCredentials:
             self._headers = {**self._headers, **headers}
             return True
 
-    def accepted(self, sent: Mapping[str, str]) -> None:
+    def accepted(self, sent: Mapping[str, str], subject: str = "") -> None:
         """Record that the server accepted these headers."""
+
+    def refused(self, subject: str) -> bool:
+        """Record a refusal that no renewal mended. Returns whether the server accepts other requests."""
+        return False
 
     def _mask_new(self, secrets: Collection[str]) -> None:
         """Mask renewed secrets from now on."""
@@ -104,17 +114,25 @@ class HttpCredentials:
             raise UpstreamRefusedError(
                 "redirects to another server, which gets neither requests nor credentials"
             )
+        subject = request.extensions.get(SUBJECT, "")
         for is_last in (False, True):
             sent = await self.headers()
             request.headers.update(sent)
             response = await client.send(request, stream=True, follow_redirects=False)
-            if response.status_code != HTTPStatus.UNAUTHORIZED:
-                self.accepted(sent)
+            if not is_unauthorized(response):
+                self.accepted(sent, subject)
                 break
-            if is_last or not await self.renewed(sent):
+            if is_last or not await self.renewed(sent, subject):
+                response.extensions[REFUSED_ALONE] = self.refused(subject)
                 break
             await response.aclose()
         return response
+
+
+def is_unauthorized(response: httpx2.Response) -> bool:
+    """Whether the credentials are refused. Some servers say `invalid_token` with 403 instead of 401 (RFC 6750, 3.1)."""
+    says_so = _INVALID_TOKEN.search(response.headers.get("www-authenticate", "")) is not None
+    return response.status_code == HTTPStatus.UNAUTHORIZED or (response.status_code == 403 and says_so)
 
 
 def origin(url: httpx2.URL) -> str:

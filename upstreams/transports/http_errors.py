@@ -15,9 +15,11 @@ from upstreams.errors import (
     UpstreamError,
     UpstreamFaultError,
     UpstreamRefusedError,
+    UpstreamRightsError,
     UpstreamUnauthorizedError,
 )
 from upstreams.redaction import Redaction
+from upstreams.transports.http_credentials import REFUSED_ALONE, is_unauthorized
 from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import is_answer_to, parsed
 
@@ -49,11 +51,8 @@ def error_of(
     if lost := lost_session(response.status_code, words, session, error.get("code"), answered):
         return lost(f"no longer knows this session: {status_error(response, text, redact)}")
     # For these statuses the status says more about whether the server acted, and what to do.
-    says_more = response.is_server_error or response.status_code in (
-        HTTPStatus.UNAUTHORIZED,
-        HTTPStatus.TOO_MANY_REQUESTS,
-    )
-    if answer is None or says_more:
+    is_busy = response.status_code == HTTPStatus.TOO_MANY_REQUESTS
+    if answer is None or response.is_server_error or is_busy or is_unauthorized(response):
         return status_error(response, text, redact)
     return None
 
@@ -77,8 +76,9 @@ def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> U
         return UpstreamAnswerError(f"{message}; use that URL if the server has moved there")
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         return UpstreamBusyError(message, after_seconds=after_seconds)
-    if response.status_code == HTTPStatus.UNAUTHORIZED:
-        return UpstreamUnauthorizedError(message)
+    if is_unauthorized(response):
+        alone = response.extensions.get(REFUSED_ALONE)
+        return (UpstreamRightsError if alone else UpstreamUnauthorizedError)(message)
     # A gateway may answer 502 or 504 after the server acted; a 4xx is the server's own refusal.
     if not response.is_client_error:
         return UpstreamFaultError(message, after_seconds=after_seconds)
@@ -89,7 +89,9 @@ def status_line(response: httpx2.Response) -> str:
     """The status, and a possible cause in the manifest."""
     status, request = response.status_code, response.request
     hint = ""
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+    if response.extensions.get(REFUSED_ALONE):
+        hint = "; other requests with the same credentials are accepted"
+    elif status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         hint = "; check `headers` or `oauth` in the manifest"
     elif status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
         hint = "; the proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY wants other credentials"
