@@ -171,8 +171,8 @@ class UpstreamSection(Section):
     tools: Annotated[ToolRules, EMPTY_IS_DEFAULT] = ToolRules()
     """Narrows capabilities.tools for this upstream: a call must pass both."""
     call_seconds: Seconds = 60.0
-    """Seconds per call, including the wait for a connection (default 60). A longer one raises an error in the script,
-    and its outcome is unknown."""
+    """Seconds per call, including the wait for a connection (default 60). Progress extends it, ten times at most. A
+    longer one raises an error in the script, and its outcome is unknown."""
     connect_seconds: Seconds = 60.0
     """Seconds to connect and list the tools (default 60). After that the upstream is down. Does not cover calls."""
     message_bytes: Annotated[int, Field(ge=65_536, le=256 * 1024 * 1024)] = 16 * 1024 * 1024

@@ -15,7 +15,7 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import RequestId
 
 from manifests.json_value import Json
-from upstreams.errors import UpstreamUnavailableError
+from upstreams.errors import UpstreamRefusedError, UpstreamUnavailableError
 from upstreams.health import Diagnostics
 from upstreams.transports.messages import failure_of
 from upstreams.transports.wire import Wire
@@ -141,7 +141,10 @@ class Notifications:
                 failure = failure_of(error.error)
                 if isinstance(failure, UpstreamUnavailableError):
                     wire.give_up(str(failure))
-                return
+                    return
+                # A gateway may refuse for a while; the server's own answer is final.
+                if failure is None or type(failure) is UpstreamRefusedError:
+                    return
             except SubscriptionLost:
                 pass
             await anyio.sleep(delay)

@@ -62,7 +62,11 @@ from upstreams.transports.messages import failure_of, unsendable
 from upstreams.transports.wire import ProgressHandler, Wire, is_closed, with_stderr
 
 PROBE_SECONDS: Final = 0.5
-"""A server with one shared stream that has not answered the probe by then gets the older handshake, too."""
+HTTP_PROBE_SECONDS: Final = 10.0
+"""A server that has not answered the probe by then gets the older handshake, too: with one shared stream, or else."""
+
+MOST_EXTENSION: Final = 10
+"""Each progress gives a call its time once more, but in all it has this many times that time at most."""
 
 REFUSAL_GRACE_SECONDS: Final = 10.0
 """A connection that replaced a refused one is not itself replaced after a refusal within this time."""
@@ -142,14 +146,14 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
 
     The SDK's `auto` mode does the same, but only with its own dispatcher. Servers that do not know the probe answer
     with an error, ignore it, end at once, or (Python SDK before 1.9.2) end when they read the next message. So the
-    handshake does not wait for an answer on a shared stream. A slow server answers both in order; the first one counts.
+    handshake does not wait long for an answer. A slow server answers both in order; the first one counts.
     """
     if handshake_first:
         await _initialize(client)
         return False
     attempts: list[asyncio.Future[Any]] = [asyncio.ensure_future(client.discover())]
     try:
-        await asyncio.wait(attempts, timeout=None if wire.closes_requests else PROBE_SECONDS)
+        await asyncio.wait(attempts, timeout=HTTP_PROBE_SECONDS if wire.closes_requests else PROBE_SECONDS)
         if is_ignored := not attempts[0].done():
             attempts.append(asyncio.ensure_future(_initialize(client)))
             await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
@@ -297,13 +301,15 @@ class Session:
         arguments: dict[str, Json],
         *,
         seconds: float,
+        call_seconds: float,
         key: str | None = None,
         progress: ProgressHandler | None = None,
         request_handler: ServerRequestHandler | None = None,
     ) -> ToolResult:
         """Send one tools/call; see `Upstream.call`. On cancellation or after `seconds` the upstream is notified.
 
-        Runs in the caller's task, so no failure of the connection can cancel the caller.
+        Each progress gives it `call_seconds` again, so its request always has a token for progress. Runs in the
+        caller's task, so no failure of the connection can cancel the caller.
         """
         meta: dict[str, Json] = {} if key is None else {IDEMPOTENCY_KEY_META: key}
         capabilities = self.questions.capabilities(request_handler)
@@ -312,9 +318,16 @@ class Session:
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             params = {"name": tool, "arguments": arguments, **answers}
-            return await self._send("tools/call", params, meta, active.owner, progress)
+            return await self._send("tools/call", params, meta, active.owner, note)
 
-        async with self._under_way(arguments, seconds, request_handler) as active:
+        def note(done: float, total: float | None, message: str | None) -> None:
+            latest = min(anyio.current_time() + call_seconds, end + (MOST_EXTENSION - 1) * call_seconds)
+            scope.deadline = max(scope.deadline, latest)
+            if progress is not None:
+                progress(done, total, message)
+
+        async with self._under_way(arguments, seconds, request_handler) as (active, scope):
+            end = scope.deadline
             raw = await self.questions.rounds(send, active)
         _require_complete(raw)
         return read_result(raw, null_is_a_value=self.is_modern)
@@ -333,19 +346,21 @@ class Session:
         arguments: dict[str, Json],
         seconds: float,
         request_handler: ServerRequestHandler | None,
-    ) -> AsyncIterator[ActiveCall]:
-        """A context for a caller's request, which turns failures into an UpstreamError."""
+    ) -> AsyncIterator[tuple[ActiveCall, anyio.CancelScope]]:
+        """A context for a caller's request, with its deadline, which turns failures into an UpstreamError."""
         if self.wire.ended.is_set():
             raise UpstreamUnavailableError(await self.wire.explain_end())
         if fault := unsendable(arguments):
             raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
         self._calls += 1
+        began = anyio.current_time()
         try:
-            with anyio.fail_after(seconds), self.questions.track(request_handler) as active:
-                yield active
+            with anyio.fail_after(seconds) as scope, self.questions.track(request_handler) as active:
+                yield active, scope
             self.has_answered = True
         except TimeoutError:
-            in_time = f"within {round(seconds, 2):g} s (call_seconds)"
+            limit = f"call_seconds; with progress {MOST_EXTENSION} times as long at most"
+            in_time = f"within {round(scope.deadline - began, 2):g} s ({limit})"
             if active.unanswered:
                 asked = f"its request {active.unanswered} was not answered"
                 raise UpstreamUnansweredError(f"{asked} {in_time}") from None

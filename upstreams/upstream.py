@@ -47,7 +47,8 @@ class Upstream(Supervisor):
     ) -> ToolResult:
         """Call a tool. Waits for a starting upstream and for the answer, together at most `seconds`.
 
-        A failed call is retried if that is safe and may help. Each attempt carries the idempotency `key` in `_meta`.
+        Progress extends that (`MOST_EXTENSION`). A failed call is retried if that is safe and may help. Each attempt
+        carries the idempotency `key` in `_meta`.
         `progress` and `request_handler` serve the upstream during the call. `on_sent(was_seen)` runs before every
         send; `was_seen` says whether the upstream may have seen the call already. It may raise an
         UpstreamWithheldError to prevent the send.
@@ -58,6 +59,7 @@ class Upstream(Supervisor):
             Session.call,
             tool=tool,
             arguments=arguments,
+            call_seconds=seconds,
             key=key,
             progress=progress,
             request_handler=request_handler,

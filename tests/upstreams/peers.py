@@ -1,5 +1,6 @@
 """Real peers for the tests: stdio servers, HTTP servers on a loopback port, and a fleet that watches itself."""
 
+import asyncio
 import json
 import os
 import socket
@@ -36,6 +37,18 @@ def raw_server(
         cwd=cwd,
         connect_seconds=connect_seconds,
     )
+
+
+class Clock:
+    """The clock of the running loop, which a test can put forward. It is never put back."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._of_loop, self._ahead_seconds = loop.time, 0.0
+        loop.time = lambda: self._of_loop() + self._ahead_seconds  # type: ignore[method-assign]
+
+    def advance(self, seconds: float) -> None:
+        self._ahead_seconds += seconds
 
 
 class WatchedFleet:

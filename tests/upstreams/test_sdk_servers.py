@@ -5,17 +5,22 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from mcp.server import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from manifests.portal_manifest import HttpUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
-from upstreams.errors import UpstreamRefusedError
+from tests.upstreams.peers import DEADLINE_SECONDS, Clock, WatchedFleet, fleet_of, http_peer
+from upstreams import notifications
+from upstreams.errors import UpstreamRefusedError, UpstreamTimeoutError
 from upstreams.health import Diagnostics
 from upstreams.redaction import Redaction
+from upstreams.session import MOST_EXTENSION
 from upstreams.transports.messages import InboundLimits
 from upstreams.transports.wire import Wire
 from upstreams.upstream import Upstream
@@ -75,6 +80,60 @@ async def test_call_the_server_rejects_is_refused() -> None:
             await upstream.call("anything", {}, seconds=DEADLINE_SECONDS)
 
 
+class Worker:
+    """Reports progress before each step of a call, and hears that it has arrived. A step takes .9 of `call_seconds`."""
+
+    def __init__(self, steps: int, last_seconds: float = 0.9) -> None:
+        self.server = Server("worker", on_list_tools=list_tools, on_call_tool=self._work)
+        self.arrived: list[float] = []
+        self._steps, self._last_seconds = steps, last_seconds
+        self._news = anyio.Event()
+        self._clock = Clock()
+
+    async def _work(self, context: Any, params: Any) -> CallToolResult:
+        for step in range(self._steps):
+            self._news = anyio.Event()
+            await context.session.report_progress(step)
+            await self._news.wait()
+            self._clock.advance(0.9 if step < self._steps - 1 else self._last_seconds)
+            await anyio.lowlevel.checkpoint()
+        return CallToolResult(content=[])
+
+    def note(self, progress: float, total: float | None, message: str | None) -> None:
+        self.arrived.append(progress)
+        self._news.set()
+
+
+async def test_call_goes_on_as_long_as_its_tool_reports_progress() -> None:
+    worker = Worker(5)
+    async with in_memory(worker.server) as upstream:
+        await upstream.call("plain", {}, seconds=1.0, progress=worker.note)
+    assert len(worker.arrived) == 5
+
+
+@pytest.mark.parametrize(("worker", "steps"), [((1_000,), MOST_EXTENSION + 2), ((2, 1.1), 2)])
+async def test_call_ends_at_ten_times_its_seconds_or_without_further_progress(
+    worker: tuple[Any, ...], steps: int
+) -> None:
+    made = Worker(*worker)
+    async with in_memory(made.server) as upstream:
+        with pytest.raises(UpstreamTimeoutError, match="10 times"):
+            await upstream.call("plain", {}, seconds=1.0, progress=made.note)
+    assert len(made.arrived) in (steps, steps + 1), "one may be on its way"
+
+
+async def test_request_has_a_progress_token_though_nobody_listens() -> None:
+    tokens = []
+
+    async def call_tool(context: Any, params: Any) -> CallToolResult:
+        tokens.append(params.meta and params.meta.get("progressToken", params.meta.get("progress_token")))
+        return CallToolResult(content=[])
+
+    async with in_memory(Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)) as upstream:
+        await upstream.call("plain", {}, seconds=DEADLINE_SECONDS)
+    assert isinstance(tokens[0], int)
+
+
 async def test_arguments_marked_for_headers_reach_a_modern_http_server() -> None:
     # The SDK's server answers a call whose headers do not match its arguments with an error.
     server = Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)
@@ -86,8 +145,19 @@ async def test_arguments_marked_for_headers_reach_a_modern_http_server() -> None
         assert not result.is_error
 
 
-async def test_modern_server_that_changes_its_tools_is_listed_again() -> None:
+@pytest.mark.parametrize("refusals", [[], [503, 401, 502]])
+async def test_modern_server_that_changes_its_tools_is_listed_again(
+    refusals: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a gateway before it refuses the subscription for a while."""
+    monkeypatch.setattr(notifications, "_RELISTEN_SECONDS", 0.001)
     server = MCPServer("changing")
+    inner = server.streamable_http_app()
+
+    async def gateway(scope: Scope, receive: Receive, send: Send) -> None:
+        is_listening = (b"mcp-method", b"subscriptions/listen") in scope.get("headers", ())
+        app = Response(status_code=refusals.pop(0)) if refusals and is_listening else inner
+        await app(scope, receive, send)
 
     @server.tool()
     async def grow(context: Context) -> None:
@@ -95,8 +165,9 @@ async def test_modern_server_that_changes_its_tools_is_listed_again() -> None:
         await context.notify_tools_changed()
 
     async with (
-        http_peer(server.streamable_http_app()) as peer,
+        http_peer(gateway) as peer,
         fleet_of(sdk=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet,
     ):
         await fleet["sdk"].call("grow", {}, seconds=DEADLINE_SECONDS)
         await fleet.until(lambda: "grown" in [tool.name for tool in fleet["sdk"].tools])
+    assert not refusals

@@ -116,7 +116,8 @@ class Wire(JSONRPCDispatcher):
                 "_meta": {**(params or {}).get("_meta", {}), "progressToken": request_id},
             }
         try:
-            with anyio.fail_after(options.get("timeout")):
+            # The SDK gives the probe ten seconds. Who opens the connection limits it instead: a server may be slow.
+            with anyio.fail_after(None if method == "server/discover" else options.get("timeout")):
                 await self._send(_request(request_id, method, params), options.get("headers"), answered)
                 answer = await answered
         except TimeoutError:
