@@ -35,7 +35,8 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 """Backoff between two attempts to connect; doubles, with jitter."""
 
 STABLE_SECONDS: Final = 10.0
-"""A connection that lasted this long, or answered a call, does not count as a failure."""
+STABLE_HTTP_SECONDS: Final = 1.0
+"""A connection that lasted this long, or answered a call, does not count as a failure. Proxies may cut those by URL."""
 
 RETRY_ON_CALL_SECONDS: Final = 5.0
 """A call starts the next attempt at once if the last one failed longer ago than this."""
@@ -120,7 +121,7 @@ class Supervisor:
         former.remove(reason)
 
     def remove(self, reason: str) -> None:
-        """Refuse all further calls. `run` ends after those in flight, which have at most `call_seconds`."""
+        """Refuse all further calls. `run` ends after those in flight, which have their own deadlines."""
         self._session = None
         self._set_state("stopped", reason)
         self._removed.set()
@@ -252,10 +253,9 @@ class Supervisor:
 
     async def _end_when_removed(self, scope: anyio.CancelScope) -> None:
         await self._removed.wait()
-        with anyio.move_on_after(self.spec.call_seconds):
-            while self._users:
-                self._unused = anyio.Event()
-                await self._unused.wait()
+        while self._users:  # each has its deadline
+            self._unused = anyio.Event()
+            await self._unused.wait()
         scope.cancel()
 
     async def _wait_until_wanted(self) -> None:
@@ -327,7 +327,8 @@ class Supervisor:
         if ending.reason is None:
             await self._wait_until_wanted()
             return
-        if ending.began is not None and anyio.current_time() - ending.began >= STABLE_SECONDS:
+        stable_seconds = STABLE_SECONDS if isinstance(self.spec, StdioUpstream) else STABLE_HTTP_SECONDS
+        if ending.began is not None and anyio.current_time() - ending.began >= stable_seconds:
             self._failures = 0
         is_login = isinstance(ending.cause, UpstreamNeedsLoginError)
         await self._pause(

@@ -17,8 +17,10 @@ from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams import session
 from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamTimeoutError
 from upstreams.tools import ToolResult
+from upstreams.transports import http
 
 pytestmark = pytest.mark.anyio
 
@@ -246,6 +248,77 @@ async def test_server_that_accepts_and_says_nothing_is_down_in_time(transport: s
         async with fleet_of(silent=HttpUpstream.model_validate(spec)) as fleet:
             assert fleet["silent"].state.status == "down"
             assert "0.3 s" in fleet["silent"].state.detail
+
+
+class Inquisitive(RawHttpServer):
+    """Asks while it starts, and answers initialize only after it has been answered itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_answered = anyio.Event()
+
+    async def _handle(self, request: Request) -> Response:
+        message = await request.json() if request.method == "POST" else {}
+        if message.get("id") != "asked":
+            return await super()._handle(request)
+        self.is_answered.set()
+        return Response(status_code=202)
+
+    def _initialize(self, message: dict[str, Json]) -> Response:
+        answer = super()._initialize(message)
+
+        async def events() -> AsyncIterator[str]:
+            yield 'data: {"jsonrpc":"2.0","id":"asked","method":"ping"}\n\n'
+            await self.is_answered.wait()
+            yield f"data: {bytes(answer.body).decode()}\n\n"
+
+        session = {"mcp-session-id": answer.headers["mcp-session-id"]}
+        return StreamingResponse(events(), media_type="text/event-stream", headers=session)
+
+
+@pytest.mark.parametrize("kind", [RawHttpServer, Inquisitive])
+async def test_start_limits_its_messages_by_connect_seconds_alone(
+    kind: type[RawHttpServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "NOTICE_SECONDS", 0.0)
+    server = kind()
+    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+        assert fleet["raw"].state.status == "ready"
+    assert server.notified == ["notifications/initialized"]
+
+
+async def test_probe_that_a_server_answers_late_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK would take it for lost, and the handshake is sent meanwhile."""
+    monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(session, "HTTP_PROBE_SECONDS", 0.0)
+    inner, methods, may_go_on = real_server().streamable_http_app(), list[bytes](), anyio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        method = dict(scope.get("headers", ())).get(b"mcp-method", b"")
+        methods.append(method)
+        if scope["type"] == "http" and scope["method"] == "POST" and method == b"":  # the handshake
+            may_go_on.set()
+            await anyio.sleep_forever()
+        if method == b"server/discover":
+            await may_go_on.wait()
+        await inner(scope, receive, send)
+
+    async with http_peer(slow) as peer, fleet_of(real=HttpUpstream(url=url_of(peer.port))) as fleet:
+        await fleet["real"].call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+    assert b"tools/call" in methods
+
+
+async def test_probe_that_a_server_ignores_delays_the_handshake_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "HTTP_PROBE_SECONDS", 0.0)
+
+    class Ignoring(RawHttpServer):
+        async def _handle(self, request: Request) -> Response:
+            if (await request.json() if request.method == "POST" else {}).get("method") == "server/discover":
+                await anyio.sleep_forever()
+            return await super()._handle(request)
+
+    async with http_peer(Ignoring().app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,16 @@ _CLOSE_SECONDS: Final = 1.0
 NOTICE_SECONDS: Final = 2.0
 _NOTICES_AT_ONCE: Final = 16
 _MAX_NOTICES: Final = 1_000
-"""Queued notifications and replies, each with a time limit of two seconds; further ones are dropped."""
+"""Queued notifications and replies; further ones are dropped. A notification that comes late has only two seconds."""
 
 _LEAST_RETRY_SECONDS: Final = 1.0
 """A broken stream is resumed no sooner, whatever the server's `retry` says."""
 
-_FRUITLESS_RETRIES: Final = 2
+_LONGEST_RETRY_SECONDS: Final = 30.0
+_LONGEST_RESUME_SECONDS: Final = 2.0
+"""The longest pause between two attempts to open the stream of unsolicited events, or that of a call again."""
+
+_PASSING: Final = (408, 409, 425, 429)  # 409: the end of the former stream was not noticed yet
 
 _LINES_PER_UNIT: Final = 4
 _SMALL_CHUNK_BYTES: Final = 64
@@ -75,7 +79,6 @@ _EVENTS: Final = "text/event-stream"
 _NEVER_SENT: Final = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
     httpx2.ProxyError,
     httpx2.UnsupportedProtocol,
     httpx2.LocalProtocolError,
@@ -133,6 +136,7 @@ class HttpTransport(AsyncResource):
         self._route = route
         self._tasks = tasks
         self._diagnostics = diagnostics
+        self._connect_seconds = spec.connect_seconds
         self._credentials = credentials
         self._limits = InboundLimits(spec.message_bytes)
         self._reader = MessageReader(self._limits, diagnostics, self._credentials.masked)
@@ -196,9 +200,10 @@ class HttpTransport(AsyncResource):
     async def _notify(self, item: SessionMessage) -> None:
         """Send a notification or a reply, which gets no answer."""
         problem = ""
+        is_late = isinstance(item.message, JSONRPCNotification) and item.message.method != _INITIALIZED
         try:
             async with self._notice_limiter:
-                with anyio.move_on_after(NOTICE_SECONDS):
+                with anyio.move_on_after(NOTICE_SECONDS if is_late else self._connect_seconds):
                     response = await self._post(item)
                     problem = status_line(response) if response.is_error else ""
                     await _read_prefix(response)
@@ -321,18 +326,20 @@ class StreamableHttp(HttpTransport):
         return start
 
     async def _follow(self, response: httpx2.Response | None, request: JSONRPCRequest | None) -> None:
-        """Deliver an event stream until it answers the request; without one, unsolicited events until it ends.
+        """Deliver an event stream until it answers the request; without one, unsolicited events.
 
-        A broken stream is resumed after the last event with an id. Two consecutive failures to resume end it.
+        A stream that breaks off is resumed after its last event with an id, with backoff, as long as the caller waits.
+        HTTP 404 and 405 end that, and for a request a second attempt that is refused.
         Raises UpstreamError: the answer does not come.
         """
-        last_id, pause_seconds, fruitless = "", _LEAST_RETRY_SECONDS, 0
+        last_id, pause_seconds, failures = "", _LEAST_RETRY_SECONDS, 0
+        longest_seconds = _LONGEST_RETRY_SECONDS if request is None else _LONGEST_RESUME_SECONDS
         while True:
-            if response is None:
-                response = await self._resumed(last_id)
-            fruitless = 0 if response else fruitless + 1
-            if response is not None:
-                async with aclosing(self._events(response)) as events:
+            opened = await self._opened(last_id) if response is None else response
+            response = None
+            if isinstance(opened, httpx2.Response):
+                failures = 0
+                async with aclosing(self._events(opened)) as events:
                     async for event in events:
                         last_id = event.id or last_id
                         if event.retry is not None:
@@ -340,24 +347,33 @@ class StreamableHttp(HttpTransport):
                         is_message = event.event == "message" and event.data
                         if is_message and await self._deliver(event.data.encode(), request):
                             return
-            if fruitless == _FRUITLESS_RETRIES or (request is not None and not last_id):
+            else:
+                failures += 1
+                is_refused = 400 <= opened < 500 and opened not in _PASSING
+                if opened in (404, 405) or (is_refused and request is not None and failures > 1):
+                    break
+                last_id = "" if is_refused and request is None else last_id  # it may have forgotten the event
+            if request is not None and not last_id:
                 break
-            response = None
-            await anyio.sleep(pause_seconds)
+            backoff_seconds = min(longest_seconds, pause_seconds * 2.0 ** min(failures, 10))
+            await anyio.sleep(max(pause_seconds, backoff_seconds))
         if request is not None:
             raise UpstreamLostError("the event stream ended without an answer")
 
-    async def _resumed(self, last_id: str) -> httpx2.Response | None:
+    async def _opened(self, last_id: str) -> httpx2.Response | int:
+        """The event stream of a GET; or the status that the server answers instead, 0 if it does not."""
         headers = {"accept": _EVENTS, **self._headers(), **({"last-event-id": last_id} if last_id else {})}
         try:
             response = await self._request("GET", headers)
         except UpstreamError as error:
             self._diagnostics.note(f"the event stream cannot be opened: {error}")
-            return None
+            return 0
         if response.is_success and kind_of(response) == _EVENTS:
             return response
         await response.aclose()
-        return None
+        if response.is_server_error:
+            self._diagnostics.note(f"the event stream cannot be opened: {status_line(response)}")
+        return response.status_code
 
     async def _listen(self) -> None:
         try:

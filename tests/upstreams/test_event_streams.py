@@ -1,0 +1,187 @@
+"""Event streams that are cut: by proxies, by servers that poll, and while a server starts again."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from manifests.portal_manifest import HttpUpstream
+from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_of, http_peer
+from tests.upstreams.raw_http_server import TOOLS, RawHttpServer
+from tests.upstreams.test_http_upstreams import url_of
+from upstreams.errors import UpstreamLostError, UpstreamTimeoutError
+from upstreams.transports import http
+
+pytestmark = pytest.mark.anyio
+
+EVENTS = "text/event-stream"
+CHANGED = 'id: 8\ndata: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
+CUT = "id: 7\n\n"
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_LEAST_RETRY_SECONDS", "_LONGEST_RETRY_SECONDS", "_LONGEST_RESUME_SECONDS"):
+        monkeypatch.setattr(http, name, 0.001)
+
+
+class Streaming(RawHttpServer):
+    """Answers each GET with the next of `streams`: a status, or the events of a stream that then ends.
+
+    After the last one it is the answer to the last call; without a call, a stream that stays open.
+    """
+
+    def __init__(self, *streams: int | str, first: str = CUT) -> None:
+        super().__init__()
+        self.streams = [*streams]
+        self.seen: list[str | None] = []
+        """The `Last-Event-ID` of each GET."""
+        self.call: dict[str, Any] | None = None
+        self.first = first
+
+    def _end_session(self, request: Request) -> Response:
+        if request.method != "GET":
+            return super()._end_session(request)
+        if self.call is None or "last-event-id" in request.headers:
+            self.seen.append(request.headers.get("last-event-id"))
+        elif self.call is not None:
+            return Response(status_code=405)
+        if self.streams:
+            following = self.streams.pop(0)
+            return Response(status_code=following) if isinstance(following, int) else events(following)
+        if self.call is None:
+            return StreamingResponse(open_stream(), media_type=EVENTS)
+        answer = {"jsonrpc": "2.0", "id": self.call["id"], "result": {"content": []}}
+        return events(f"data: {json.dumps(answer)}\n\n")
+
+    async def _call(self, message: dict[str, Any]) -> Response:
+        self.call = message
+        return events(self.first)
+
+
+def events(text: str) -> Response:
+    return Response(text, media_type=EVENTS)
+
+
+async def open_stream() -> AsyncIterator[str]:
+    yield ": open\n\n"
+    await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize(
+    ("streams", "seen"),
+    [
+        ([CUT, 503, 502, 503, 503], [None, "7", "7", "7", "7", "7"]),
+        ([503, 502, 429, 503], [None] * 5),
+        ([CUT, 409, 409, CUT, 400, 401], [None, "7", "7", "7", "7", None, None]),
+        ([CUT, "", CUT, ""], [None, "7", "7", "7", "7"]),
+    ],
+    ids=["down for a while", "down at first", "refused", "cut again and again"],
+)
+async def test_stream_is_opened_again_as_long_as_the_server_lives(
+    streams: list[int | str], seen: list[str | None]
+) -> None:
+    server = Streaming(*streams, CHANGED)
+    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+        server.tools_text = json.dumps([*TOOLS, {**TOOLS[0], "name": "more"}])
+        await fleet.until(lambda: len(fleet["raw"].tools) == 2)
+        assert server.seen[: len(seen)] == seen
+        assert {status for _, status in fleet.history} == {"ready"}
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_server_without_such_a_stream_is_asked_once(status: int) -> None:
+    server = Streaming(status)
+    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+        for _ in range(5):
+            await fleet["raw"].ask("ping", {}, seconds=DEADLINE_SECONDS, on_sent=lambda was_seen: None)
+        assert server.seen == [None]
+
+
+@pytest.mark.parametrize(
+    "streams",
+    [[], [503] * 9, [502, 409, 503], [400], [500, "", "id: 9\n\n", 503], ["retry: 1\n\n"] * 3],
+)
+async def test_call_whose_stream_can_be_resumed_is_answered(streams: list[int | str]) -> None:
+    server = Streaming(405, *streams)
+    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+        assert (await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)).content == []
+    assert server.seen[1] == "7"
+
+
+@pytest.mark.parametrize(("first", "streams"), [(CUT, [404]), (CUT, [400, 400]), (": nothing\n\n", [])])
+async def test_call_whose_stream_cannot_be_resumed_is_lost(first: str, streams: list[int]) -> None:
+    server = Streaming(405, *streams, first=first)
+    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+        with pytest.raises(UpstreamLostError):
+            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+
+
+async def test_call_is_resumed_no_longer_than_its_seconds() -> None:
+    server = Streaming(405, *[503] * 100_000)
+    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+        with pytest.raises(UpstreamTimeoutError):
+            await fleet["raw"].call("echo", {}, seconds=0.1)
+        assert any("503" in remark for remark in fleet["raw"].diagnostics)
+
+
+class OldServer:
+    """HTTP+SSE, whose stream ends when `cut` is set."""
+
+    def __init__(self) -> None:
+        self.app = Starlette(
+            routes=[Route("/sse", self._stream), Route("/post", self._post, methods=["POST"])]
+        )
+        self.opened = 0
+        self.cut = anyio.Event()
+        self._send, self._answers = anyio.create_memory_object_stream[str](100)
+
+    async def _stream(self, request: Request) -> Response:
+        self.opened, self.cut = self.opened + 1, anyio.Event()
+        self._send, self._answers = anyio.create_memory_object_stream[str](100)
+        return StreamingResponse(self._events(self._answers), media_type=EVENTS)
+
+    async def _events(self, answers: Any) -> AsyncIterator[str]:
+        yield "event: endpoint\ndata: /post\n\n"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._until_cut, answers)
+            async for answer in answers:
+                yield f"event: message\ndata: {answer}\n\n"
+
+    async def _until_cut(self, answers: Any) -> None:
+        await self.cut.wait()
+        self._send.close()
+
+    async def _post(self, request: Request) -> Response:
+        message = await request.json()
+        info = {"serverInfo": {"name": "old", "version": "1"}, "capabilities": {"tools": {}}}
+        results = {
+            "initialize": {"protocolVersion": "2024-11-05", **info},
+            "tools/list": {"tools": TOOLS},
+            "tools/call": {"content": []},
+        }
+        if "id" in message:
+            found = results.get(message["method"])
+            said = {"error": {"code": -32601, "message": "no"}} if found is None else {"result": found}
+            await self._send.send(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}))
+        return JSONResponse({}, 202)
+
+
+@pytest.mark.parametrize("seconds", [1.5, 60.0])
+async def test_idle_sse_upstream_stays_ready_though_its_stream_is_cut(seconds: float) -> None:
+    server, clock = OldServer(), Clock()
+    async with http_peer(server.app) as peer:
+        spec = HttpUpstream(url=url_of(peer.port, "sse"), transport="sse")
+        async with fleet_of(old=spec) as fleet:
+            for turn in range(2, 6):
+                clock.advance(seconds)
+                server.cut.set()
+                await fleet.until(lambda: server.opened == turn and fleet["old"].state.status == "ready")  # noqa: B023
+            await fleet["old"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        assert {status for _, status in fleet.history[:-1]} == {"starting", "ready"}
