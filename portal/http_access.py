@@ -222,13 +222,11 @@ class HttpAccessMiddleware:
 
 
 class BrowserAccessMiddleware(CORSMiddleware):
-    """The same, and pages of allowed origins can use `/mcp`: preflights have no token, and pages read refusals, too."""
+    """HttpAccessMiddleware behind CORS for `/mcp`: a preflight has no token, and pages have to read refusals, too."""
 
     def __init__(self, app: ASGIApp, access: HttpAccess) -> None:
-        guarded, told = (
-            HttpAccessMiddleware(app, access),
-            ("Mcp-Session-Id", "WWW-Authenticate", "Retry-After"),
-        )
+        guarded = HttpAccessMiddleware(app, access)
+        told = ("Mcp-Session-Id", "WWW-Authenticate", "Retry-After")
         super().__init__(
             guarded, (), ("GET", "POST", "DELETE"), ("*",), allow_private_network=True, expose_headers=told
         )

@@ -53,7 +53,7 @@ _CLOSE_SECONDS: Final = 1.0
 NOTICE_SECONDS: Final = 2.0
 _NOTICES_AT_ONCE: Final = 16
 _MAX_NOTICES: Final = 1_000
-"""Queued notifications and replies; further ones are dropped. A notification that comes late has only two seconds."""
+"""Queued notifications and replies; further ones are dropped. Notifications after the start have two seconds each."""
 
 _LEAST_RETRY_SECONDS: Final = 1.0
 """A broken stream is resumed no sooner, whatever the server's `retry` says."""
@@ -200,10 +200,10 @@ class HttpTransport(AsyncResource):
     async def _notify(self, item: SessionMessage) -> None:
         """Send a notification or a reply, which gets no answer."""
         problem = ""
-        is_late = isinstance(item.message, JSONRPCNotification) and item.message.method != _INITIALIZED
+        is_notice = isinstance(item.message, JSONRPCNotification) and item.message.method != _INITIALIZED
         try:
             async with self._notice_limiter:
-                with anyio.move_on_after(NOTICE_SECONDS if is_late else self._connect_seconds):
+                with anyio.move_on_after(NOTICE_SECONDS if is_notice else self._connect_seconds):
                     response = await self._post(item)
                     problem = status_line(response) if response.is_error else ""
                     await _read_prefix(response)
@@ -446,6 +446,7 @@ class HttpWithSse(HttpTransport):
 
 
 def _subject(message: JSONRPCMessage) -> str:
+    """What a caller asks for, which the server may refuse alone; "" for messages of the connection itself."""
     method, params = getattr(message, "method", ""), getattr(message, "params", None) or {}
     name = params.get("name") if method == "tools/call" else ""  # scripts choose the others' names
     return f"{method} {name}" if method in NAME_BEARING_METHODS else ""
