@@ -76,7 +76,10 @@ class HttpAccess:
         own = [AnyHttpUrl(settings.auth.resource).host or ""] if settings.auth else []
         self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *own, *settings.allowed_hosts)}
         local = (f"http://{name}" for name in LOOPBACK_NAMES)
-        self._origins = {each.lower() for each in (*local, *settings.allowed_origins)}
+        listed = {each.lower() for each in settings.allowed_origins}
+        self._origins = {*local, *listed}
+        # Any page that is open on this machine could use a portal without a token.
+        self._pages = self._origins if self.needs_token else listed
         self._bearers: dict[bytes, Bearer | None] = {}
         if settings.token:
             self._bearers[settings.token.get_secret_value().encode()] = None
@@ -113,15 +116,16 @@ class HttpAccess:
         if not _matches(host, self._hosts):
             text = f"Host {host[:100]!r} is not allowed. Add it to server.allowed_hosts in portal.yaml.\n"
             return PlainTextResponse(text, 421)
-        if origin is not None and not self.allows_origin(origin):
+        if origin is not None and not _matches(origin, self._origins):
             text = (
                 f"Origin {origin[:100]!r} is not allowed. Add it to server.allowed_origins in portal.yaml.\n"
             )
             return PlainTextResponse(text, 403)
         return None
 
-    def allows_origin(self, origin: str) -> bool:
-        return _matches(origin, self._origins)
+    def allows_page(self, origin: str) -> bool:
+        """Whether a browser may let pages of this origin use `/mcp`."""
+        return _matches(origin, self._pages)
 
     def metrics_refusal(self, headers: Headers) -> Response | None:
         """401 without the token for numbers, which is `telemetry.metrics_token`, else `server.token`.
@@ -237,7 +241,7 @@ class BrowserAccessMiddleware(CORSMiddleware):
         await (super().__call__ if is_browsers else self.app)(scope, receive, send)
 
     def is_allowed_origin(self, origin: str) -> bool:
-        return self._access.allows_origin(origin)
+        return self._access.allows_page(origin)
 
     def preflight_response(self, request_headers: Headers) -> Response:
         return self._access.refusal(request_headers) or super().preflight_response(request_headers)

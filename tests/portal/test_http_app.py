@@ -120,6 +120,18 @@ async def test_other_preflights_are_refused(
             assert answer.headers.get(ALLOWED_ORIGIN) is None
 
 
+async def test_without_a_token_only_listed_pages_use_the_portal(tmp_path: Path) -> None:
+    listed, local = "http://localhost:6274", "http://localhost:3000"
+    async with (
+        opened(tmp_path, {}) as portal,
+        served(portal, allowed_origins=(listed,)) as origin,
+        httpx2.AsyncClient() as http,
+    ):
+        for page, allowed in ((listed, listed), (local, None)):
+            answer = await http.options(f"{origin}/mcp", headers={"Origin": page, **PREFLIGHT})
+            assert answer.headers.get(ALLOWED_ORIGIN) == allowed
+
+
 async def test_unknown_well_known_paths_are_not_found_and_others_want_the_token(tmp_path: Path) -> None:
     async with (
         opened(tmp_path, {}) as portal,
