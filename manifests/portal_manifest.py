@@ -81,6 +81,10 @@ class OAuthSettings(Section):
     """The https:// URL of a client metadata document, for servers that accept it as the client_id."""
     issuer: Url | None = None
     """The issuer URL of the authorization server; required with client_secret. Default: the one the upstream names."""
+    authorize_url: SafeUrl | None = None
+    """The authorization endpoint of a server without usable metadata; then nothing is discovered."""
+    token_url: SafeUrl | None = None
+    """The token endpoint of such a server."""
     scope: Annotated[Argument, Field(max_length=2000)] | None = None
     """The scopes to request, separated by spaces. Default: those that the upstream asks for."""
     redirect_host: Literal["127.0.0.1", "localhost"] = "127.0.0.1"
@@ -110,7 +114,9 @@ class OAuthSettings(Section):
             raise refusal("client_credentials requires client_id and client_secret", "Set both.")
         if self.grant == "client_credentials" and self.per == "caller":
             raise refusal("has per: caller, but client_credentials name no person", "Keep one of them.")
-        if self.client_secret and not (self.client_id and self.issuer):
+        if self.grant == "authorization_code" and bool(self.authorize_url) != bool(self.token_url):
+            raise refusal("has one of authorize_url and token_url", "Set both, or none.")
+        if self.client_secret and not (self.client_id and (self.issuer or self.token_url)):
             raise refusal(
                 "has a client_secret, but lacks client_id or issuer",
                 "Set issuer to the authorization server. The secret is sent only there.",

@@ -19,7 +19,6 @@ from html import escape
 from typing import Final, TypeAlias
 
 import structlog
-from mcp.client.auth.utils import issuers_match
 from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -40,6 +39,7 @@ from upstreams.oauth.authorization_server import (
     configured_client,
     discover,
     open_guarded_http,
+    origin_of,
     server_metadata,
 )
 from upstreams.oauth.login import CodeRequest, revoke
@@ -184,7 +184,7 @@ class _Pages:
         logins = self.accounts.logins(upstream, owner)
         async with open_guarded_http(spec.url, _settings(spec).issuer) as http:
             token = await started.request.token(query, http)
-        if issuers_match(str(started.request.found.server.issuer), self.auth.issuer):
+        if origin_of(started.request.found.server.issuer) == origin_of(self.auth.issuer):
             await self._check_is_foreign(token.access_token)
         login = Login.first(spec.url, started.request.found, started.request.client, token)
         await logins.save(login)
@@ -239,7 +239,7 @@ class _Pages:
 
     async def _identity_request(self, http: GuardedHttp) -> CodeRequest:
         """The request for an access token for the portal itself, which is checked like everybody's."""
-        server = await server_metadata(self.auth.issuer, self.auth.issuer, http)
+        server = await server_metadata([self.auth.issuer], self.auth.issuer, http)
         resource = self.auth.resource if self.auth.send_resource else None
         found = Discovered(server, resource, " ".join(self.auth.scopes) or None)
         redirect_uri = f"{self.auth.base_url}{PATH}/identity"

@@ -1,7 +1,8 @@
 """Requests to an upstream and its authorization server: discovery, metadata and tokens.
 
-Upstreams name these servers, so the URLs are untrusted: only https:// at public addresses is requested, no redirect is
-followed, and answers are capped. Errors contain no token, code or secret, and of foreign text only an OAuth error code.
+Upstreams name these servers, so the URLs are untrusted: only https:// at public addresses is requested, discovery alone
+follows redirects, within an origin, and answers are capped. Errors contain no token, code or secret; of foreign text
+they have URLs, an OAuth error code, and the beginning of its description.
 
     OAuthError
     ├── OAuthRefusedError        the authorization server refused, or cannot be trusted: a retry will not help
@@ -14,30 +15,19 @@ indicators), RFC 6749 (OAuth 2.0), RFC 7009 (revocation); MCP 2026-07-28, basic/
 import base64
 import re
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import IPv4Network
-from typing import Final, Literal, TypeAlias
-from urllib.parse import quote, urlsplit
+from typing import Final, Literal, TypeAlias, TypeVar
+from urllib.parse import quote, urldefrag, urljoin, urlsplit
 
 import anyio
 import httpcore2
 import httpx2
-from mcp.client.auth.utils import (
-    build_oauth_authorization_server_metadata_discovery_urls,
-    build_protected_resource_metadata_discovery_urls,
-    create_oauth_metadata_request,
-    extract_resource_metadata_from_www_auth,
-    extract_scope_from_www_auth,
-    get_client_metadata_scopes,
-    handle_auth_metadata_response,
-    handle_protected_resource_response,
-    issuers_match,
-)
-from mcp.shared.auth import OAuthMetadata, OAuthToken, ProtectedResourceMetadata
-from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
+from mcp.client.auth import utils as sdk
+from mcp.shared.auth_utils import check_resource_allowed
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from manifests.constraints import (
@@ -50,7 +40,12 @@ from manifests.constraints import (
     is_safe_for_tokens,
 )
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
+from upstreams.oauth.documents import ResourceMetadata, ServerMetadata, Token, words
+from upstreams.redaction import Redaction
+from upstreams.transports.http_errors import challenge_of
 from upstreams.transports.routes import trusted_authorities
+
+T = TypeVar("T", ResourceMetadata, ServerMetadata)
 
 
 class OAuthError(Exception):
@@ -74,17 +69,22 @@ REQUEST_SECONDS: Final = 10.0
 ADDRESS_SECONDS: Final = 2.0
 """Time per address of a host, before the next one is tried."""
 
+MAX_REDIRECTS: Final = 4
+_MAX_SERVERS: Final = 4
+_CODINGS: Final = ("identity", "gzip", "deflate")
+"""Others, and several at once, may take much time or memory to decode."""
+
 _MAX_ADDRESSES: Final = 4
 _FAKE_IP: Final = IPv4Network("198.18.0.0/15")
 """Addresses that some VPNs return for every name and resolve later ("fake IP"): they count as public."""
-_HEADERS: Final = ("content-type", "www-authenticate")
 
 CODE: Final = re.compile(r"[a-z_]{1,64}")
-"""An OAuth error code, the only foreign text that is shown."""
+"""An OAuth error code. Only an answer that has one has a description that is shown."""
 
+_MAX_DESCRIPTION: Final = 300
+_SECRETS: Final = ("code", "code_verifier", "refresh_token")
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
-_GRANTS: Final = ["authorization_code", "refresh_token"]
 _LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
 
 AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
@@ -108,18 +108,12 @@ async def open_guarded_http(
     `issuer` is the manifest's authorization server. An invalid URL becomes an OAuthRefusedError.
     """
     network = GuardedNetwork((upstream_url, *([issuer] if issuer else [])), resolve)
-    client = httpx2.AsyncClient(
-        headers={"accept-encoding": "identity"},
-        timeout=REQUEST_SECONDS,
-        follow_redirects=False,
-        verify=trusted_authorities(),
-    )
+    tls = trusted_authorities()
+    client = httpx2.AsyncClient(headers={"accept-encoding": "identity"}, timeout=REQUEST_SECONDS, verify=tls)
     # Not as an argument: with a transport HTTPX ignores the proxies of the environment.
-    client._transport = transport = httpx2.AsyncHTTPTransport(verify=trusted_authorities())
+    client._transport = transport = httpx2.AsyncHTTPTransport(verify=tls)
     # HTTPX has no parameter for the network backend.
-    transport._pool = httpcore2.AsyncConnectionPool(
-        ssl_context=trusted_authorities(), http2=False, network_backend=network
-    )
+    transport._pool = httpcore2.AsyncConnectionPool(ssl_context=tls, http2=False, network_backend=network)
     async with client:
         try:
             yield GuardedHttp(client, network, urlsplit(upstream_url).scheme == "http")
@@ -129,55 +123,81 @@ async def open_guarded_http(
 
 @dataclass(frozen=True)
 class GuardedHttp:
-    """The HTTP client of OAuth for one upstream.
-
-    URLs come from untrusted metadata: only https:// is requested, and http:// on this machine if the upstream itself is
-    there. Redirects are not followed.
-    """
+    """The client of OAuth for one upstream. It asks https://, and http:// on this machine if the upstream is there."""
 
     client: httpx2.AsyncClient
     network: "GuardedNetwork"
     may_be_local: bool
 
-    async def ask(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request and read the whole answer.
+    async def ask(self, request: httpx2.Request, *, reads: bool = True) -> httpx2.Response:
+        """Send a request and read the whole answer, or only its head. A redirect is an answer.
 
-        Raises:
-            OAuthRefusedError: The URL is not allowed.
-            OAuthUnreachableError: No answer within `REQUEST_SECONDS`, or one over `MAX_ANSWER_BYTES`.
+        Raises OAuthRefusedError: the URL is not allowed. Raises OAuthUnreachableError: no answer within
+        `REQUEST_SECONDS`, or one over `MAX_ANSWER_BYTES` when decoded.
         """
-        host = self.checked(str(request.url))
-        body = bytearray()
+        host, url = self.checked(str(request.url)), shown(str(request.url))
         try:
             with anyio.fail_after(REQUEST_SECONDS):
                 if is_address(host):  # a proxy would connect to it without this check
                     await self.network.addresses(host, request.url.port or 443)
                 response = await self.client.send(request, stream=True)
                 async with aclosing(response):
-                    async for chunk in response.aiter_raw():
-                        body += chunk
-                        if len(body) > MAX_ANSWER_BYTES:
-                            message = f"the answer of {host} is longer than {MAX_ANSWER_BYTES} bytes"
-                            raise OAuthUnreachableError(message)
+                    body = await _body(response, url) if reads else b""
         except TimeoutError:
-            raise OAuthUnreachableError(f"{host} did not answer within {REQUEST_SECONDS:g} s") from None
+            raise OAuthUnreachableError(f"{url} did not answer within {REQUEST_SECONDS:g} s") from None
         except (httpx2.RequestError, OSError) as error:
-            raise OAuthUnreachableError(f"{host} cannot be reached ({type(error).__name__})") from None
-        headers = [pair for pair in response.headers.multi_items() if pair[0].lower() in _HEADERS]
-        return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+            raise OAuthUnreachableError(f"{url} cannot be reached ({type(error).__name__})") from None
+        headers = {"www-authenticate": response.headers.get("www-authenticate", "")}
+        answer = httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+        answer.next_request = response.next_request
+        return answer
+
+    async def find(self, request: httpx2.Request, *, reads: bool = True) -> httpx2.Response:
+        """As `ask`, but follow redirects that keep the method and the origin. Each hop is checked."""
+        answer = await self.ask(request, reads=reads)
+        origin = (request.method, origin_of(str(request.url)))
+        for _ in range(MAX_REDIRECTS):
+            new = answer.next_request
+            if new is None or (new.method, origin_of(str(new.url))) != origin:
+                break
+            answer = await self.ask(new, reads=reads)
+        return answer
 
     def checked(self, url: str) -> str:
         """The host of a URL that may be requested, or shown to a browser.
 
-        Raises:
-            OAuthRefusedError: The URL is not allowed.
-            ValueError: It is not a URL, or its port is invalid.
+        Raises OAuthRefusedError: the URL is not allowed. Raises ValueError: it is none, or its port is invalid.
         """
         parts = urlsplit(url)
+        host = parts.hostname or ""
+        is_host = re.fullmatch(r"(?!-)[a-z0-9_.:-]+(?<!-)", host)
         is_safe = is_safe_for_tokens(url) and (parts.scheme == "https" or self.may_be_local)
-        if not is_safe or not parts.hostname or parts.username is not None or parts.port == 0:
-            raise OAuthRefusedError("the upstream's OAuth metadata has a URL that is not https://")
-        return parts.hostname[:100]
+        if not is_host or not is_safe or parts.username is not None or parts.port == 0:
+            raise OAuthRefusedError(f"the upstream's OAuth metadata has {shown(url)}, which is not https://")
+        return host[:100]
+
+
+async def _body(response: httpx2.Response, url: str) -> bytes:
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in _CODINGS:
+        raise OAuthUnreachableError(f"{url} answers in the encoding {shown(coding)}, which nobody asked for")
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            raise OAuthUnreachableError(f"the answer of {url} is longer than {MAX_ANSWER_BYTES} bytes")
+    return bytes(body)
+
+
+def shown(url: str) -> str:
+    """A URL in a message: escaped, shortened, and without user and query, which may have a key."""
+    return ascii(re.sub(r"//[^/@]*+@", "//", url.partition("?")[0])[:200])
+
+
+def origin_of(url: str) -> str:
+    """The origin of a URL, in one form for equal ones (RFC 3986, 6.2)."""
+    parts = httpx2.URL(url.lower())
+    return f"{parts.scheme}://{parts.netloc.decode()}"
 
 
 class GuardedNetwork(httpcore2.AnyIOBackend):
@@ -195,12 +215,7 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
         self._found: dict[str, Sequence[Address]] = {}
 
     async def addresses(self, host: str, port: int) -> Sequence[Address]:
-        """The allowed addresses of a host.
-
-        Raises:
-            OAuthRefusedError: None of its addresses is allowed.
-            OSError: It has no address.
-        """
+        """The allowed addresses of a host. Raises OAuthRefusedError: it has only others; OSError: it has none."""
         found = await self._looked_up(host, port)
         if host in self._own:
             return found
@@ -242,9 +257,8 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
 
     async def _is_private(self, host: str) -> bool:
         try:
-            return all(
-                classify_address(each) is AddressClass.PRIVATE for each in await self._looked_up(host, 443)
-            )
+            found = await self._looked_up(host, 443)
+            return all(classify_address(each) is AddressClass.PRIVATE for each in found)
         except OSError:
             return False
 
@@ -268,7 +282,7 @@ class Client(BaseModel):
 class Discovered:
     """The result of discovery: `resource` is the audience of tokens, `scope` None leaves the choice to the server."""
 
-    server: OAuthMetadata
+    server: ServerMetadata
     resource: str | None
     """None is not sent."""
     scope: str | None
@@ -277,72 +291,120 @@ class Discovered:
 async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
     """Ask the upstream, then the authorization server that it names. An `issuer` in the manifest must be among those.
 
-    Raises:
-        OAuthRefusedError: There is no authorization server, or its metadata is inconsistent.
-        OAuthUnreachableError: The upstream or the authorization server does not answer.
+    Raises OAuthRefusedError: there is no usable metadata. Raises OAuthUnreachableError: there may be some later.
     """
-    url, settings = spec.url, spec.oauth or OAuthSettings()
-    answer = await http.ask(httpx2.Request("POST", url, json=_PING, headers={**spec.headers, **_ACCEPT}))
-    hint_url, wanted = None, None
-    if answer.status_code == HTTPStatus.UNAUTHORIZED:
-        hint_url, wanted = (
-            extract_resource_metadata_from_www_auth(answer),
-            extract_scope_from_www_auth(answer),
+    url, settings = urldefrag(spec.url).url, spec.oauth or OAuthSettings()
+    if settings.token_url is not None:
+        server = ServerMetadata(
+            issuer=settings.issuer or origin_of(settings.token_url),
+            token_endpoint=settings.token_url,
+            authorization_endpoint=settings.authorize_url,
+            code_challenge_methods_supported=("S256",),  # used in any case
         )
-    resource = resource_url_from_server_url(url)
-    metadata = await _resource_metadata(hint_url, url, http)
-    issuer = settings.issuer
+        return Discovered(server, url, settings.scope)
+    probe = httpx2.Request("POST", url, json=_PING, headers={**spec.headers, **_ACCEPT})
+    answer = await http.find(probe, reads=False)
+    challenge = challenge_of(answer) if answer.status_code == HTTPStatus.UNAUTHORIZED else {}
+    hint = challenge.get("resource_metadata")
+    if hint and re.match("/(?!/)", hint):  # a path is of the upstream's origin
+        hint = urljoin(url, hint)
+    faults: list[OAuthError] = []
+    urls = sdk.build_protected_resource_metadata_discovery_urls(hint, url)
+    metadata = await _first(http, urls, ResourceMetadata, lambda found: "", faults)
+    error = _none("the upstream's OAuth metadata is unavailable", faults)
     if metadata is not None:
-        if not check_resource_allowed(resource, str(metadata.resource)):
-            raise OAuthRefusedError("the upstream's OAuth metadata names a different resource")
-        resource = str(metadata.resource)
-        named = [str(server) for server in metadata.authorization_servers]
-        issuer = issuer or named[0]
-        if not any(issuers_match(server, issuer) for server in named):
-            raise OAuthRefusedError(
-                "the upstream does not list the manifest's `issuer` as its authorization server"
+        faults.clear()
+    elif isinstance(error, OAuthUnreachableError):  # which does not mean that there is none
+        raise error
+    metadata = metadata or ResourceMetadata.model_construct(resource=url)
+    # RFC 8707 and 9728 compare URLs by what they mean.
+    one, other = (origin_of(each) + urlsplit(each).path for each in (url, metadata.resource))
+    if not check_resource_allowed(one, other):
+        told = f"{shown(metadata.resource)}, not for the manifest's `url` {shown(url)}"
+        raise OAuthRefusedError(f"the upstream's OAuth metadata is for {told}")
+    issuers, issuer = metadata.authorization_servers, settings.issuer
+    if issuer and issuers and not any(sdk.issuers_match(each, issuer) for each in issuers):
+        told = f"{', '.join(map(shown, issuers[:_MAX_SERVERS]))}, not the manifest's `issuer` {shown(issuer)}"
+        raise OAuthRefusedError(f"the upstream lists as its authorization server {told}")
+    server = await server_metadata([issuer] if issuer else issuers, url, http, faults)
+    # The scopes of the upstream, never all scopes of the authorization server.
+    scopes = words(challenge.get("scope")) or metadata.scopes_supported
+    if scopes and settings.grant == "authorization_code" and "offline_access" in server.scopes_supported:
+        scopes = tuple(dict.fromkeys((*scopes, "offline_access")))
+    return Discovered(server, metadata.resource, settings.scope or " ".join(scopes) or None)
+
+
+async def server_metadata(
+    issuers: Sequence[str], url: str, http: GuardedHttp, faults: Iterable[OAuthError] = ()
+) -> ServerMetadata:
+    """The metadata of the first issuer that has some. Without issuers the upstream is its own, as in 2025-03-26.
+
+    A document that offers PKCE with S256 goes before one that does not. Raises OAuthError: there is none.
+    """
+    faults, spare = list(faults), list[ServerMetadata]()
+
+    def check(server: ServerMetadata) -> str:
+        # Otherwise a server could impersonate another one (mix-up attack). RFC 8414 compares texts.
+        if not sdk.issuers_match(server.issuer, issuer):
+            is_slash = server.issuer.rstrip("/") == issuer.rstrip("/")
+            how = " (only the slash at the end differs)" if is_slash else ""
+            return f"its issuer is {shown(server.issuer)}, not {shown(issuer)}{how}"
+        if "S256" not in server.code_challenge_methods_supported:
+            spare.append(server)
+            return "it does not offer PKCE with S256"
+        return ""
+
+    for issuer in issuers[:_MAX_SERVERS] or ["://".join(urlsplit(url)[:2])]:
+        urls = sdk.build_oauth_authorization_server_metadata_discovery_urls(issuer, url)
+        server = await _first(http, urls, ServerMetadata, check, faults) or next(iter(spare), None)
+        if server is not None:
+            http.checked(server.token_endpoint)
+            return server
+    raise _none("no usable metadata of an authorization server; set `oauth.token_url` to do without", faults)
+
+
+async def _first(
+    http: GuardedHttp, urls: Iterable[str], kind: type[T], check: Callable[[T], str], faults: list[OAuthError]
+) -> T | None:
+    """The first document without a fault. `faults` gets what is wrong with the others.
+
+    Raises OAuthRefusedError: a URL is not allowed. One with http://, as from behind a proxy, is only left out.
+    """
+    for url in dict.fromkeys(urls):
+        try:
+            answer = await http.find(sdk.create_oauth_metadata_request(url))
+            target = answer.next_request
+            fault = (
+                f"HTTP {answer.status_code}{f', a redirect to {shown(str(target.url))}' if target else ''}"
             )
-    server = await server_metadata(issuer, url, http)
-    scope = settings.scope
-    if not scope and (wanted is not None or (metadata is not None and metadata.scopes_supported is not None)):
-        # The scopes of the upstream, never all scopes of the authorization server.
-        scope = get_client_metadata_scopes(wanted, metadata, server, _GRANTS)
-    return Discovered(server, resource, scope)
-
-
-async def _resource_metadata(
-    hint_url: str | None, url: str, http: GuardedHttp
-) -> ProtectedResourceMetadata | None:
-    is_faulty = False
-    for candidate in build_protected_resource_metadata_discovery_urls(hint_url, url):
-        answer = await http.ask(create_oauth_metadata_request(candidate))
-        if (metadata := await handle_protected_resource_response(answer)) is not None:
-            return metadata
-        is_faulty |= answer.is_server_error or answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
-    if is_faulty:  # a server error does not mean that there is no metadata
-        raise OAuthUnreachableError("the upstream's OAuth metadata is unavailable at present")
+            is_later = answer.is_server_error or answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
+            if answer.status_code == HTTPStatus.OK:
+                document = kind.model_validate_json(answer.content)
+                if not (fault := check(document)):
+                    return document
+        except ValidationError as error:
+            fault = fault_of(error)
+        except OAuthError as error:
+            fault, is_later = str(error), isinstance(error, OAuthUnreachableError)
+            if not is_later and urlsplit(url).scheme != "http":
+                raise
+        faults.append((OAuthUnreachableError if is_later else OAuthRefusedError)(f"{shown(url)}: {fault}"))
     return None
 
 
-async def server_metadata(issuer: str | None, url: str, http: GuardedHttp) -> OAuthMetadata:
-    """The server's metadata. Without an issuer the upstream is its own server, as in 2025-03-26."""
-    parts = urlsplit(url)
-    expected = issuer or f"{parts.scheme}://{parts.netloc}"
-    for candidate in build_oauth_authorization_server_metadata_discovery_urls(issuer, url):
-        answer = await http.ask(create_oauth_metadata_request(candidate))
-        is_answered, metadata = await handle_auth_metadata_response(answer)
-        if not is_answered:
-            raise OAuthUnreachableError("the authorization server's metadata is unavailable at present")
-        if metadata is None:
-            continue
-        # Otherwise a server could impersonate another one (mix-up attack).
-        if not issuers_match(str(metadata.issuer), expected):
-            raise OAuthRefusedError("the authorization server's metadata has a different issuer")
-        return metadata
-    raise OAuthRefusedError("the upstream names no authorization server, or one without metadata")
+def _none(message: str, faults: Sequence[OAuthError]) -> OAuthError:
+    is_later = any(isinstance(each, OAuthUnreachableError) for each in faults)
+    kind = OAuthUnreachableError if is_later else OAuthRefusedError
+    return kind(f"{message} ({'; '.join(map(str, faults))})")
 
 
-def configured_client(settings: OAuthSettings | AuthSettings, server: OAuthMetadata) -> Client:
+def fault_of(error: ValidationError) -> str:
+    """What is wrong with a document: the field, and why."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(map(str, first['loc']))} {first['msg'][:100]}".strip()
+
+
+def configured_client(settings: OAuthSettings | AuthSettings, server: ServerMetadata) -> Client:
     """The manifest's client, with an authentication method that its server supports."""
     assert settings.client_id is not None
     method: AuthMethod = "none"
@@ -351,7 +413,7 @@ def configured_client(settings: OAuthSettings | AuthSettings, server: OAuthMetad
     return Client(client_id=settings.client_id, client_secret=settings.client_secret, auth_method=method)
 
 
-def secret_method(server: OAuthMetadata) -> AuthMethod:
+def secret_method(server: ServerMetadata) -> AuthMethod:
     """How a client sends its secret if nobody says: Basic is the default of RFC 7591, 2."""
     offered = server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
     return "client_secret_basic" if "client_secret_basic" in offered else "client_secret_post"
@@ -359,15 +421,15 @@ def secret_method(server: OAuthMetadata) -> AuthMethod:
 
 async def request_token(
     http: GuardedHttp, endpoint: str, client: Client, form: Mapping[str, str | None]
-) -> OAuthToken:
+) -> Token:
     """Request a token with any grant. None values of the form are left out. Raises OAuthError."""
     answer = await http.ask(form_request(endpoint, client, form))
     if not answer.is_success or error_code(answer):  # some send errors with HTTP 200
-        raise oauth_error(answer)
+        raise oauth_error(answer, [client.client_secret, *map(form.get, _SECRETS)])
     try:
-        return OAuthToken.model_validate_json(answer.content)
-    except ValidationError:
-        raise OAuthUnreachableError("the authorization server's answer has no token") from None
+        return Token.model_validate_json(answer.content)
+    except ValidationError as error:
+        raise OAuthUnreachableError(f"{shown(endpoint)} gives no usable token: {fault_of(error)}") from None
 
 
 def form_request(endpoint: str, client: Client, form: Mapping[str, str | None]) -> httpx2.Request:
@@ -385,14 +447,15 @@ def form_request(endpoint: str, client: Client, form: Mapping[str, str | None]) 
     return httpx2.Request("POST", endpoint, data=data, headers=headers)
 
 
-def oauth_error(answer: httpx2.Response) -> OAuthRefusedError | OAuthUnreachableError:
-    """The error for a failed request.
+def oauth_error(answer: httpx2.Response, secrets: Iterable[str | None] = ()) -> OAuthError:
+    """The error for a failed request. `secrets` were sent, and are masked.
 
     A refusal has an OAuth error code, or HTTP 400 or 401 (RFC 6749, 5.2). Other statuses come from a gateway or a
     deployment.
     """
     code, status = error_code(answer), answer.status_code
-    said = f"the authorization server says {code or f'HTTP {status}'}"
+    why = described(_Refusal.model_validate_json(answer.content).error_description, secrets) if code else ""
+    said = f"{shown(str(answer.request.url))} says {code or f'HTTP {status}'}{why}"
     is_later = code in _LATER or answer.is_server_error or status in (408, 429)
     if is_later or not (code or status in (400, 401)):
         return OAuthUnreachableError(said)
@@ -401,6 +464,7 @@ def oauth_error(answer: httpx2.Response) -> OAuthRefusedError | OAuthUnreachable
 
 class _Refusal(BaseModel):
     error: str
+    error_description: object = None
 
 
 def error_code(answer: httpx2.Response) -> str:
@@ -410,3 +474,9 @@ def error_code(answer: httpx2.Response) -> str:
     except ValidationError:
         return ""
     return code if CODE.fullmatch(code) else ""
+
+
+def described(description: object, secrets: Iterable[str | None] = ()) -> str:
+    """An `error_description`, to be put behind its code: masked, printable, shortened."""
+    text = description.encode("utf-8", "replace") if isinstance(description, str) else b""
+    return f": {Redaction(filter(None, secrets)).excerpt(text, _MAX_DESCRIPTION)!r}" if text.strip() else ""

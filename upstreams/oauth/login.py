@@ -16,9 +16,6 @@ from typing import Final, Self, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
-from mcp.client.auth import OAuthFlowError
-from mcp.client.auth.utils import handle_registration_response, validate_authorization_response_iss
-from mcp.shared.auth import OAuthMetadata, OAuthToken
 from pydantic import ValidationError
 
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
@@ -32,14 +29,18 @@ from upstreams.oauth.authorization_server import (
     OAuthRefusedError,
     OAuthUnreachableError,
     configured_client,
+    described,
     discover,
     error_code,
+    fault_of,
     form_request,
     oauth_error,
     open_guarded_http,
     request_token,
     secret_method,
+    shown,
 )
+from upstreams.oauth.documents import Registration, ServerMetadata, Token
 from upstreams.oauth.tokens import Login
 
 LOGIN_SECONDS: Final = 600.0
@@ -88,6 +89,8 @@ class CodeRequest:
             raise OAuthRefusedError(
                 "the authorization server does not support PKCE with S256, which a safe login requires"
             )
+        if found.server.authorization_endpoint is None:
+            raise OAuthRefusedError("the authorization server's metadata has no authorization_endpoint")
         client, redirect_uri = await _client(settings, found, uris, http)
         if not settings.send_resource:
             found = replace(found, resource=None)
@@ -115,16 +118,18 @@ class CodeRequest:
         query = urlencode({name: value for name, value in asked.items() if value is not None})
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
 
-    async def token(self, query: Mapping[str, str], http: GuardedHttp) -> OAuthToken:
+    async def token(self, query: Mapping[str, str], http: GuardedHttp) -> Token:
         """The token for what the redirect brought. Raises OAuthError: refused, or from another server."""
         error = query.get("error", "")
         if error or "code" not in query:
             reason = error if CODE.fullmatch(error) else "no"
-            raise OAuthRefusedError(f"the authorization server says {reason}", code=reason)
-        try:
-            validate_authorization_response_iss(query.get("iss"), self.found.server)
-        except OAuthFlowError:
-            raise OAuthRefusedError("the answer came from a different authorization server") from None
+            why = described(query.get("error_description")) if error == reason else ""
+            raise OAuthRefusedError(f"the authorization server says {reason}{why}", code=reason)
+        issuer, server = query.get("iss"), self.found.server
+        # RFC 9207, 2.4: compared as texts. Otherwise a server could pass on the code of another one (mix-up attack).
+        is_due = issuer is not None or server.authorization_response_iss_parameter_supported
+        if is_due and issuer != server.issuer:
+            raise OAuthRefusedError(f"the answer is from {shown(issuer or '')}, not {shown(server.issuer)}")
         form = {
             "grant_type": "authorization_code",
             "code": query["code"],
@@ -153,7 +158,7 @@ async def revoke(login: Login, settings: OAuthSettings) -> bool:
                 # Servers on the Python SDK (2.3) require the field even of clients without a secret.
                 answer = await http.ask(form_request(endpoint, client, {"client_secret": "", **form}))
             if not answer.is_success:
-                raise oauth_error(answer)
+                raise oauth_error(answer, login.secrets)
     return True
 
 
@@ -174,18 +179,17 @@ async def _client(
     asked = settings.token_endpoint_auth_method or _method_to_ask_for(server)
     uri, answer = await _registration(found, uris, asked, http)
     try:
-        client = await handle_registration_response(answer)
-        named = [str(each) for each in client.redirect_uris or ()]
+        client = Registration.model_validate_json(answer.content)
         # The server may choose another one.
-        redirect_uri = next((each for each in uris if each in named), uri)
+        redirect_uri = next((each for each in uris if each in client.redirect_uris), uri)
         secret = secret_method(server) if asked == "none" else asked
         method = client.token_endpoint_auth_method or (secret if client.client_secret else "none")
         return Client.model_validate({**client.model_dump(), "auth_method": method}), redirect_uri
-    except (OAuthFlowError, ValidationError):
-        raise OAuthUnreachableError("the authorization server registered an unusable client") from None
+    except ValidationError as error:
+        raise OAuthUnreachableError(f"an unusable client was registered: {fault_of(error)}") from None
 
 
-def _method_to_ask_for(server: OAuthMetadata) -> AuthMethod:
+def _method_to_ask_for(server: ServerMetadata) -> AuthMethod:
     """How a new client authenticates: not at all, if that is offered or nothing is said."""
     offered = server.token_endpoint_auth_methods_supported or ["none"]
     # Servers on the Python SDK (2.3) offer Basic too, but then miss the client_id in the form.

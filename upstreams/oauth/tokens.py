@@ -14,7 +14,6 @@ from typing import Final, Literal, Protocol
 import anyio
 import anyio.to_thread
 import structlog
-from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from manifests.own_files import has_locked, write_whole
@@ -37,6 +36,7 @@ from upstreams.oauth.authorization_server import (
     open_guarded_http,
     request_token,
 )
+from upstreams.oauth.documents import Token
 from upstreams.redaction import Redaction
 from upstreams.secret_sources import delete_from_keyring, keyring_password, store_in_keyring
 from upstreams.transports.http_credentials import HttpCredentials
@@ -89,7 +89,7 @@ class Login(BaseModel):
     expires_at: float | None = None
 
     @classmethod
-    def first(cls, url: str, found: Discovered, client: Client, token: OAuthToken) -> "Login":
+    def first(cls, url: str, found: Discovered, client: Client, token: Token) -> "Login":
         """A login from its first token. Raises OAuthUnreachableError: the token is not valid in a header."""
         server = found.server.model_dump(mode="json")
         kept = {key: server[key] for key in ("issuer", "token_endpoint", "revocation_endpoint")}
@@ -98,14 +98,14 @@ class Login(BaseModel):
         )
 
     @classmethod
-    def of(cls, token: OAuthToken, kept: Mapping[str, object]) -> "Login":
+    def of(cls, token: Token, kept: Mapping[str, object]) -> "Login":
         """A login from a token and `kept` fields of the former login. Raises OAuthUnreachableError: as `first`."""
         now = time.time()
         life = None if token.expires_in is None else min(max(token.expires_in, 0), _MOST_SECONDS)
         new = {
             "access_token": token.access_token,
             "refresh_token": token.refresh_token or kept.get("refresh_token"),
-            "scope": token.scope or kept["scope"],
+            "scope": " ".join(token.scope) or kept["scope"],
             "obtained_at": now,
             "expires_at": None if life is None else now + life,
         }
@@ -119,6 +119,8 @@ class Login(BaseModel):
     def as_configured(self, settings: OAuthSettings) -> "Login | None":
         """The login with the current client secret; None if the manifest now names another authorization server."""
         if settings.issuer is not None and settings.issuer.rstrip("/") != self.issuer.rstrip("/"):
+            return None
+        if settings.token_url not in (None, self.token_endpoint):
             return None
         secret, client = settings.client_secret, self.client
         if secret is None or settings.client_id != client.client_id:

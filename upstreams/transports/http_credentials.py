@@ -1,6 +1,5 @@
 """The credentials of requests to an upstream, and their renewal after a refusal."""
 
-import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from http import HTTPStatus
@@ -12,6 +11,7 @@ import httpx2
 from manifests.portal_manifest import HttpUpstream
 from upstreams.errors import UpstreamRefusedError
 from upstreams.redaction import Redaction
+from upstreams.transports.http_errors import challenge_of
 
 HeaderRenewal: TypeAlias = Callable[[], Awaitable[tuple[Mapping[str, str], Collection[str]] | None]]
 """Resolves the secrets of configured headers again: returns the headers and the secrets, None on failure."""
@@ -24,8 +24,6 @@ _MAX_REDIRECTS: Final = 5
 
 SUBJECT: Final = "subject"  # of a request: what a caller asks for, which the server may refuse alone
 REFUSED_ALONE: Final = "refused_alone"  # of a response: the same credentials are accepted for other requests
-
-_INVALID_TOKEN: Final = re.compile(r'(?:^|[\s,])error="?invalid_token\b', re.IGNORECASE)
 
 
 class HttpCredentials:
@@ -131,7 +129,7 @@ class HttpCredentials:
 
 def is_unauthorized(response: httpx2.Response) -> bool:
     """Whether the credentials are refused. Some servers say `invalid_token` with 403 instead of 401 (RFC 6750, 3.1)."""
-    says_so = _INVALID_TOKEN.search(response.headers.get("www-authenticate", "")) is not None
+    says_so = challenge_of(response).get("error", "").lower() == "invalid_token"
     return response.status_code == HTTPStatus.UNAUTHORIZED or (response.status_code == 403 and says_so)
 
 

@@ -5,7 +5,6 @@ from http import HTTPStatus
 from typing import Final
 
 import httpx2
-from mcp.client.auth.utils import extract_scope_from_www_auth
 from mcp_types import JSONRPCRequest
 
 from manifests.json_value import Json
@@ -25,6 +24,7 @@ from upstreams.transports.messages import is_answer_to, parsed
 
 SESSION_HEADER: Final = "mcp-session-id"
 _DAY_SECONDS: Final = 86_400.0
+_PARAMETER: Final = re.compile(r"""([\w-]++)(?:\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"?|([^\s,"]*+)))?|"[^"]*+"?""")
 _TEXTS: Final = ("text/plain", "application/json", "")
 """The media types whose beginning is shown; "" for none."""
 
@@ -32,6 +32,15 @@ _TEXTS: Final = ("text/plain", "application/json", "")
 def kind_of(response: httpx2.Response) -> str:
     """The media type of a response, or ""."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def challenge_of(response: httpx2.Response) -> dict[str, str]:
+    """The parameters in WWW-Authenticate, of all challenges. Source: RFC 9110, 11.6.1."""
+    found: dict[str, str] = {}
+    for name, quoted, plain in _PARAMETER.findall(response.headers.get("www-authenticate", "")):
+        if value := re.sub(r"\\(.)", r"\1", quoted) or plain:
+            found.setdefault(name.lower(), value)
+    return found
 
 
 def error_of(
@@ -63,7 +72,7 @@ def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> U
     if body and kind_of(response) in _TEXTS and not body.lstrip().startswith(b"<"):
         message += f": {redact.excerpt(body)}"
     is_forbidden = response.status_code == HTTPStatus.FORBIDDEN
-    if is_forbidden and (scope := extract_scope_from_www_auth(response)):
+    if is_forbidden and (scope := challenge_of(response).get("scope")):
         shown = redact.excerpt(scope.encode())
         message += f"; it requires the scope {shown!r}: add it to `oauth.scope`, and sign in again"
     text = response.headers.get("retry-after", "").strip()
