@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import anyio
 import httpx2
@@ -150,6 +150,8 @@ async def test_upstream_cannot_choose_another_server_than_the_manifest(server: P
 
 @pytest.mark.parametrize("path", [PRM, ASM, "/token", "/register"])
 async def test_redirect_of_what_oauth_asks_is_not_followed(server: ProtectedServer, path: str) -> None:
+    """To another origin: within one, only discovery follows."""
+
     async def away(request: Request) -> Response:
         return RedirectResponse(other + path, status_code=307)
 
@@ -159,6 +161,36 @@ async def test_redirect_of_what_oauth_asks_is_not_followed(server: ProtectedServ
         if path == PRM:  # there is another place to look at
             host.answers["/.well-known/oauth-protected-resource"] = host.answers[path]
         await refused(server.spec())
+
+
+@pytest.mark.parametrize("path", ["/token", "/register"])
+async def test_redirect_of_a_code_or_a_registration_is_not_followed_within_the_origin(
+    server: ProtectedServer, path: str
+) -> None:
+    moved: list[str] = []
+
+    async def away(request: Request) -> Response:
+        return RedirectResponse("/moved", status_code=307)
+
+    async def note(request: Request) -> Response:
+        moved.append(request.method)
+        return JSONResponse({"access_token": "t", "client_id": "c"})
+
+    server.authorization.answers |= {path: away, "/moved": note}
+    await refused(server.spec())
+    assert moved == []
+
+
+async def test_upstream_that_sends_the_probe_elsewhere_gets_no_header_there(server: ProtectedServer) -> None:
+    async def away(request: Request) -> Response:
+        return RedirectResponse(f"{other}/mcp", status_code=307)
+
+    async with unvisited() as other:
+        server.answers["/mcp"] = away
+        spec = HttpUpstream.model_validate(
+            {"url": server.url, "headers": {"X-Api-Key": "canary-key"}, "oauth": {}}
+        )
+        assert (await signed_in(spec)).access_token
 
 
 async def test_issuer_in_the_redirect_that_is_not_the_one_asked_ends_the_login(
@@ -218,6 +250,22 @@ async def test_what_an_authorization_server_says_is_shown_only_in_words_of_oauth
     server.authorization.answers["/token"] = saying(said, 400)
     error = await refused(server.spec())
     assert "canary" not in str(error) and "evil" not in str(error)
+
+
+async def test_reason_in_the_redirect_is_told_without_control_characters(server: ProtectedServer) -> None:
+    async def deny(request: Request) -> Response:
+        query = urlencode(
+            {
+                "error": "access_denied",
+                "error_description": "ask\x1b[2J Ann",
+                "state": request.query_params["state"],
+            }
+        )
+        return RedirectResponse(f"{request.query_params['redirect_uri']}?{query}")
+
+    server.authorization.answers["/authorize"] = deny
+    error = await refused(server.spec())
+    assert "access_denied: 'ask [2J Ann'" in str(error)
 
 
 @pytest.mark.parametrize("has_oauth", [False, True])

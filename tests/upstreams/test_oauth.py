@@ -5,10 +5,21 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from manifests.json_value import Json
+from manifests.portal_manifest import HttpUpstream
 from tests.portal.peers import Barrier, Peer, never, tool
-from tests.upstreams.oauth_peer import NAME, SCOPE, ProtectedServer, echo, logged_in, protected, saying
+from tests.upstreams.oauth_peer import (
+    NAME,
+    SCOPE,
+    ProtectedServer,
+    echo,
+    logged_in,
+    protected,
+    saying,
+    signed_in,
+)
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of
 from upstreams.errors import (
     UpstreamError,
@@ -225,20 +236,50 @@ async def _unauthorized(request: Request) -> Response:
     return Response(status_code=401)
 
 
-async def test_a_scope_that_the_token_lacks_is_named_and_the_token_is_not(server: ProtectedServer) -> None:
+@pytest.mark.parametrize("before", ["", 'error_description="try scope=everything", '])
+async def test_a_scope_that_the_token_lacks_is_named_and_the_token_is_not(
+    server: ProtectedServer, before: str
+) -> None:
+    async def needs_more(request: Request) -> Response:
+        token = request.headers["authorization"].removeprefix("Bearer ")
+        challenge = f'Bearer error="insufficient_scope", {before}scope="more {token}"'
+        return Response(status_code=403, headers={"www-authenticate": challenge})
+
     spec = server.spec()
     await logged_in(spec)
     async with fleet_of(**{NAME: spec}) as fleet:
-        server.answers["/mcp"] = _needs_more
+        server.answers["/mcp"] = needs_more
         with pytest.raises(UpstreamError) as caught:
             await echo(fleet)
     assert "the scope 'more [hidden]': add it to `oauth.scope`, and sign in again" in str(caught.value)
 
 
-async def _needs_more(request: Request) -> Response:
-    token = request.headers["authorization"].removeprefix("Bearer ")
-    challenge = f'Bearer error="insufficient_scope", scope="more {token}"'
-    return Response(status_code=403, headers={"www-authenticate": challenge})
+async def test_login_needs_only_the_head_of_what_answers_the_probe(server: ProtectedServer) -> None:
+    async def never_ends() -> AsyncIterator[bytes]:
+        yield b": open\n\n"
+        await anyio.sleep_forever()
+
+    async def answer(request: Request) -> Response:
+        return StreamingResponse(never_ends(), media_type="text/event-stream")
+
+    server.answers["/mcp"] = answer
+    assert (await signed_in(server.spec())).access_token
+
+
+async def test_urls_are_sent_and_kept_as_they_are_written(server: ProtectedServer) -> None:
+    issuer = server.authorization.issuer.replace("127.0.0.1", "LocalHost")
+    url = server.url.replace("127.0.0.1", "LocalHost")
+    told: dict[str, Json] = {"resource": url, "authorization_servers": [issuer]}
+    server.answers["/.well-known/oauth-protected-resource/mcp"] = saying(told)
+    paths = {"token": "token", "authorization": "authorize", "registration": "register"}
+    endpoints: dict[str, Json] = {f"{name}_endpoint": f"{issuer}/{path}" for name, path in paths.items()}
+    server.authorization.answers["/.well-known/oauth-authorization-server"] = saying(
+        {"issuer": issuer, "code_challenge_methods_supported": ["S256"], **endpoints}
+    )
+    server.authorization.told_issuer = issuer
+    login = await signed_in(HttpUpstream.model_validate({"url": url.lower(), "oauth": {}}))
+    assert (login.resource, login.issuer, login.token_endpoint) == (url, issuer, f"{issuer}/token")
+    assert [form["resource"] for form in server.authorization.forms] == [url]
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
@@ -276,6 +317,22 @@ async def test_registered_client_signs_in_on_its_port(server: ProtectedServer) -
     )
     login = await logged_in(spec)
     assert login.client.client_id == "mine"
+    server.authorization.expire()
+    async with fleet_of(**{NAME: spec}) as fleet:
+        assert await echo(fleet, a=1) == {"a": 1}
+
+
+async def test_client_signs_in_at_the_endpoints_of_the_manifest_without_metadata(
+    server: ProtectedServer,
+) -> None:
+    port, issuer = closed_port(), server.authorization.issuer
+    server.authorization.add_client("mine", "own-secret", redirect_uris=[f"http://127.0.0.1:{port}/callback"])
+    server.answers["/.well-known/oauth-protected-resource/mcp"] = _away
+    server.authorization.answers["/.well-known/oauth-authorization-server"] = _away
+    endpoints: dict[str, Json] = {"authorize_url": f"{issuer}/authorize", "token_url": f"{issuer}/token"}
+    spec = server.spec(client_id="mine", client_secret="own-secret", redirect_port=port, **endpoints)
+    login = await logged_in(spec)
+    assert (login.issuer, login.resource, login.scope) == (issuer, server.url, SCOPE)
     server.authorization.expire()
     async with fleet_of(**{NAME: spec}) as fleet:
         assert await echo(fleet, a=1) == {"a": 1}
