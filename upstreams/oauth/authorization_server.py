@@ -42,7 +42,7 @@ from manifests.constraints import (
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
 from upstreams.oauth.documents import ResourceMetadata, ServerMetadata, Token, words
 from upstreams.redaction import Redaction
-from upstreams.transports.http_errors import challenge_of
+from upstreams.transports.challenge import challenge_of
 from upstreams.transports.routes import trusted_authorities
 
 T = TypeVar("T", ResourceMetadata, ServerMetadata)

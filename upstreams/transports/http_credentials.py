@@ -11,7 +11,7 @@ import httpx2
 from manifests.portal_manifest import HttpUpstream
 from upstreams.errors import UpstreamRefusedError
 from upstreams.redaction import Redaction
-from upstreams.transports.http_errors import challenge_of
+from upstreams.transports.challenge import challenge_of
 
 HeaderRenewal: TypeAlias = Callable[[], Awaitable[tuple[Mapping[str, str], Collection[str]] | None]]
 """Resolves the secrets of configured headers again: returns the headers and the secrets, None on failure."""

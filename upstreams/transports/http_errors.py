@@ -18,13 +18,13 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
 )
 from upstreams.redaction import Redaction
+from upstreams.transports.challenge import challenge_of
 from upstreams.transports.http_credentials import REFUSED_ALONE, is_unauthorized
 from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import is_answer_to, parsed
 
 SESSION_HEADER: Final = "mcp-session-id"
 _DAY_SECONDS: Final = 86_400.0
-_PARAMETER: Final = re.compile(r"""([\w-]++)(?:\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"?|([^\s,"]*+)))?|"[^"]*+"?""")
 _TEXTS: Final = ("text/plain", "application/json", "")
 """The media types whose beginning is shown; "" for none."""
 
@@ -32,15 +32,6 @@ _TEXTS: Final = ("text/plain", "application/json", "")
 def kind_of(response: httpx2.Response) -> str:
     """The media type of a response, or ""."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def challenge_of(response: httpx2.Response) -> dict[str, str]:
-    """The parameters in WWW-Authenticate, of all challenges. Source: RFC 9110, 11.6.1."""
-    found: dict[str, str] = {}
-    for name, quoted, plain in _PARAMETER.findall(response.headers.get("www-authenticate", "")):
-        if value := re.sub(r"\\(.)", r"\1", quoted) or plain:
-            found.setdefault(name.lower(), value)
-    return found
 
 
 def error_of(
