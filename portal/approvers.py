@@ -12,7 +12,7 @@ from mcp.server.context import ServerRequestContext
 from starlette.requests import Request
 
 from manifests.json_value import Json
-from manifests.portal_manifest import Capabilities
+from manifests.manifest import Manifest
 from portal.errors import RunsError
 from portal.sessions import BEARER, LOCAL, Bearer, identity_of, tenant_of
 from portal.sign_in import values_of
@@ -62,8 +62,9 @@ class Approvers:
     profile: str | None = None
 
     @classmethod
-    def of(cls, capabilities: Capabilities, profile: str | None = None) -> Self:
-        return cls(frozenset(capabilities.approvers), capabilities.four_eyes, profile)
+    def of(cls, manifest: Manifest) -> Self:
+        capabilities = manifest.portal.capabilities
+        return cls(frozenset(capabilities.approvers), capabilities.four_eyes, manifest.profile)
 
     def oversee(self, owner: str, decider: Decider) -> bool:
         """Whether the decider is an approver of the tenant to which this owner's runs belong."""

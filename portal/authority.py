@@ -23,6 +23,7 @@ from portal.ledger import Entry
 from portal.library.function import Function
 from portal.library.pinning import Pins
 from sandbox_runtime.calls import CallError
+from sandbox_runtime.grants.run_grants import OpenGrants
 from upstreams.errors import UpstreamWithheldError
 from upstreams.tools import RecordedTool
 
@@ -111,17 +112,20 @@ MAX_REMEMBERED: Final = 50_000
 class Authority:
     """Decides about tools, for all code that shows, checks or calls them. Caches its decisions.
 
-    It may adopt another manifest at any time, also for the scripts that are running: what is revoked is refused at the
-    next call. What works in a thread uses a copy.
+    It holds the manifest that is in effect. A reload replaces it at any time, also for the scripts that are running:
+    what is revoked is refused at the next call. What works in a thread uses a copy.
     """
 
-    def __init__(self, manifest: Manifest, rates: CallRates) -> None:
+    def __init__(self, manifest: Manifest, rates: CallRates, grants: OpenGrants) -> None:
         self.rates = rates
-        self.adopt(manifest)
+        self.grants = grants
+        """What a script that begins now gets. Those that are running keep their files, network and environment."""
+        self.replace(manifest)
 
-    def adopt(self, manifest: Manifest) -> None:
-        """Decide by this manifest from now on."""
-        self.manifest = manifest
+    def replace(self, manifest: Manifest) -> None:
+        """Decide and grant by this manifest from now on."""
+        self.manifest, self.since = manifest, time.monotonic()
+        self.grants = self.grants.narrowed(manifest.portal.capabilities, manifest.where)
         self.pins = Pins(manifest.lock)
         # A name equals the same name with another former one, which rules match, too. So that is a part of the key.
         self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))

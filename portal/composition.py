@@ -25,7 +25,7 @@ from portal.middleware import load_middleware
 from portal.passthrough.client_resources import ClientResources, ListChanges
 from portal.passthrough.questions import SamplingDepths
 from portal.passthrough.rounds import Rounds
-from portal.reload import Reload, adopt_upstreams
+from portal.reload import Reload
 from portal.replicas import home_of
 from portal.running import is_portal_port
 from portal.runs.components import Components
@@ -42,7 +42,7 @@ from portal.store.writer import RunStore
 from portal.telemetry.gauges import observe_portal, observe_runs
 from portal.telemetry.requests import UpstreamRequests
 from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry
-from portal.views import View, manifests_of, open_views
+from portal.views import View, Views
 from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.fair_queue import QueueLimits
@@ -144,7 +144,6 @@ async def open_portal(
     component = manifest.folder / settings.component if settings.component else None
     baked = check_baked(component) if component else None
     middleware = load_middleware(manifest.portal.middleware, manifest.folder, manifest.modules)
-    manifests = manifests_of(manifest, profile, bound)
     async with AsyncExitStack() as stack:
         telemetry = NO_TELEMETRY
         if runs_scripts:
@@ -161,22 +160,20 @@ async def open_portal(
         )
         observations = await stack.enter_async_context(_open_observations(manifest, kept))
         workspace = await _open_workspace(stack, manifest, place, kept)
-        views = await stack.enter_async_context(open_views(observations))
-        await views.open(manifests)
-        listings, changes = state_folder(os.environ) / "listings", ListChanges()
         observer = UpstreamRequests(telemetry) if telemetry.is_on else None
+        changes = ListChanges()
         fleet = await stack.enter_async_context(
             open_fleet(
                 {},
                 manifest.folder,
-                views.note_change,
-                listings,
+                lambda upstream: views.note_change(),
+                state_folder(os.environ) / "listings",
                 logins=partial(PersonLogins, kept) if kept else None,
                 portal_logins=partial(PersonLogins, shared) if shared else None,
                 observer=observer,
+                on_offering_change=changes.note,
             )
         )
-        adopt_upstreams(fleet, manifest, changes)
         accounts = Accounts(manifest, fleet, kept, audit)
         lazy = _lazy_sandbox(manifest, component, progress)
         observe_portal(telemetry, audit, fleet, lambda: lazy.current)
@@ -187,7 +184,7 @@ async def open_portal(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lazy.hold)
             tasks.start_soon(sessions.keep)
-            service = Runs(manifest, kept, components, tasks, takes_all=runs == "all", profile=profile)
+            service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
             execution = partial(
                 Execution,
                 fleet=fleet,
@@ -203,9 +200,9 @@ async def open_portal(
                 workspace=workspace,
                 telemetry=telemetry,
             )
-            views.serve(tasks, fleet, grants, execution)
-            views.adopt(manifests)
-            service.executions = [each.execution for each in views.by_profile.values()]
+            views = Views(tasks, fleet, grants, observations, execution)
+            reload = Reload(manifest, profile, views, fleet, service, audit, changes, telemetry)
+            await reload.replace(manifest, bound)
             if kept is not None:
                 tasks.start_soon(service.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
@@ -213,8 +210,12 @@ async def open_portal(
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             if settings.offers:
                 tasks.start_soon(changes.keep)
+            own = views.by_profile[None]
             yield Portal(
-                **vars(views.by_profile[None]),
+                own.authority,
+                own.catalog,
+                own.docs_search,
+                own.execution,
                 views=views.by_profile,
                 fleet=fleet,
                 sandbox=lazy.sandbox,
@@ -222,10 +223,10 @@ async def open_portal(
                 rounds=Rounds(tasks, home=home_of(kept)),
                 runs=service,
                 accounts=accounts,
-                resources=ClientResources(views.authorities, fleet, audit, changes, accounts),
+                resources=ClientResources(views.by_profile, fleet, audit, changes, accounts),
                 list_changes=changes,
                 telemetry=telemetry,
-                reload=Reload(manifest, profile, views, fleet, service, audit, changes, accounts, telemetry),
+                reload=reload,
             )
             tasks.cancel_scope.cancel()
 

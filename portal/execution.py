@@ -38,7 +38,7 @@ from portal.telemetry.instruments import ERROR, RUN, STATUS, Attributes
 from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry, current_trace, link_to
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
-from sandbox_runtime.grants.run_grants import OpenGrants, RunGrants
+from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import Repetition, resume
 from sandbox_runtime.result import Prepared, RunError, RunResult
@@ -88,13 +88,12 @@ class Execution:
 
     authority: Authority
     catalog: Catalog
+    checker: Checker | None
+    port: Callable[[Broker], CallPort]
     fleet: Fleet
     sandbox: Callable[[], Awaitable[Sandbox]]
-    checker: Checker | None
     sessions: Sessions
-    grants: OpenGrants
     observations: Observations
-    port: Callable[[Broker], CallPort]
     audit: Audit
     middleware: Sequence[Middleware]
     await_upstreams: AwaitUpstreams
@@ -201,7 +200,7 @@ class Execution:
                     if session is None
                     else self._histories.setdefault(session, SessionHistory())
                 )
-                async with self.grants.run(session, caller.tenant, piece.run_id) as grants:
+                async with self.authority.grants.run(session, caller.tenant, piece.run_id) as grants:
                     ledger.files = grants.files
                     history.sources.update(piece.head.sources)
                     authorization = Authorization(self.authority, history.sources, audit)

@@ -68,11 +68,24 @@ class HttpAccess:
     ) -> None:
         if not settings.knows_callers and not is_loopback(host):
             raise OpenBindError(host)
-        self._auth, self._tenants, self._claims = settings.auth, tenants, {*claims}
-        self._sign_in = SignIn(settings.auth, tenants, claims) if settings.auth else None
+        self._host, self._auth = host, settings.auth
+        self._people: tuple[Tenants | None, set[str]] | None = None
         self.needs_token = settings.knows_callers
+        self.replace(settings, tenants, telemetry, claims)
+
+    def replace(
+        self,
+        settings: ServerSettings,
+        tenants: Tenants | None,
+        telemetry: TelemetrySettings | None,
+        claims: Collection[str],
+    ) -> None:
+        """Decide by these from now on. Checked tokens stay checked unless tenants or claims change."""
+        former, self._people = self._people, (tenants, {*claims})
+        if former != self._people:
+            self._sign_in = SignIn(self._auth, tenants, claims) if self._auth else None
         self._metrics_token = (telemetry and telemetry.metrics_token) or settings.token
-        bracketed = f"[{host}]" if ":" in host else host
+        bracketed = f"[{self._host}]" if ":" in self._host else self._host
         own = [AnyHttpUrl(settings.auth.resource).host or ""] if settings.auth else []
         self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *own, *settings.allowed_hosts)}
         local = (f"http://{name}" for name in LOOPBACK_NAMES)
@@ -88,12 +101,6 @@ class HttpAccess:
             name = f"token {each.name or index}" + (f" of {each.tenant}" if each.tenant else "")
             bearer = Bearer.of(name, token, each.profile, each.tenant)
             self._bearers[token] = replace(bearer, entry=f"token:{each.name}" if each.name else "")
-
-    def adopt(self, other: "HttpAccess") -> None:
-        """Decide as the other one does from now on. Checked tokens stay checked unless tenants or claims change."""
-        is_same = (self._tenants, self._claims) == (other._tenants, other._claims)
-        known = self._sign_in if is_same else other._sign_in
-        vars(self).update(vars(other), _sign_in=known)
 
     async def caller(self, headers: Headers) -> Bearer | None:
         """Whose token the request has. None: `server.token`, or nobody needs one. Raises SignInError: it is refused."""

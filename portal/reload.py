@@ -26,8 +26,6 @@ from manifests.own_files import lock_path
 from manifests.portal_manifest import ServerSettings, StdioUpstream
 from manifests.references import env_path
 from portal.accepted import UNTIL_ACCEPTED, WATCHED_SECONDS, Acceptance, keep_accepted, reload_hint
-from portal.accounts.accounts import Accounts
-from portal.approvers import Approvers
 from portal.audit.audit import Audit
 from portal.errors import PortalError
 from portal.passthrough.client_resources import ListChanges
@@ -58,11 +56,11 @@ MAX_LOOKS: Final = 25
 """Files that still change then are told as that: who writes them on and on must not hold up what was accepted."""
 
 
-def adopt_upstreams(fleet: Fleet, manifest: Manifest, changes: ListChanges) -> FleetChanges:
-    """Let the fleet be the upstreams of this manifest."""
+def upstream_settings(manifest: Manifest) -> dict[str, UpstreamSettings]:
+    """What a fleet needs to know about the upstreams of this manifest."""
     renewals = header_renewals(manifest)
     defaults = {name: value for name, value in manifest.portal.defaults.env.items() if value}
-    settings = {
+    return {
         name: UpstreamSettings(
             spec.model_copy(update={"env": {**defaults, **spec.env}})
             if isinstance(spec, StdioUpstream)
@@ -74,10 +72,6 @@ def adopt_upstreams(fleet: Fleet, manifest: Manifest, changes: ListChanges) -> F
         )
         for name, spec in manifest.portal.upstreams.items()
     }
-    found = fleet.adopt(settings, manifest.hidden)
-    for upstream in fleet:
-        upstream.on_offering_change = changes.note
-    return found
 
 
 def without_fixed(running: Manifest, wanted: Manifest) -> tuple[Manifest, list[str]]:
@@ -124,7 +118,7 @@ def _file(manifest: Manifest) -> str:
 
 @dataclass(eq=False)
 class Reload:
-    """Changes a running portal. `manifest` is the present one; `profile` is that of callers who are bound to none."""
+    """Changes a running portal. `manifest` is the present one, not narrowed; `profile` is that of callers without one."""
 
     manifest: Manifest
     profile: str | None
@@ -133,7 +127,6 @@ class Reload:
     runs: Runs
     audit: Audit
     list_changes: ListChanges
-    accounts: Accounts
     telemetry: Telemetry
 
     async def apply(self, wanted: Manifest, bound: Bound = lambda manifest: ()) -> Manifest:
@@ -147,25 +140,26 @@ class Reload:
             raise ManifestError(
                 [Problem(message, hint="Keep it, or restart with another one.")], _file(wanted)
             )
-        manifests = manifests_of(manifest, self.profile, bound(manifest))
-        await self.views.open(manifests)
-        # From here on nothing waits.
-        self.manifest = manifest
-        changes = adopt_upstreams(self.fleet, manifest, self.list_changes)
-        self.accounts.adopt(manifest)
-        self.views.adopt(manifests)
-        self.runs.mask.replace(manifest.hidden)
-        if self.telemetry.mask is not None:
-            self.telemetry.mask.replace(self.fleet.secrets)
-        self.runs.executions = [self.views.by_profile[name].execution for name in manifests]
-        self.runs.approvers = Approvers.of(manifest.portal.capabilities, self.profile)
-        self.runs.note_change()
+        changes = await self.replace(manifest, bound(manifest))
         self.list_changes.note()
         self.audit.reloaded(manifest)
         log.info("manifest_reloaded", added=changes.added, removed=changes.removed, restarted=changes.changed)
         if waiting:
             log.warning("manifest_change_ignored", keys=waiting, hint="restart to apply")
         return manifest
+
+    async def replace(self, manifest: Manifest, bound: Collection[str]) -> FleetChanges:
+        """Run on this manifest from now on, with a view for each profile of `bound`."""
+        manifests = manifests_of(manifest, self.profile, bound)
+        await self.views.open(manifests)
+        # From here on nothing waits.
+        self.manifest = manifest
+        changes = self.fleet.replace(upstream_settings(manifest), manifest.hidden)
+        self.views.replace(manifests)
+        self.runs.replace(manifests[None], [self.views.by_profile[each].execution for each in manifests])
+        if self.telemetry.mask is not None:
+            self.telemetry.mask.replace(self.fleet.secrets)
+        return changes
 
 
 class ManifestKeeper:

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.manifest_files import digest_of
-from manifests.portal_manifest import ServerSettings
+from manifests.portal_manifest import ServerSettings, TelemetrySettings, Tenants
 from portal.accounts.pages import account_routes
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
@@ -222,7 +222,7 @@ async def serve_http(
         BindError: The port is taken, or the host is not an address of this machine.
     """
     settings = manifest.portal.server
-    access = _access(host, manifest)
+    access = HttpAccess(host, *_of_access(manifest))
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     port = listener.getsockname()[1]
@@ -235,7 +235,7 @@ async def serve_http(
             ) as portal:
 
                 async def apply(wanted: Manifest) -> None:
-                    access.adopt(_access(host, await portal.reload.apply(wanted, _bound_profiles)))
+                    access.replace(*_of_access(await portal.reload.apply(wanted, _bound_profiles)))
 
                 await portal.runs.reached_at(_replica_url(portal.runs, host, port))
                 if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
@@ -279,9 +279,11 @@ KEEP_ALIVE_SECONDS: Final = 75
 must not be the portal, which may not have seen a request yet."""
 
 
-def _access(host: str, manifest: Manifest) -> HttpAccess:
+def _of_access(
+    manifest: Manifest,
+) -> tuple[ServerSettings, Tenants | None, TelemetrySettings | None, frozenset[str]]:
     portal = manifest.portal
-    return HttpAccess(host, portal.server, portal.tenants, portal.telemetry, manifest.caller_claims)
+    return portal.server, portal.tenants, portal.telemetry, manifest.caller_claims
 
 
 def _bound_profiles(manifest: Manifest) -> set[str]:

@@ -3,26 +3,27 @@
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from manifests.manifest import Manifest, narrowed
 from manifests.portal_manifest import Capabilities, Profile
 from portal.authority import Authority, CallRates
+from portal.broker import Broker
 from portal.check.checker import Checker, open_checker
 from portal.execution import Execution
 from portal.library.catalog import Catalog
 from portal.library.observed import Observations
 from portal.search.docs_search import DocsSearch, ScriptSearch
+from sandbox_runtime.calls import CallPort
 from sandbox_runtime.grants.run_grants import OpenGrants
 from upstreams.fleet import Fleet
-from upstreams.upstream import Upstream
 
 _PREFIX = "mcp-code-portal-"
 
@@ -44,110 +45,69 @@ def stub_folder() -> Path:
 class View:
     """The portal as the callers of one profile, or of none, see it."""
 
-    manifest: Manifest
     authority: Authority
     catalog: Catalog
     docs_search: DocsSearch
     execution: Execution
 
-
-@dataclass(frozen=True)
-class ViewParts:
-    """The parts of a view that exist before the fleet."""
-
-    authority: Authority
-    catalog: Catalog
-    checker: Checker | None
+    @property
+    def manifest(self) -> Manifest:
+        """The one that is in effect."""
+        return self.authority.manifest
 
 
-@asynccontextmanager
-async def open_views(observations: Observations) -> AsyncIterator["Views"]:
-    """Keeps the stub files and checkers of all views until it is left."""
-    async with anyio.create_task_group() as tasks:
-        views = Views(tasks, observations)
-        try:
-            yield views
-        finally:
-            views.closed.set()
+NewExecution: TypeAlias = Callable[
+    [Authority, Catalog, Checker | None, Callable[[Broker], CallPort]], Execution
+]
 
 
+@dataclass(frozen=True, eq=False)
 class Views:
     """The views by profile; None for callers without one.
 
-    A view stays open until the portal ends. Without a manifest for its profile it grants nothing.
+    A view stays open until `tasks` end. Without a manifest for its profile it grants nothing.
     """
 
-    def __init__(self, tasks: TaskGroup, observations: Observations) -> None:
-        self.closed = anyio.Event()
-        self.by_profile: dict[str | None, View] = {}
-        self.authorities: dict[str | None, Authority] = {}
-        self.waiting: list[str] = []
-        """Files whose change waits for the operator; all searches tell it."""
-        self._tasks = tasks
-        self._observations = observations
-        self._rates = CallRates()  # shared by all views, and so are the budgets
-        self._parts: dict[str | None, ViewParts] = {}
-        self._served: _Served | None = None
+    tasks: TaskGroup
+    fleet: Fleet
+    grants: OpenGrants
+    observations: Observations
+    new_execution: NewExecution
+    by_profile: dict[str | None, View] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
+    """Files whose change waits for the operator; all searches tell it."""
+    rates: CallRates = field(default_factory=CallRates)
+    """Shared by all views, and so are the budgets."""
 
     async def open(self, manifests: Mapping[str | None, Manifest]) -> None:
-        """Open the parts of the views that are not open yet."""
-        for profile in manifests.keys() - self._parts.keys():
-            parts = self._parts[profile] = await self._tasks.start(self._hold, manifests[profile])
-            self.authorities[profile] = parts.authority
+        """Open the views that are not open yet."""
+        for profile in manifests.keys() - self.by_profile.keys():
+            self.by_profile[profile] = await self.tasks.start(self._hold, manifests[profile])
 
-    def note_change(self, upstream: Upstream) -> None:
-        """An upstream's state or tools changed."""
-        for parts in self._parts.values():
-            parts.catalog.note_change()
+    def replace(self, manifests: Mapping[str | None, Manifest]) -> None:
+        """Decide, search and run by these manifests from now on."""
+        for profile, view in self.by_profile.items():
+            view.authority.replace(manifests.get(profile) or _without_grants(manifests[None], profile))
+        self.note_change()
 
-    def serve(
-        self, tasks: TaskGroup, fleet: Fleet, grants: OpenGrants, execution: Callable[..., Execution]
-    ) -> None:
-        """Set what all views share. `execution` takes what differs between them; catalogs are kept in `tasks`."""
-        self._served = _Served(tasks, fleet, grants, execution)
+    def note_change(self) -> None:
+        """The manifest, or an upstream's state or tools changed."""
+        for view in self.by_profile.values():
+            view.catalog.note_change()
 
-    def adopt(self, manifests: Mapping[str | None, Manifest]) -> None:
-        """Decide, search and run by these manifests from now on. Scripts that are running keep their files, network and
-        environment; their next calls are decided by the new rules.
-        """
-        assert self._served is not None
-        for profile, parts in self._parts.items():
-            own = manifests.get(profile) or _without_grants(manifests[None], profile)
-            parts.authority.adopt(own)
-            if profile not in self.by_profile:
-                self._served.tasks.start_soon(parts.catalog.keep, self._served.fleet)
-            self.by_profile[profile] = self._view(self._served, own, parts, self.by_profile.get(profile))
-            parts.catalog.note_change()
-
-    def _view(self, served: "_Served", own: Manifest, parts: ViewParts, former: View | None) -> View:
-        search = DocsSearch(own, parts.catalog, served.fleet, self.waiting)
-        grants = served.grants.narrowed(own.portal.capabilities, own.where)
-        port = partial(ScriptSearch, search)
-        if former is None:
-            runs = served.execution(**vars(parts), grants=grants, port=port)
-        else:
-            runs = replace(former.execution, grants=grants, port=port)  # with the history of its sessions
-        return View(own, parts.authority, parts.catalog, search, runs)
-
-    async def _hold(self, manifest: Manifest, *, task_status: TaskStatus[ViewParts]) -> None:
+    async def _hold(self, manifest: Manifest, *, task_status: TaskStatus[View]) -> None:
         settings, stubs = manifest.portal.server, stub_folder()
         async with AsyncExitStack() as stack:
             stack.callback(shutil.rmtree, stubs, ignore_errors=True)
             checker = None
             if settings.check != "off":
                 checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
-            authority = Authority(manifest, self._rates)
-            catalog = Catalog(authority, stubs, checker, self._observations)
-            task_status.started(ViewParts(authority, catalog, checker))
-            await self.closed.wait()
-
-
-@dataclass(frozen=True)
-class _Served:
-    tasks: TaskGroup
-    fleet: Fleet
-    grants: OpenGrants
-    execution: Callable[..., Execution]
+            authority = Authority(manifest, self.rates, self.grants)
+            catalog = Catalog(authority, stubs, checker, self.observations)
+            search = DocsSearch(authority, catalog, self.fleet, self.waiting)
+            execution = self.new_execution(authority, catalog, checker, partial(ScriptSearch, search))
+            task_status.started(View(authority, catalog, search, execution))
+            await catalog.keep(self.fleet)
 
 
 def manifests_of(

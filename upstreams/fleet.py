@@ -71,7 +71,7 @@ class Fleet:
         """The upstream of this name; a removed one refuses all calls."""
         return self._upstreams[name] if name in self._upstreams else self._removed[name]
 
-    def adopt(self, settings: Mapping[str, "UpstreamSettings"], secrets: Collection[str]) -> FleetChanges:
+    def replace(self, settings: Mapping[str, "UpstreamSettings"], secrets: Collection[str]) -> FleetChanges:
         """Start upstreams that are new, restart those with other settings, and remove the others. Does not wait.
 
         Calls in flight end on the connection on which they began. Later calls wait for the new one.
@@ -104,6 +104,10 @@ class Fleet:
         for name in [*self._removed][:-MAX_REMOVED]:
             del self._removed[name]
         return changes
+
+    def spec(self, name: str) -> StdioUpstream | HttpUpstream | None:
+        """The section of an upstream; None for a name that the manifest does not have."""
+        return self._settings[name].spec if name in self._settings else None
 
     def settings(self, name: str) -> "UpstreamSettings":
         """Raises UpstreamUnavailableError: the manifest has no such upstream any more."""
@@ -165,6 +169,7 @@ async def open_fleet(
     logins: LoginsOf | None = None,
     portal_logins: LoginsOf | None = None,
     observer: RequestObserver | None = None,
+    on_offering_change: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Fleet]:
     """Supervise all upstreams, each in its own task. Returns before any is ready.
 
@@ -173,18 +178,21 @@ async def open_fleet(
     - `secrets` are masked in all text for people.
     - `logins` has those of people, for `Fleet.people`; `portal_logins` those of the portal, if not in files.
     - `observer` sends and observes each request that a caller makes.
+    - `on_offering_change` is called when the resources or prompts of one may have changed.
 
     On exit all connections close at once, and no child process is left.
     """
     async with anyio.create_task_group() as tasks:
-        making = _Making(folder, on_change, listings, logins, portal_logins, observer, tasks)
+        making = _Making(
+            folder, on_change, listings, logins, portal_logins, observer, on_offering_change, tasks
+        )
         fleet = Fleet(making.upstream)
         fleet.people = PeoplesUpstreams(
             partial(making.persons, fleet),
             lambda name: fleet.settings(name).caller_headers,
             tasks.start_soon,
         )
-        fleet.adopt({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
+        fleet.replace({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
         try:
             yield fleet
         finally:
@@ -201,6 +209,7 @@ class _Making:
     logins: LoginsOf | None
     portal_logins: LoginsOf | None
     observer: RequestObserver | None
+    on_offering_change: Callable[[], None]
     tasks: TaskGroup
     connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
 
@@ -211,7 +220,15 @@ class _Making:
             ListingStore(self.listings, name, own.spec, self.folder, own.written) if self.listings else None
         )
         upstream = Upstream(
-            name, own.spec, wire, redact, self.on_change, store, self.connecting, observe=self.observer
+            name,
+            own.spec,
+            wire,
+            redact,
+            self.on_change,
+            store,
+            self.connecting,
+            self.on_offering_change,
+            observe=self.observer,
         )
         self.tasks.start_soon(upstream.run, name=f"upstream {name}")
         return upstream

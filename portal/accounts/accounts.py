@@ -70,17 +70,12 @@ class Accounts:
         self.fleet = fleet
         self.store = store
         self.audit = audit
-        self.adopt(manifest)
         key = manifest.portal.runs.key
         self.seal = SignInSeal(key.get_secret_value()) if key else None
 
-    def adopt(self, manifest: Manifest) -> None:
-        """Have the upstreams of this manifest from now on."""
-        self._upstreams = manifest.portal.upstreams
-
     def spec(self, upstream: str) -> HttpUpstream | None:
         """The section of an upstream at which people sign in; None for any other name."""
-        spec = self._upstreams.get(upstream)
+        spec = self.fleet.spec(upstream)
         return spec if isinstance(spec, HttpUpstream) and spec.is_per_caller else None
 
     def person(self, upstream: str, caller: Caller) -> Person | None:

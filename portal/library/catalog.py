@@ -130,6 +130,8 @@ class Catalog:
     async def keep(self, fleet: Fleet) -> None:
         """Rebuild the snapshot after each change, until cancelled."""
         while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
             while self._held < self._noted:
                 noted = self._noted
                 try:
@@ -143,8 +145,6 @@ class Catalog:
                 self._held = noted
                 self._rebuilt.set()
                 self._rebuilt = anyio.Event()
-            self._changed = anyio.Event()
-            await self._changed.wait()
 
     async def fresh(self) -> Snapshot:
         """Return a snapshot with every change noted so far. Does not wait for later changes."""

@@ -43,7 +43,7 @@ from manifests.manifest import Manifest
 from manifests.names import namespace_of
 from portal.accounts.accounts import Accounts, CallerUpstreams
 from portal.audit.audit import Audit
-from portal.authority import Authority, Authorization
+from portal.authority import Authorization
 from portal.budget.tokens import compact
 from portal.ledger import Entry
 from portal.passthrough.clean_json import clean_json, clean_text, one_line, printable
@@ -56,6 +56,7 @@ from portal.passthrough.resources import (
     recorded,
 )
 from portal.sessions import caller_of
+from portal.views import View
 from upstreams.errors import UpstreamRefusedError
 from upstreams.fleet import Fleet
 
@@ -133,7 +134,7 @@ async def _notify_changed(session: ServerSession) -> None:
 class ClientResources:
     """Answers requests of the portal's clients, each with the manifest of its profile."""
 
-    authorities: Mapping[str | None, Authority]
+    views: Mapping[str | None, View]
     fleet: Fleet
     audit: Audit
     changes: ListChanges
@@ -234,7 +235,7 @@ class ClientResources:
         return {**shown, "name": f"{namespace}.{shown['name']}"}
 
     def _manifest(self, context: Context) -> Manifest:
-        return self.authorities[caller_of(context).profile].manifest
+        return self.views[caller_of(context).profile].manifest
 
     def _key(self, context: Context, namespace: str, kind: str, about: Json = None) -> str:
         for key, known in self._manifest(context).namespaces.items():
@@ -252,7 +253,7 @@ class ClientResources:
     ) -> AsyncIterator[tuple[Resources, Entry]]:
         """A context for one request. Its errors become an MCPError with `about` as data."""
         caller = caller_of(context)
-        authority = self.authorities[caller.profile]
+        authority = self.views[caller.profile].authority
         audit = self.audit.run(f"read_{secrets.token_hex(8)}", caller, authority.manifest.profile)
         audit.reading(function)
         entry = Entry(1, function, time.monotonic())

@@ -74,7 +74,7 @@ UNATTENDED_SECONDS: Final = 0.1
 
 
 class Runs:
-    """The runs of one portal. `executions` are those of its profiles: set before `keep` starts, and by reloads."""
+    """The runs of one portal."""
 
     def __init__(
         self,
@@ -84,11 +84,9 @@ class Runs:
         tasks: TaskGroup,
         *,
         takes_all: bool,
-        profile: str | None = None,
+        executions: Sequence["Execution"] = (),
     ) -> None:
         self.settings = manifest.portal.runs
-        self.approvers = Approvers.of(manifest.portal.capabilities, profile)
-        """Who decides. Replaced by reloads."""
         self.store = store
         self.mask = Redaction(manifest.hidden)
         """Masks secrets in what is written."""
@@ -97,7 +95,6 @@ class Runs:
         url = manifest.portal.runs.public_url
         self.public_url = url and url.rstrip("/")
         """Where events are delivered, without a slash at the end; None if nobody can."""
-        self.executions: Sequence[Execution] = ()
         self.news = anyio.Event()
         """Set and replaced after something happened to a run, perhaps. Take it before you read the store."""
         self.began = time.time()
@@ -126,6 +123,14 @@ class Runs:
         """When the store last had a sign of life of this portal, if others share it."""
         self.replica_url = ""
         """Where other portals with this store reach this one; "" if they cannot."""
+        self.replace(manifest, executions)
+
+    def replace(self, manifest: Manifest, executions: Sequence["Execution"]) -> None:
+        """Mask and let people decide by this manifest from now on, and take up runs with these executions."""
+        self.mask.replace(manifest.hidden)
+        self.approvers = Approvers.of(manifest)
+        self.executions = executions
+        self.note_change()
 
     # For executions
 

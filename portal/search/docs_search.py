@@ -2,17 +2,17 @@
 
 import difflib
 import re
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-import anyio
 import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import namespace_of
-from portal.authority import grant_lines
+from portal.authority import Authority, grant_lines
 from portal.broker import Broker
 from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
 from portal.definitions import DocsSearchRequest, RequestError, docs_search_request
@@ -182,18 +182,21 @@ MAX_STATE_NOTICES = 10
 class DocsSearch:
     """Answers queries from the catalog's current snapshot, within `server.output_tokens`."""
 
-    manifest: Manifest
+    authority: Authority
     catalog: Catalog
     fleet: Fleet
     waiting: Sequence[str] = ()
     """Files whose change waits for the operator."""
-    began: float = field(default_factory=anyio.current_time)
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.authority.manifest
 
     async def answer(self, request: DocsSearchRequest) -> DocsSearchAnswer:
         """Search after the upstreams have started, or after `server.start_seconds`."""
         key = self._key(request.upstream)
         # A slow upstream delays only the first searches.
-        left_seconds = self.began + self.manifest.portal.server.start_seconds - anyio.current_time()
+        left_seconds = self.authority.since + self.manifest.portal.server.start_seconds - time.monotonic()
         await self.fleet.settled(max(0.0, left_seconds), None if key is None else {key})
         found = self.find(await self.catalog.fresh(), request)
         rows = len(found.functions) + len(found.namespaces or ()) + _ROWS_OF_FULL * found.full

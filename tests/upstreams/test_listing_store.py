@@ -29,7 +29,7 @@ async def listed(folder: Path, entry: Json, **environ: str) -> list[str]:
     manifest = load_manifest(path, environ)
     async with open_fleet({}, folder, lambda upstream: None, folder / "listings") as fleet:
         (spec,) = manifest.portal.upstreams.values()
-        fleet.adopt({"one": UpstreamSettings(spec, written=manifest.written["one"])}, ())
+        fleet.replace({"one": UpstreamSettings(spec, written=manifest.written["one"])}, ())
         assert not await fleet.settled(DEADLINE_SECONDS)
         return [tool.name for tool in fleet["one"].tools]
 

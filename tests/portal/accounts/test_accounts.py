@@ -182,7 +182,7 @@ async def test_person_whom_only_headers_name_uses_the_shared_login_of_the_portal
 
     async with fleet.open_fleet({}, tmp_path, lambda upstream: None, portal_logins=logins) as upstreams:
         naming = {"X-User": (ClaimReference("sub"),)}
-        upstreams.adopt({"tickets": fleet.UpstreamSettings(spec, caller_headers=naming)}, ())
+        upstreams.replace({"tickets": fleet.UpstreamSettings(spec, caller_headers=naming)}, ())
         async with upstreams.people.of("tickets", people.Person("x//ann", {"sub": "ann"})):
             pass
     assert asked == [("tickets", spec.url, "")] * 2

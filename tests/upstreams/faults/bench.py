@@ -11,12 +11,15 @@ import anyio
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from manifests.portal_manifest import Capabilities
 from portal.authority import Authority, Authorization, CallRates
 from portal.broker import Broker
 from portal.ledger import Ledger
 from portal.library.catalog import Catalog
 from portal.library.observed import Observations
 from sandbox_runtime.calls import ToolCall
+from sandbox_runtime.grants.files import Workspaces
+from sandbox_runtime.grants.run_grants import OpenGrants
 from tests.portal.peers import write_manifest
 from tests.upstreams.faults.http_server import FaultyHttpServer
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet
@@ -85,7 +88,8 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
         manifest = load_manifest(write_manifest(folder, entries), {})
         stubs = folder / "stubs"
         stubs.mkdir(exist_ok=True)
-        authority = Authority(manifest, CallRates())
+        grants = OpenGrants(Capabilities(), Workspaces(None, folder, str), manifest.where, bool)
+        authority = Authority(manifest, CallRates(), grants)
         catalog = Catalog(authority, stubs, None, Observations(None))
 
         def note(upstream: object) -> None:
