@@ -50,10 +50,7 @@ POLL_SECONDS: Final = 1.0
 """How often the files are looked at. A change is applied when it is this old: somebody may be saving half a file."""
 
 SETTLE_SECONDS: Final = 0.2
-"""Before a reload the files must not change for so long: somebody may be writing them. It also bounds the reloads."""
-
-MAX_LOOKS: Final = 25
-"""Files that still change then are told as that: who writes them on and on must not hold up what was accepted."""
+"""After a signal the files must not change for so long: somebody may be writing them. It also bounds the reloads."""
 
 
 def upstream_settings(manifest: Manifest) -> dict[str, UpstreamSettings]:
@@ -118,7 +115,7 @@ def _file(manifest: Manifest) -> str:
 
 @dataclass(eq=False)
 class Reload:
-    """Changes a running portal. `manifest` is the present one, not narrowed; `profile` is that of callers without one."""
+    """Changes a running portal. `manifest` is the present one, before `profile` narrows it for callers without one."""
 
     manifest: Manifest
     profile: str | None
@@ -190,29 +187,37 @@ class ManifestKeeper:
             before: Fingerprint | None = None
             while True:
                 self.acceptance.hold(UNTIL_ACCEPTED if self.waiting else WATCHED_SECONDS)
+                if is_decided := self._signalled.is_set():  # by a person with a shell
+                    await anyio.sleep(SETTLE_SECONDS)
                 with anyio.move_on_after(POLL_SECONDS):
                     await self._signalled.wait()
                 is_settled, before = before == (now := self._fingerprint()), now
                 try:
-                    if self._signalled.is_set():  # a person with a shell has decided
-                        self._signalled = anyio.Event()
-                        await self._run(await self._settled())
-                    elif (hashes := self.acceptance.hashes()) is not None and hashes != self._accepted:
-                        self._accepted, self._known = hashes, None
-                        self.waiting.clear()
-                        if files := await anyio.to_thread.run_sync(self.acceptance.files):
-                            await self._run(files)  # whatever the files say now
-                    elif is_settled and now != self._known:
-                        self._known = now
-                        await self._look()
+                    if (hashes := self.acceptance.hashes() or self._accepted) != self._accepted:
+                        await self._accept(hashes)
+                    elif is_settled and (is_decided or now != self._known):
+                        await self._look(now, is_decided=is_decided)
                 except (ManifestError, PortalError, OSError) as error:
                     log.error("manifest_rejected", reason=str(error), hint="the portal goes on as before")
 
-    async def _look(self) -> None:
-        """The files have changed: run on them if they are watched; else say that they wait, or what is wrong."""
-        files = await self._settled()
+    async def _accept(self, hashes: Mapping[str, str]) -> None:
+        """Run on the files that a person accepted, whatever they say now."""
+        self._accepted, self._known = hashes, None
+        self.waiting.clear()
+        if files := await anyio.to_thread.run_sync(self.acceptance.files):
+            await self._run(files)
+
+    async def _look(self, now: Fingerprint, *, is_decided: bool) -> None:
+        """Run on the files if a person decided or they are watched; else say that they wait, or what is wrong."""
+        files = await anyio.to_thread.run_sync(read_files, self.path, os.environ)
+        self._read = files.hashes
+        if self._fingerprint() != now:  # somebody is writing them, or they name others
+            return
+        self._known = now
+        if is_decided:
+            self._signalled = anyio.Event()
         differ, digest = differing(self._accepted, files.hashes), digest_of(files.hashes)
-        if differ and self._is_watched:
+        if is_decided or (differ and self._is_watched):
             await self._run(files)
             return
         if self.waiting and not differ:
@@ -222,18 +227,6 @@ class ManifestKeeper:
         if differ and is_new:
             await anyio.to_thread.run_sync(check_written, files, os.environ)
             log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))
-
-    async def _settled(self) -> ManifestFiles:
-        """The files, when they have not changed for SETTLE_SECONDS. Raises ManifestError: they never stop changing."""
-        before: Mapping[str, str] | None = None
-        for _ in range(MAX_LOOKS):
-            files = await anyio.to_thread.run_sync(read_files, self.path, os.environ)
-            if files.hashes == before:
-                self._read = before
-                return files
-            before = files.hashes
-            await anyio.sleep(SETTLE_SECONDS)
-        raise ManifestError([Problem("a file of the manifest keeps changing")], self.path.name)
 
     async def _run(self, files: ManifestFiles) -> None:
         """Let them take effect, which runs what they say, and accept them, unless a person has. Raises."""

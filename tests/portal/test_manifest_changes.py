@@ -269,10 +269,7 @@ async def test_search_without_a_query_says_that_a_change_waits(tmp_path: Path) -
         assert not any("has not accepted" in each for each in (await portal.search("echo"))["notices"])
 
 
-async def test_file_that_never_rests_holds_up_nothing_that_was_accepted(
-    manifest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reload, "MAX_LOOKS", 3)
+async def test_file_that_never_rests_holds_up_nothing_that_was_accepted(manifest: Path) -> None:
     write(manifest, TEXT % "accepted")
     files = read_files(manifest, {})
     write(manifest, TEXT % "first")
