@@ -1,7 +1,6 @@
 """The files of a manifest as somebody read them: what accepts, shows and parses them works on the same bytes."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +24,6 @@ class ManifestFiles:
     def __post_init__(self) -> None:
         hashes = {name: hashlib.sha256(content).hexdigest() for name, content in self.contents.items()}
         object.__setattr__(self, "hashes", hashes)
-
-
-def digest_of(hashes: Mapping[str, str]) -> str:
-    """The sha256 of all files together."""
-    return hashlib.sha256(json.dumps(sorted(hashes.items())).encode()).hexdigest()
 
 
 def differing(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:

@@ -4,14 +4,12 @@ Rule 1: it is asked where a decision is written (`portal.runs.decisions.decide_c
 Rule 2: a terminal decides about every call: whoever can write the store may.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from mcp.server.context import ServerRequestContext
 from starlette.requests import Request
 
-from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.errors import RunsError
 from portal.sessions import BEARER, LOCAL, Bearer, identity_of, tenant_of
@@ -25,10 +23,7 @@ class Decider:
     by: str
     owner: str | None = None
     """Whose runs are its own; None at a terminal."""
-    profile: str | None = None
-    entry: str = ""
-    """The entry of `capabilities.approvers` that names its token."""
-    claims: Mapping[str, Json] = field(default_factory=dict)
+    bearer: Bearer | None = None
     is_known: bool = True
     """False over HTTP without a token: it may be any program that reaches the port, also a script."""
 
@@ -37,9 +32,7 @@ class Decider:
         """Who sent a request over HTTP. `door` says what it came through."""
         bearer = request.scope.get(BEARER)
         if isinstance(bearer, Bearer):
-            return cls(
-                f"{door} {bearer.name}", bearer.run_owner, bearer.profile, bearer.entry, bearer.token_claims
-            )
+            return cls(f"{door} {bearer.name}", bearer.run_owner, bearer)
         return cls(door, LOCAL.run_owner, is_known=BEARER in request.scope)
 
     @classmethod
@@ -89,12 +82,14 @@ class Approvers:
         return None
 
     def _has(self, decider: Decider) -> bool:
-        profile = decider.profile or self.profile
-        own = {decider.entry, f"profile:{profile}" if profile else ""}
-        return decider.is_known and any(each in own or _claims(decider, each) for each in self.entries)
+        bearer = decider.bearer
+        own = {f"profile:{(bearer and bearer.profile) or self.profile or ''}", bearer.entry if bearer else ""}
+        return decider.is_known and any(
+            each in own or (bearer is not None and _claims(bearer, each)) for each in self.entries
+        )
 
 
-def _claims(decider: Decider, entry: str) -> bool:
+def _claims(bearer: Bearer, entry: str) -> bool:
     kind, _, claim = entry.partition(":")
     name, _, value = claim.rpartition("=")
-    return kind == "claim" and value in values_of(decider.claims, name)
+    return kind == "claim" and value in values_of(bearer.token_claims, name)

@@ -66,7 +66,7 @@ class Portal(View):
     """The views by profile; None for callers without one."""
     fleet: Fleet
     sandbox: Callable[[], Awaitable[Sandbox]]
-    """Opens the sandbox on first use, and waits for it."""
+    """Waits until the sandbox is open."""
     baked: Baked | None
     """The packages of the operator's own component, if there is one."""
     rounds: Rounds
@@ -84,31 +84,18 @@ class LazySandbox:
 
     def __init__(self, open_one: Callable[[], AbstractAsyncContextManager[Sandbox]]) -> None:
         self._open_one = open_one
-        self._wanted = anyio.Event()
         self._opened = anyio.Event()
         self.current: Sandbox | None = None
         """The sandbox, once it is open."""
 
     async def hold(self) -> None:
-        """Open the sandbox when it is requested, and keep it open until cancelled.
-
-        Raises SandboxError: it cannot run on this machine.
-        """
-        await self._wanted.wait()
+        """Open the sandbox and keep it open until cancelled. Raises SandboxError: it cannot run on this machine."""
         async with self._open_one() as sandbox:
             self.current = sandbox
             self._opened.set()
             await anyio.sleep_forever()
 
-    def want(self) -> None:
-        self._wanted.set()
-
     async def sandbox(self) -> Sandbox:
-        """Request the sandbox and wait until it is open."""
-        self.want()
-        return await self.opened()
-
-    async def opened(self) -> Sandbox:
         """Wait until it is open."""
         await self._opened.wait()
         assert self.current is not None
@@ -128,8 +115,8 @@ async def open_portal(
 ) -> AsyncIterator[Portal]:
     """Start upstreams, sandbox and checker concurrently, without waiting for them.
 
-    `progress` is called with a line when something takes seconds. Without `runs_scripts` the sandbox opens only when a
-    script runs, and there is no store of runs. With `runs` "own" the portal goes on only with runs that it began
+    `progress` is called with a line when something takes seconds. Without `runs_scripts` there is
+    no sandbox, and no store of runs. With `runs` "own" the portal goes on only with runs that it began
     itself; with "none" it has no store. `profile` applies to all callers except those bound to a profile in `bound`.
     `await_upstreams` waits for the upstreams of a script; by default at most `server.start_seconds`.
 
@@ -179,10 +166,9 @@ async def open_portal(
         observe_portal(telemetry, audit, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(kept))
         components = Components(place.components if place else Path("none"), stack, progress, kept)
-        if runs_scripts:
-            lazy.want()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lazy.hold)
+            if runs_scripts:
+                tasks.start_soon(lazy.hold)
             tasks.start_soon(sessions.keep)
             service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
             execution = partial(
@@ -240,7 +226,7 @@ def _lazy_sandbox(manifest: Manifest, component: Path | None, progress: Callable
 
 
 async def _keep_component(lazy: LazySandbox, components: Components, component: Path) -> None:
-    await components.keep(component, (await lazy.opened()).component)
+    await components.keep(component, (await lazy.sandbox()).component)
 
 
 async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest) -> Telemetry:

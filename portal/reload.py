@@ -7,8 +7,9 @@ Rule 3: nothing of a change runs before it takes effect: no command, no upstream
 
 import os
 import signal
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
@@ -19,21 +20,25 @@ from anyio.abc import TaskStatus
 
 from manifests.constraints import Section
 from manifests.errors import ManifestError, Problem
+from manifests.exposure import writable_files
 from manifests.loader import check_written, parse_manifest, read_files
 from manifests.manifest import Manifest, validation_problems
-from manifests.manifest_files import ManifestFiles, differing, digest_of
+from manifests.manifest_files import ManifestFiles, differing
 from manifests.own_files import lock_path
 from manifests.portal_manifest import ServerSettings, StdioUpstream
 from manifests.references import env_path
 from portal.accepted import UNTIL_ACCEPTED, WATCHED_SECONDS, Acceptance, keep_accepted, reload_hint
 from portal.audit.audit import Audit
+from portal.authority import Authority
 from portal.errors import PortalError
+from portal.library.catalog import decided_tools
 from portal.passthrough.client_resources import ListChanges
 from portal.runs.service import Runs
 from portal.telemetry.telemetry import Telemetry
 from portal.views import Views, manifests_of
 from upstreams.fleet import Fleet, FleetChanges, UpstreamSettings
 from upstreams.secret_sources import fetch_secrets, header_renewals
+from upstreams.upstream import Upstream
 
 log = structlog.get_logger()
 
@@ -159,6 +164,26 @@ class Reload:
         return changes
 
 
+async def warn_of_writable_files(authority: Authority, fleet: Fleet) -> None:
+    """Log through which upstreams a script may write the portal's own files, as soon as all have listed their tools."""
+    await fleet.settled(inf)
+    for text, is_named in await file_warnings(authority, fleet):
+        (log.warning if is_named else log.info)("files_exposed", problem=text)
+
+
+async def file_warnings(authority: Authority, upstreams: Iterable[Upstream]) -> list[tuple[str, bool]]:
+    """What `writable_files` says of these upstreams, by the tools that they list now."""
+    writers = {
+        each.name: [
+            tool
+            for tool, decision in decided_tools(authority, each)
+            if decision.granted and not tool.hints.readonly
+        ]
+        for each in upstreams
+    }
+    return await anyio.to_thread.run_sync(lambda: [*writable_files(authority.manifest, writers, os.environ)])
+
+
 class ManifestKeeper:
     """Keeps a running portal at the accepted files. `waiting` lists those that differ, for others to read."""
 
@@ -166,7 +191,7 @@ class ManifestKeeper:
         self,
         manifest: Manifest,
         apply: Callable[[Manifest], Awaitable[object]],
-        announce: Callable[[str], None],
+        announce: Callable[[Mapping[str, str]], None],
         waiting: list[str],
     ) -> None:
         assert manifest.path is not None, "without a file nothing changes"
@@ -176,7 +201,7 @@ class ManifestKeeper:
         self._is_watched = manifest.portal.server.reload == "watch"
         self._accepted = self._read = manifest.hashes
         self._known: Fingerprint | None = None
-        self._told = ""  # the digest of the files that wait, or are wrong
+        self._told: Mapping[str, str] = {}  # the files that wait, or are wrong
         self._signalled = anyio.Event()
 
     async def keep(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -216,13 +241,13 @@ class ManifestKeeper:
         self._known = now
         if is_decided:
             self._signalled = anyio.Event()
-        differ, digest = differing(self._accepted, files.hashes), digest_of(files.hashes)
+        differ = differing(self._accepted, files.hashes)
         if is_decided or (differ and self._is_watched):
             await self._run(files)
             return
         if self.waiting and not differ:
             log.info("manifest_change_withdrawn")
-        is_new, self._told = digest != self._told, digest
+        is_new, self._told = files.hashes != self._told, files.hashes
         self.waiting[:] = differ
         if differ and is_new:
             await anyio.to_thread.run_sync(check_written, files, os.environ)
@@ -234,11 +259,11 @@ class ManifestKeeper:
             parse_manifest, files, os.environ, fetch_secrets, abandon_on_cancel=True
         )
         await self.apply(self.acceptance.with_copies(manifest))
-        self.announce(digest_of(files.hashes))
+        self.announce(files.hashes)
         if files.hashes != self._accepted:
             keep_accepted(files)
         self.waiting.clear()
-        self._accepted, self._told = files.hashes, ""
+        self._accepted, self._told = files.hashes, {}
         self._known = None  # what the files say now is compared anew
 
     def _fingerprint(self) -> Fingerprint:

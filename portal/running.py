@@ -7,9 +7,9 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -25,27 +25,27 @@ _FOLDER: Final = "portals"
 class RunningPortal:
     """A portal that runs. `manifest` is the absolute path of its portal.yaml as it was started with, "" without one.
 
-    `host` and `port` are where it listens; "" and 0 over stdio. `digest` is that of the files that it runs on.
+    `host` and `port` are where it listens; "" and 0 over stdio. `hashes` are those of the files that it runs on.
     """
 
     pid: int
     manifest: str = ""
     host: str = ""
     port: int = 0
-    digest: str = ""
+    hashes: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
-def announced(portal: RunningPortal) -> Iterator[Callable[[str], None]]:
-    """Announce this portal until the context is left; what is yielded announces another digest.
+def announced(portal: RunningPortal) -> Iterator[Callable[[Mapping[str, str]], None]]:
+    """Announce this portal until the context is left; what is yielded announces other hashes.
 
     A state folder that cannot be written is logged.
     """
     folder = state_folder(os.environ) / _FOLDER
     name = f"{portal.pid}-{secrets.token_hex(4)}.json"
 
-    def announce(digest: str) -> None:
-        data = json.dumps(asdict(replace(portal, digest=digest))).encode()
+    def announce(hashes: Mapping[str, str]) -> None:
+        data = json.dumps(asdict(replace(portal, hashes=hashes))).encode()
         os.ftruncate(descriptor, os.pwrite(descriptor, data, 0))
 
     try:
@@ -53,11 +53,11 @@ def announced(portal: RunningPortal) -> Iterator[Callable[[str], None]]:
         # Locked before it has its name: a file that is not locked is one of a portal that ended.
         descriptor = os.open(folder / f"{UNFINISHED}{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         has_locked(descriptor)
-        announce(portal.digest)
+        announce(portal.hashes)
         (folder / f"{UNFINISHED}{name}").rename(folder / name)
     except OSError as error:
         log.warning("portal_not_announced", reason=error.strerror)
-        yield lambda digest: None
+        yield lambda hashes: None
         return
     try:
         yield announce

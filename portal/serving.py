@@ -7,7 +7,7 @@ import select
 import socket
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -28,7 +28,6 @@ from starlette.types import ASGIApp
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.manifest_files import digest_of
 from manifests.portal_manifest import ServerSettings, TelemetrySettings, Tenants
 from portal.accounts.pages import account_routes
 from portal.budget.tokens import compact
@@ -36,7 +35,7 @@ from portal.composition import Portal, open_portal
 from portal.errors import BindError
 from portal.http_access import METRICS_PATH, BrowserAccessMiddleware, HttpAccess, sign_in_routes
 from portal.http_connections import Connections, HttpConnection
-from portal.reload import ManifestKeeper
+from portal.reload import ManifestKeeper, warn_of_writable_files
 from portal.replicas import ReplicaMiddleware
 from portal.running import RunningPortal, announced
 from portal.runs.http import run_routes
@@ -44,7 +43,6 @@ from portal.runs.service import Runs
 from portal.server import build_server
 from portal.sessions import Bearer
 from portal.sign_in import SignInError
-from portal.writable_files import warn_of_writable_files
 
 MAX_REQUEST_BYTES = 4 << 20
 """Limit of one request body; a longer one gets 413. A script has at most 1 MiB."""
@@ -193,19 +191,21 @@ async def serve_stdio(
 
 def _own(manifest: Manifest, host: str = "", port: int = 0) -> RunningPortal:
     path = os.path.abspath(manifest.path) if manifest.path else ""
-    return RunningPortal(os.getpid(), path, host, port, digest_of(manifest.hashes))
+    return RunningPortal(os.getpid(), path, host, port, manifest.hashes)
 
 
 @asynccontextmanager
 async def _reloading(
-    portal: Portal, apply: Callable[[Manifest], Awaitable[object]], announce: Callable[[str], None]
+    portal: Portal,
+    apply: Callable[[Manifest], Awaitable[object]],
+    announce: Callable[[Mapping[str, str]], None],
 ) -> AsyncIterator[None]:
     """Let changes of the manifest's files take effect when they may, and warn if scripts may make some."""
     async with anyio.create_task_group() as tasks:
         if portal.manifest.path is not None:
             waiting = portal.reload.views.waiting
             await tasks.start(ManifestKeeper(portal.manifest, apply, announce, waiting).keep)
-            tasks.start_soon(warn_of_writable_files, portal)
+            tasks.start_soon(warn_of_writable_files, portal.authority, portal.fleet)
         yield
         tasks.cancel_scope.cancel()
 

@@ -22,11 +22,11 @@ from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
 from portal.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
-from portal.library.catalog import listed_tools
+from portal.library.catalog import decided_tools, listed_tools
 from portal.library.pinning import QUARANTINED, pins_of, suspicions
 from portal.library.plain_text import MARK
+from portal.reload import file_warnings
 from portal.sign_in import Provider
-from portal.writable_files import file_warnings
 from upstreams.upstream import Upstream
 
 WARNED: Final = 3
@@ -109,7 +109,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         rows = _check_upstreams(portal, names, findings)
         _check_manifest(manifest, portal, findings)
         upstreams = [portal.fleet[each] for each in names]
-        for text, is_named in await file_warnings(manifest, portal.authority, upstreams):
+        for text, is_named in await file_warnings(portal.authority, upstreams):
             (findings.warnings if is_named else findings.notes).append(text)
         _check_definitions(portal, names, findings)
         if name is not None and not options.json:
@@ -190,18 +190,10 @@ def _lacking(upstream: Upstream) -> Iterator[str]:
 
 
 def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
-    own, namespace = {tool.name for tool in upstream.tools}, portal.manifest.namespaces[upstream.name]
+    name, namespace = upstream.name, portal.manifest.namespaces[upstream.name]
     return [
-        ToolRow(
-            f"{upstream.name}.{tool.tool}",
-            f"{namespace}.{tool.function}",
-            declared(tool.hints),
-            portal.authority.about_listed(
-                upstream.name, upstream.tools, tool.tool, tool.function, tool.hints
-            ),
-        )
-        for tool in listed_tools(upstream)
-        if tool.tool in own
+        ToolRow(f"{name}.{tool.tool}", f"{namespace}.{tool.function}", declared(tool.hints), decision)
+        for tool, decision in decided_tools(portal.authority, upstream)
     ]
 
 

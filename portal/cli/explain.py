@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from manifests.decision import Decision, decide_arguments, decide_fetch
-from manifests.grants import NETWORK, Hints
+from manifests.grants import NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.names import function_names, identifier
+from manifests.names import identifier
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.composition import Portal, open_portal
 from portal.errors import NO_UPSTREAMS
 from portal.library.arguments import ArgumentError, normalize_arguments
+from portal.library.catalog import decided_tools
 from portal.passthrough.resources import HINTS as READING_HINTS
 from portal.passthrough.resources import METHODS
 from sandbox_runtime.grants.fetch import FETCH
@@ -62,19 +63,15 @@ def _explanations(
 ) -> Iterator[dict[str, Json]]:
     """Explain each tool of the upstream that the name may mean, and a method for resources or prompts."""
     manifest, authority = portal.manifest, portal.authority
-    names = function_names([tool.name for tool in upstream.tools])
-    for tool in upstream.tools:
-        function = names[tool.name]
-        if name not in manifest.rules.names(upstream.name, tool.name, function).current:
+    for tool, decision in decided_tools(authority, upstream):
+        if name not in manifest.rules.names(upstream.name, tool.tool, tool.function).current:
             continue
-        hints = Hints.of(tool.annotations)
-        decision = authority.about_listed(upstream.name, upstream.tools, tool.name, function, hints)
-        qualified = f"{manifest.namespaces[upstream.name]}.{function}"
+        qualified = f"{manifest.namespaces[upstream.name]}.{tool.function}"
         repairs: list[str] = []
         conditions = decision
         if arguments is not None and decision.granted:
             decision = _of_call(portal, qualified, decision, arguments, repairs)
-        path = f"{upstream.name}.{tool.name}"
+        path = f"{upstream.name}.{tool.tool}"
         yield _explanation(manifest, path, qualified, upstream.name, decision, conditions, repairs)
     method = next((each for each in METHODS if each in (name, _behind(name, manifest, upstream.name))), None)
     if method is not None:

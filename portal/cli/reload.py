@@ -2,7 +2,7 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
@@ -13,7 +13,7 @@ import anyio
 from manifests.errors import ManifestError
 from manifests.loader import check_written, find_manifest, parse_manifest, read_files
 from manifests.manifest import Manifest
-from manifests.manifest_files import ManifestFiles, differing, digest_of
+from manifests.manifest_files import ManifestFiles, differing
 from manifests.own_files import lock_path
 from manifests.references import env_path, parsed_env, stand_in
 from portal.accepted import Acceptance, portals_of
@@ -48,7 +48,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     elif not options.yes and not await terminal.is_confirmed("Accept it?"):
         return REFUSED
     acceptance.accept(files)
-    return await _report(path, digest_of(files.hashes), terminal)
+    return await _report(path, files.hashes, terminal)
 
 
 def difference(old: ManifestFiles, new: ManifestFiles) -> Iterator[str]:
@@ -71,17 +71,17 @@ def difference(old: ManifestFiles, new: ManifestFiles) -> Iterator[str]:
         yield from lines or [f"{name}: sha256 {old.hashes.get(name)} -> {new.hashes.get(name)}"]
 
 
-async def _report(path: Path, digest: str, terminal: Terminal) -> int:
+async def _report(path: Path, hashes: Mapping[str, str], terminal: Terminal) -> int:
     """Wait for the running portals, and print a line for each."""
     with anyio.move_on_after(ANSWER_SECONDS):
-        while any(each.digest != digest for each in portals_of(path)):  # noqa: ASYNC110  # files tell nobody
+        while any(each.hashes != hashes for each in portals_of(path)):  # noqa: ASYNC110  # files tell nobody
             await anyio.sleep(_POLL_SECONDS)
     status = 0
     for each in portals_of(path):
         what = f"at {each.host}:{each.port}" if each.port else "over stdio"
-        done = "runs on it" if each.digest == digest else "goes on as before: its log says why"
+        done = "runs on it" if each.hashes == hashes else "goes on as before: its log says why"
         terminal.line(f"the portal {what} (process {each.pid}) {done}")
-        status |= each.digest != digest
+        status |= each.hashes != hashes
     if not portals_of(path):
         terminal.line("no portal of this manifest runs; the next one starts on it")
     return status

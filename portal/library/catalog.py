@@ -1,6 +1,6 @@
 """Builds snapshots from the tools of all upstreams: applies the rules, compiles the library, indexes it for search."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -37,6 +37,13 @@ def listed_tools(upstream: Upstream) -> list[ListedTool]:
         arguments = frozenset(properties) if isinstance(properties, dict) and properties else None
         found.append(ListedTool(tool.name, names[tool.name], Hints.of(tool.annotations), arguments))
     return found
+
+
+def decided_tools(authority: Authority, upstream: Upstream) -> Iterator[tuple[ListedTool, Decision]]:
+    """The tools that the upstream lists now, each with the decision about it."""
+    for each in listed_tools(upstream)[len(LISTED) :]:
+        about = authority.about_listed(upstream.name, upstream.tools, each.tool, each.function, each.hints)
+        yield each, about
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Applied:
 @asynccontextmanager
 async def kept(path: Path) -> AsyncIterator[Applied]:
     applied = Applied()
-    keeper = ManifestKeeper(load_manifest(path, {}), applied, lambda digest: None, [])
+    keeper = ManifestKeeper(load_manifest(path, {}), applied, lambda hashes: None, [])
     async with anyio.create_task_group() as tasks:
         await tasks.start(keeper.keep)
         yield applied

@@ -30,9 +30,11 @@ def test_portal_is_found_while_it_runs():
 
 
 def test_portal_says_on_which_files_it_runs():
-    with announced(RunningPortal(os.getpid(), "/here/portal.yaml", digest="a longer one")) as announce:
-        announce("abc")
-        assert running_portals() == [RunningPortal(os.getpid(), "/here/portal.yaml", digest="abc")]
+    with announced(
+        RunningPortal(os.getpid(), "/here/portal.yaml", hashes={"portal.yaml": "a longer one"})
+    ) as announce:
+        announce({"a": "b"})
+        assert running_portals() == [RunningPortal(os.getpid(), "/here/portal.yaml", hashes={"a": "b"})]
 
 
 def test_killed_portal_is_not_found_and_leaves_no_file(tmp_path):

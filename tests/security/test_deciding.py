@@ -108,7 +108,7 @@ RED, BLUE = "red/dev/1", "blue/dev/2"
 
 
 def person(owner: str, **claims: Json) -> Decider:
-    return Decider("x", owner, owner.split("/")[1], "", claims)
+    return Decider("x", owner, Bearer("x", owner.split("/")[1], token_claims=claims))
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,9 @@ def test_nobody_is_an_approver_for_another_tenant_or_without_a_profile_or_a_name
     assert approvers.oversee(RED, lead) and not approvers.oversee(BLUE, lead)
     assert not approvers.oversee("/dev/4", lead) and not approvers.oversee("local", lead)
     assert not approvers.oversee(RED, person("red//3"))
-    assert approvers.oversee("local", Decider("ops", "//5", None, "token:ops"))
-    assert not approvers.oversee("local", Decider("ops", "//5", None, "token:ops", is_known=False))
+    ops = Bearer("ops", None, entry="token:ops")
+    assert approvers.oversee("local", Decider("ops", "//5", ops))
+    assert not approvers.oversee("local", Decider("ops", "//5", ops, is_known=False))
 
 
 def test_four_eyes_are_of_two_people_whatever_their_profiles() -> None:
