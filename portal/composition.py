@@ -48,7 +48,8 @@ from sandbox_runtime.build_guest import Baked, check_baked
 from sandbox_runtime.fair_queue import QueueLimits
 from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from upstreams.fleet import Fleet, open_fleet
+from upstreams.fleet import Fleet
+from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
 
@@ -73,7 +74,6 @@ class Portal(View):
     runs: Runs
     accounts: Accounts
     resources: ClientResources
-    list_changes: ListChanges
     reload: Reload
     telemetry: Telemetry = NO_TELEMETRY
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)
@@ -132,9 +132,9 @@ async def open_portal(
     baked = check_baked(component) if component else None
     middleware = load_middleware(manifest.portal.middleware, manifest.folder, manifest.modules)
     async with AsyncExitStack() as stack:
-        telemetry = NO_TELEMETRY
+        telemetry, redact = NO_TELEMETRY, Redaction(manifest.hidden)
         if runs_scripts:
-            telemetry = await _open_telemetry(stack, manifest)
+            telemetry = await _open_telemetry(stack, manifest, redact)
         is_kept = runs_scripts and runs != "none"
         place, kept = await _open_store(stack, manifest) if is_kept else (None, None)
         shared = None
@@ -147,19 +147,19 @@ async def open_portal(
         )
         observations = await stack.enter_async_context(_open_observations(manifest, kept))
         workspace = await _open_workspace(stack, manifest, place, kept)
-        observer = UpstreamRequests(telemetry) if telemetry.is_on else None
         changes = ListChanges()
-        fleet = await stack.enter_async_context(
-            open_fleet(
-                {},
-                manifest.folder,
-                lambda upstream: views.note_change(),
-                state_folder(os.environ) / "listings",
-                logins=partial(PersonLogins, kept) if kept else None,
-                portal_logins=partial(PersonLogins, shared) if shared else None,
-                observer=observer,
-                on_offering_change=changes.note,
-            )
+        connections = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(connections.cancel_scope.cancel)  # at once, and no child process is left
+        fleet = Fleet(
+            connections,
+            manifest.folder,
+            lambda upstream: views.note_change(),
+            changes.note,
+            listings=state_folder(os.environ) / "listings",
+            logins=partial(PersonLogins, kept) if kept else None,
+            portal_logins=partial(PersonLogins, shared) if shared else None,
+            observer=UpstreamRequests(telemetry) if telemetry.is_on else None,
+            redact=redact,
         )
         accounts = Accounts(manifest, fleet, kept, audit)
         lazy = _lazy_sandbox(manifest, component, progress)
@@ -187,7 +187,7 @@ async def open_portal(
                 telemetry=telemetry,
             )
             views = Views(tasks, fleet, grants, observations, execution)
-            reload = Reload(manifest, profile, views, fleet, service, audit, changes, telemetry)
+            reload = Reload(manifest, profile, views, fleet, service, audit, changes)
             await reload.replace(manifest, bound)
             if kept is not None:
                 tasks.start_soon(service.keep)
@@ -210,7 +210,6 @@ async def open_portal(
                 runs=service,
                 accounts=accounts,
                 resources=ClientResources(views.by_profile, fleet, audit, changes, accounts),
-                list_changes=changes,
                 telemetry=telemetry,
                 reload=reload,
             )
@@ -229,7 +228,7 @@ async def _keep_component(lazy: LazySandbox, components: Components, component: 
     await components.keep(component, (await lazy.sandbox()).component)
 
 
-async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest) -> Telemetry:
+async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redaction) -> Telemetry:
     """The telemetry that the manifest wants. Raises TelemetryError: its packages are not installed."""
     settings = manifest.portal.telemetry
     if settings is None:
@@ -239,7 +238,7 @@ async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest) -> Telemetr
         await anyio.to_thread.run_sync(import_module, "portal.telemetry.export")
         from portal.telemetry.export import Exported
 
-        exported = await anyio.to_thread.run_sync(Exported, manifest, settings)
+        exported = await anyio.to_thread.run_sync(Exported, settings, mask)
     except ImportError as error:
         raise TelemetryError(manifest.where("telemetry"), error.name or "opentelemetry") from error
     stack.push_async_callback(exported.close)

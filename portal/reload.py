@@ -34,7 +34,6 @@ from portal.errors import PortalError
 from portal.library.catalog import decided_tools
 from portal.passthrough.client_resources import ListChanges
 from portal.runs.service import Runs
-from portal.telemetry.telemetry import Telemetry
 from portal.views import Views, manifests_of
 from upstreams.fleet import Fleet, FleetChanges, UpstreamSettings
 from upstreams.secret_sources import fetch_secrets, header_renewals
@@ -129,7 +128,6 @@ class Reload:
     runs: Runs
     audit: Audit
     list_changes: ListChanges
-    telemetry: Telemetry
 
     async def apply(self, wanted: Manifest, bound: Bound = lambda manifest: ()) -> Manifest:
         """Let a manifest take effect, except for what only a restart changes. Returns what took effect.
@@ -159,8 +157,6 @@ class Reload:
         changes = self.fleet.replace(upstream_settings(manifest), manifest.hidden)
         self.views.replace(manifests)
         self.runs.replace(manifests[None], [self.views.by_profile[each].execution for each in manifests])
-        if self.telemetry.mask is not None:
-            self.telemetry.mask.replace(self.fleet.secrets)
         return changes
 
 

@@ -135,7 +135,7 @@ def _resource_handlers(portal: Portal) -> dict[str, Any]:
         handlers["on_list_prompts"] = _handler(portal, resources.list_prompts)
         handlers["on_get_prompt"] = _handler(portal, resources.get_prompt)
     if offers:
-        handlers["on_subscriptions_listen"] = ListenHandler(portal.list_changes.bus)
+        handlers["on_subscriptions_listen"] = ListenHandler(resources.changes.bus)
     return handlers
 
 

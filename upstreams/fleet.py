@@ -4,10 +4,9 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -48,18 +47,40 @@ class FleetChanges:
     changed: Sequence[str]
 
 
+@dataclass(eq=False)
 class Fleet:
-    """The upstreams of a manifest by name, in its order, with the credentials of the portal; `people` has others."""
+    """The upstreams of a manifest by name, in its order, with the credentials of the portal; `people` has others.
 
-    def __init__(self, open_upstream: "OpenUpstream | None" = None) -> None:
-        self.redact = Redaction(())
-        """Masks the secrets of all upstreams."""
-        self.people: PeoplesUpstreams
-        self.secrets: frozenset[str] = frozenset()
-        self._open = open_upstream
-        self._upstreams: dict[str, Upstream] = {}
-        self._settings: dict[str, UpstreamSettings] = {}
-        self._removed: dict[str, Upstream] = {}
+    They are supervised in `tasks`.
+    """
+
+    tasks: TaskGroup
+    folder: Path
+    """Where children run, and relative paths begin."""
+    on_change: Callable[[Upstream], None]
+    """Called in the event loop after each change of an upstream's state or tools. It must not raise."""
+    on_offering_change: Callable[[], None] = lambda: None
+    """Called when the resources or prompts of one may have changed."""
+    listings: Path | None = None
+    """The folder for listings of lazy upstreams; None stores none."""
+    logins: LoginsOf | None = None
+    """Those of people."""
+    portal_logins: LoginsOf | None = None
+    """Those of the portal, if not in files."""
+    observer: RequestObserver | None = None
+    """Sends and observes each request that a caller makes."""
+    redact: Redaction = field(default_factory=lambda: Redaction(()))
+    """Masks the secrets of all upstreams."""
+    secrets: frozenset[str] = frozenset()
+    _upstreams: dict[str, Upstream] = field(default_factory=dict)
+    _settings: "dict[str, UpstreamSettings]" = field(default_factory=dict)
+    _removed: dict[str, Upstream] = field(default_factory=dict)
+    _connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
+
+    def __post_init__(self) -> None:
+        self.people = PeoplesUpstreams(
+            self._persons, lambda name: self.settings(name).caller_headers, self.tasks.start_soon
+        )
 
     def __iter__(self) -> Iterator[Upstream]:
         return iter([*self._upstreams.values()])
@@ -76,7 +97,6 @@ class Fleet:
 
         Calls in flight end on the connection on which they began. Later calls wait for the new one.
         """
-        assert self._open is not None
         former, known = self._upstreams, self._settings
         self.secrets = frozenset(
             {*secrets, *chain.from_iterable(secrets_of(each.spec) for each in settings.values())}
@@ -88,9 +108,7 @@ class Fleet:
             [name for name in settings if name in former and not settings[name].connects_as(known[name])],
         )
         self._upstreams = {
-            name: former[name]
-            if name in former and name not in changes.changed
-            else self._open(name, each, self.redact)
+            name: former[name] if name in former and name not in changes.changed else self._opened(name, each)
             for name, each in settings.items()
         }
         self._settings = dict(settings)
@@ -128,94 +146,9 @@ class Fleet:
                 await upstream.started()
         return [upstream for upstream in watched if upstream.state.status == "starting"]
 
-
-@dataclass(frozen=True)
-class UpstreamSettings:
-    """What the manifest says about one upstream.
-
-    `credentials` are secrets that are masked in its results. `renew` fetches new headers after a refusal. `written` is
-    its section with unresolved references (`ListingStore`). `caller_headers` name claims of the caller.
-    """
-
-    spec: StdioUpstream | HttpUpstream
-    credentials: frozenset[str] = frozenset()
-    renew: HeaderRenewal | None = None
-    written: Json = None
-    caller_headers: Mapping[str, CallerHeader] = field(default_factory=dict)
-
-    def connects_as(self, other: "UpstreamSettings") -> bool:
-        """Whether a connection with the other settings serves these as well. The rules about tools are not its own."""
-        return self._without_rules() == other._without_rules()
-
-    def _without_rules(self) -> "UpstreamSettings":
-        written = self.written
-        if isinstance(written, dict):
-            written = {key: value for key, value in written.items() if key != "tools"}
-        spec = self.spec.model_copy(update={"tools": ToolRules()})
-        return replace(self, spec=spec, written=written, renew=None)
-
-
-OpenUpstream: TypeAlias = Callable[[str, UpstreamSettings, Redaction], Upstream]
-"""Creates an upstream and begins to supervise it."""
-
-
-@asynccontextmanager
-async def open_fleet(
-    specs: Mapping[str, StdioUpstream | HttpUpstream],
-    folder: Path,
-    on_change: Callable[[Upstream], None],
-    listings: Path | None = None,
-    secrets: Collection[str] = (),
-    logins: LoginsOf | None = None,
-    portal_logins: LoginsOf | None = None,
-    observer: RequestObserver | None = None,
-    on_offering_change: Callable[[], None] = lambda: None,
-) -> AsyncIterator[Fleet]:
-    """Supervise all upstreams, each in its own task. Returns before any is ready.
-
-    - `on_change` is called in the event loop after each change of an upstream's state or tools. It must not raise.
-    - `listings` is the folder for listings of lazy upstreams; None stores none.
-    - `secrets` are masked in all text for people.
-    - `logins` has those of people, for `Fleet.people`; `portal_logins` those of the portal, if not in files.
-    - `observer` sends and observes each request that a caller makes.
-    - `on_offering_change` is called when the resources or prompts of one may have changed.
-
-    On exit all connections close at once, and no child process is left.
-    """
-    async with anyio.create_task_group() as tasks:
-        making = _Making(
-            folder, on_change, listings, logins, portal_logins, observer, on_offering_change, tasks
-        )
-        fleet = Fleet(making.upstream)
-        fleet.people = PeoplesUpstreams(
-            partial(making.persons, fleet),
-            lambda name: fleet.settings(name).caller_headers,
-            tasks.start_soon,
-        )
-        fleet.replace({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
-        try:
-            yield fleet
-        finally:
-            tasks.cancel_scope.cancel()
-
-
-@dataclass(frozen=True)
-class _Making:
-    """Makes the upstreams of a fleet. The fields are the parameters of `open_fleet`."""
-
-    folder: Path
-    on_change: Callable[[Upstream], None]
-    listings: Path | None
-    logins: LoginsOf | None
-    portal_logins: LoginsOf | None
-    observer: RequestObserver | None
-    on_offering_change: Callable[[], None]
-    tasks: TaskGroup
-    connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
-
-    def upstream(self, name: str, own: UpstreamSettings, redact: Redaction) -> Upstream:
+    def _opened(self, name: str, own: "UpstreamSettings") -> Upstream:
         """One with the credentials of the portal, which is supervised from now on."""
-        wire = self._wire_opener(name, own, redact, self._portal_login(name, own.spec))
+        wire = self._wire_opener(name, own, self.redact, self._portal_login(name, own.spec))
         store = (
             ListingStore(self.listings, name, own.spec, self.folder, own.written) if self.listings else None
         )
@@ -223,26 +156,21 @@ class _Making:
             name,
             own.spec,
             wire,
-            redact,
+            self.redact,
             self.on_change,
             store,
-            self.connecting,
+            self._connecting,
             self.on_offering_change,
             observe=self.observer,
         )
         self.tasks.start_soon(upstream.run, name=f"upstream {name}")
         return upstream
 
-    def persons(
-        self,
-        fleet: Fleet,
-        name: str,
-        headers: Headers,
-        person: Person,
-        on_change: Callable[[Upstream], None],
+    def _persons(
+        self, name: str, headers: Headers, person: Person, on_change: Callable[[Upstream], None]
     ) -> Upstream:
         """One as a single person has it."""
-        settings = fleet.settings(name)
+        settings = self.settings(name)
         spec = settings.spec
         assert isinstance(spec, HttpUpstream), "nothing else has credentials of people"
         login, how_to_sign_in = self._portal_login(name, spec), ""
@@ -251,7 +179,7 @@ class _Making:
                 raise UpstreamUnavailableError(f"upstream {name!r}: there is no store for logins of people")
             login, how_to_sign_in = self.logins(name, spec.url, person.owner), "sign in again"
         # Its own redaction: that of all upstreams keeps few tokens.
-        redact = Redaction(fleet.secrets)
+        redact = Redaction(self.secrets)
         own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
         return Upstream(
             name,
@@ -260,7 +188,7 @@ class _Making:
             redact,
             on_change,
             idle_stop_seconds=IDLE_SECONDS,
-            listed_by=fleet[name],
+            listed_by=self[name],
             observe=self.observer,
         )
 
@@ -272,7 +200,7 @@ class _Making:
     def _wire_opener(
         self,
         name: str,
-        settings: UpstreamSettings,
+        settings: "UpstreamSettings",
         redact: Redaction,
         login: "Logins | None",
         how_to_sign_in: str = "",
@@ -302,6 +230,54 @@ class _Making:
                 how_to_sign_in,
             )
         return lambda diagnostics: open_http_wire(spec, diagnostics, credentials)
+
+
+@dataclass(frozen=True)
+class UpstreamSettings:
+    """What the manifest says about one upstream.
+
+    `credentials` are secrets that are masked in its results. `renew` fetches new headers after a refusal. `written` is
+    its section with unresolved references (`ListingStore`). `caller_headers` name claims of the caller.
+    """
+
+    spec: StdioUpstream | HttpUpstream
+    credentials: frozenset[str] = frozenset()
+    renew: HeaderRenewal | None = None
+    written: Json = None
+    caller_headers: Mapping[str, CallerHeader] = field(default_factory=dict)
+
+    def connects_as(self, other: "UpstreamSettings") -> bool:
+        """Whether a connection with the other settings serves these as well. The rules about tools are not its own."""
+        return self._without_rules() == other._without_rules()
+
+    def _without_rules(self) -> "UpstreamSettings":
+        written = self.written
+        if isinstance(written, dict):
+            written = {key: value for key, value in written.items() if key != "tools"}
+        spec = self.spec.model_copy(update={"tools": ToolRules()})
+        return replace(self, spec=spec, written=written, renew=None)
+
+
+@asynccontextmanager
+async def open_fleet(
+    specs: Mapping[str, StdioUpstream | HttpUpstream],
+    folder: Path,
+    on_change: Callable[[Upstream], None],
+    listings: Path | None = None,
+    secrets: Collection[str] = (),
+    portal_logins: LoginsOf | None = None,
+) -> AsyncIterator[Fleet]:
+    """Supervise these upstreams, each in its own task. Returns before any is ready. `secrets` are masked.
+
+    On exit all connections close at once, and no child process is left.
+    """
+    async with anyio.create_task_group() as tasks:
+        fleet = Fleet(tasks, folder, on_change, listings=listings, portal_logins=portal_logins)
+        fleet.replace({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
+        try:
+            yield fleet
+        finally:
+            tasks.cancel_scope.cancel()
 
 
 def login_store(name: str, spec: HttpUpstream) -> "LoginStore":

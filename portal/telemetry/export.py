@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Sequence
 from importlib.metadata import version
-from itertools import chain
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -30,10 +29,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from manifests.manifest import Manifest
 from manifests.portal_manifest import TelemetrySettings
 from portal.telemetry.telemetry import Telemetry
-from upstreams.redaction import Redaction, secrets_of
+from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
 
@@ -48,7 +46,7 @@ Result = TypeVar("Result", SpanExportResult, MetricExportResult)
 class Exported(Telemetry):
     """Telemetry for the manifest's collector, and for Prometheus."""
 
-    def __init__(self, manifest: Manifest, settings: TelemetrySettings) -> None:
+    def __init__(self, settings: TelemetrySettings, mask: Redaction) -> None:
         name = settings.service_name or os.environ.get("OTEL_SERVICE_NAME") or _NAME
         resource = Resource.create({SERVICE_NAME: name, SERVICE_VERSION: version(_NAME)})
         registry, readers = CollectorRegistry(), list[MetricReader]()
@@ -63,11 +61,10 @@ class Exported(Telemetry):
             metrics = _MetricExporter(outage, f"{url}/v1/metrics", headers)
             readers.append(PeriodicExportingMetricReader(metrics))
         self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
-        secrets = chain(manifest.hidden, *map(secrets_of, manifest.portal.upstreams.values()))
         super().__init__(
             self._tracers.get_tracer(_NAME) if settings.otlp else None,
             self._meters.get_meter(_NAME),
-            Redaction(secrets) if settings.arguments else None,
+            mask if settings.arguments else None,
             (lambda: (generate_latest(registry), CONTENT_TYPE_LATEST)) if settings.metrics else None,
         )
 

@@ -55,7 +55,7 @@ class WatchedFleet:
     """A fleet and its changes: what to wait on instead of sleeping."""
 
     def __init__(self) -> None:
-        self.fleet = Fleet()
+        self.fleet: Fleet
         self.history: list[tuple[str, str]] = []
         self._changed = anyio.Event()
 
