@@ -34,7 +34,7 @@ from portal.runs.waits import Waits
 from portal.runs.workspaces import SharedWorkspace
 from portal.sessions import LOCAL, Caller, SessionError, SessionHistory, Sessions
 from portal.store.records import FencedError, StoreError
-from portal.telemetry.instruments import ERROR, RUN, STATUS, Attributes
+from portal.telemetry.instruments import ERROR, RUN, STATUS
 from portal.telemetry.telemetry import NO_TELEMETRY, Telemetry, current_trace, link_to
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
@@ -153,38 +153,32 @@ class Execution:
 
     async def _piece(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
         """A run from its start or its last interruption until it ends or waits in the store."""
+        ledger.run_id = piece.run_id
+        audit = self.audit.run(piece.run_id, piece.head.caller, self.profile)
+        audit.began(piece.head.request.code, is_resumed=piece.epoch > 1)
+        status, code = "error", "internal_error"
         # Its first piece is a child of the request; others have traces of their own.
         links = [link_to(piece.head.trace)] if piece.epoch else []
         with self.telemetry.script_run.span("run script", {RUN: piece.run_id}, links=links) as found:
-            return await self._audited(piece, ledger, channel, found)
-
-    async def _audited(
-        self, piece: Piece, ledger: Ledger, channel: ClientChannel, found: Attributes
-    ) -> Answer:
-        ledger.run_id = piece.run_id
-        caller = piece.head.caller
-        audit = self.audit.run(piece.run_id, caller, self.profile)
-        audit.began(piece.head.request.code, is_resumed=piece.epoch > 1)
-        status, code = "error", "internal_error"
-        try:
-            answer = await self._run(piece, ledger, channel, audit)
-            status, code = answer.status, answer.error.code if answer.error else ""
-            return answer
-        except anyio.get_cancelled_exc_class():
-            status, code = "cancelled", ""
-            if not piece.epoch:
-                with anyio.CancelScope(shield=True):
-                    await self.runs.end(piece.run_id, "cancelled")
-            raise
-        except Exception:
-            if not piece.epoch:  # its client is told so, and nobody may go on with it
-                await self.runs.end(piece.run_id, "error")
-            raise
-        finally:
-            audit.ended(status, code, ledger)
-            found[STATUS] = status
-            if code:
-                found[ERROR] = code
+            try:
+                answer = await self._run(piece, ledger, channel, audit)
+                status, code = answer.status, answer.error.code if answer.error else ""
+                return answer
+            except anyio.get_cancelled_exc_class():
+                status, code = "cancelled", ""
+                if not piece.epoch:
+                    with anyio.CancelScope(shield=True):
+                        await self.runs.end(piece.run_id, "cancelled")
+                raise
+            except Exception:
+                if not piece.epoch:  # its client is told so, and nobody may go on with it
+                    await self.runs.end(piece.run_id, "error")
+                raise
+            finally:
+                audit.ended(status, code, ledger)
+                found[STATUS] = status
+                if code:
+                    found[ERROR] = code
 
     async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
         request, caller = piece.head.request, piece.head.caller
@@ -230,13 +224,14 @@ class Execution:
                         ),
                         telemetry=self.telemetry,
                     )
-                    where, size = partial(self._where_of, limits), len(request.code)
-                    take = partial(
-                        sandbox.run, limits, where, session, caller.queue_key, grants, recording, size
-                    )
-                    work = partial(self._start, take, request.code, broker)
+                    where, code = partial(self._where_of, limits), request.code
                     if isinstance(recording, Repetition):
                         work = partial(self._resume, recording, sandbox, where, caller, grants, broker)
+                    else:
+                        run = sandbox.run(
+                            limits, where, session, caller.queue_key, grants, recording, len(code)
+                        )
+                        work = partial(self._start, run, code, broker)
                     answer = await self._journaled(journal, work)
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
@@ -281,14 +276,35 @@ class Execution:
             self.runs.closed(journal)
         return await self.runs.answer(journal.run_id, None)
 
-    async def _start(
-        self, take: Callable[[], AbstractAsyncContextManager[Run]], code: str, broker: Broker
-    ) -> Answer:
-        """Check and run a script from its beginning."""
+    async def _start(self, waiting: AbstractAsyncContextManager[Run], code: str, broker: Broker) -> Answer:
+        """Check and run a script from its beginning, as soon as there is a process for it."""
+        ledger, stage = broker.ledger, broker.channel.stage
         began = time.perf_counter()
-        async with take() as run:
+        async with waiting as run:
             self.telemetry.queue_wait.record(time.perf_counter() - began)
-            return await self._run_in(run, code, broker)
+            prepared = await run.prepare(code, broker.snapshot.namespaces)
+            if prepared.error is not None:
+                return _refused(ledger, prepared.error, prepared.notices)
+            stage("waiting for starting upstreams")
+            await self._await_mentioned(broker.snapshot, prepared)
+            stage("checking the script")
+            async with self.catalog.steady() as snapshot:
+                error, found = await self._check(
+                    prepared, snapshot, broker.own.caller if broker.own else LOCAL
+                )
+            if error is not None:
+                return _refused(ledger, error, prepared.notices)
+            broker.snapshot = snapshot
+            broker.history.record_namespaces(snapshot.library, prepared.names)
+            if broker.journal is not None:
+                broker.journal.note_notices((*prepared.notices, *found))
+            stage("running the script")
+            try:
+                result = await run.execute(snapshot.table(prepared.names), self.port(broker), broker)
+            except anyio.get_cancelled_exc_class():
+                ledger.stdout = run.stdout
+                raise
+            return self._answered(result, broker, (*prepared.notices, *found))
 
     async def _resume(
         self,
@@ -333,30 +349,6 @@ class Execution:
             return Answer("stuck", journal.run_id, error=failure, calls=broker.ledger.rows())
         return self._answered(result, broker, journal.head.notices)
 
-    async def _run_in(self, run: Run, code: str, broker: Broker) -> Answer:
-        ledger, stage = broker.ledger, broker.channel.stage
-        prepared = await run.prepare(code, broker.snapshot.namespaces)
-        if prepared.error is not None:
-            return _refused(ledger, prepared.error, prepared.notices)
-        stage("waiting for starting upstreams")
-        await self._await_mentioned(broker.snapshot, prepared)
-        stage("checking the script")
-        async with self.catalog.steady() as snapshot:
-            error, found = await self._check(prepared, snapshot, broker.own.caller if broker.own else LOCAL)
-        if error is not None:
-            return _refused(ledger, error, prepared.notices)
-        broker.snapshot = snapshot
-        broker.history.record_namespaces(snapshot.library, prepared.names)
-        if broker.journal is not None:
-            broker.journal.note_notices((*prepared.notices, *found))
-        stage("running the script")
-        try:
-            result = await run.execute(snapshot.table(prepared.names), self.port(broker), broker)
-        except anyio.get_cancelled_exc_class():
-            ledger.stdout = run.stdout
-            raise
-        return self._answered(result, broker, (*prepared.notices, *found))
-
     def _answered(self, result: RunResult, broker: Broker, notices: Sequence[str]) -> Answer:
         ledger, error = broker.ledger, result.error
         ms = round(result.wall_ms, 1)
@@ -393,15 +385,11 @@ class Execution:
             return None, []
         with self.telemetry.check.span("check script", {}) as found:
             diagnostics = await self.checker.check(prepared, snapshot, caller.queue_key)
-            error, notices = self._judged(diagnostics)
-            if error is not None:
+            refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
+            if refusing and self.authority.manifest.portal.server.check == "strict":
+                error = _check_error(refusing)
                 found[ERROR] = error.code
-            return error, notices
-
-    def _judged(self, diagnostics: Sequence[Diagnostic]) -> tuple[RunError | None, list[str]]:
-        refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
-        if refusing and self.authority.manifest.portal.server.check == "strict":
-            return _check_error(refusing), []
+                return error, []
         return None, [
             f"line {each.line}: {each.message}" + (f". {each.hint}" if each.hint else "")
             for each in diagnostics
