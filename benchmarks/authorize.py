@@ -25,6 +25,7 @@ from mcp.client.stdio import stdio_client
 from benchmarks.measuring import RESULTS, machine, percentile
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
+from portal.accounts.accounts import CallerUpstreams
 from portal.audit.audit import RunAudit, open_audit
 from portal.authority import Authorization, Permit
 from portal.broker import Broker
@@ -61,7 +62,8 @@ def manifest_of(folder: Path, capabilities: str) -> Manifest:
 async def broker_of(portal: Portal, audit: RunAudit) -> Broker:
     snapshot = await portal.catalog.fresh()
     authorization = Authorization(portal.authority, set(), audit)
-    parts = portal.manifest, authorization, snapshot, portal.fleet, Ledger(), Observations(None)
+    own = CallerUpstreams(portal.accounts)
+    parts = portal.manifest, authorization, snapshot, own, Ledger(), Observations(None)
     return Broker(*parts, audit=audit)
 
 

@@ -20,8 +20,8 @@ from manifests.errors import KeyPath, ManifestError, Place, Problem, nearest, pr
 from manifests.exposure import exposures
 from manifests.json_value import Json
 from manifests.manifest import Manifest, validation_problems
-from manifests.manifest_files import ManifestFiles
 from manifests.own_files import (
+    ManifestFiles,
     cache_folder,
     lock_content,
     lock_path,

@@ -20,8 +20,7 @@ import structlog
 from manifests.errors import ManifestError
 from manifests.loader import read_files, written
 from manifests.manifest import Manifest
-from manifests.manifest_files import ManifestFiles, differing
-from manifests.own_files import state_folder, write_whole
+from manifests.own_files import ManifestFiles, differing, state_folder, write_whole
 from portal.running import RunningPortal, running_portals
 
 log = structlog.get_logger()

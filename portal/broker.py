@@ -56,7 +56,6 @@ from upstreams.errors import (
     UpstreamUnavailableError,
     is_network_failure,
 )
-from upstreams.fleet import Fleet
 from upstreams.questions import QuestionError
 from upstreams.tools import MISSING, ToolResult
 
@@ -84,17 +83,17 @@ MAX_NEAREST = 10
 class Broker:
     """Forwards the calls of one run, and observes them. The run's call port is `ScriptSearch`, which calls this one.
 
-    `snapshot` holds the library that the run is checked against. `repairs` lists the repaired arguments.
-    `fetcher` is set if the manifest grants network access. `channel` forwards progress and requests of upstreams to the
-    client. `history` holds the functions that earlier runs of the session could call. `middleware` is the operator's
-    own, outermost first. `waits` answers what a script waits for besides its calls. Without a `journal` a run does not
-    survive the portal.
+    `snapshot` holds the library that the run is checked against. `own` are the upstreams as the caller has them.
+    `repairs` lists the repaired arguments. `fetcher` is set if the manifest grants network access. `channel` forwards
+    progress and requests of upstreams to the client. `history` holds the functions that earlier runs of the session
+    could call. `middleware` is the operator's own, outermost first. `waits` answers what a script waits for besides its
+    calls. Without a `journal` a run does not survive the portal.
     """
 
     manifest: Manifest
     authorization: Authorization
     snapshot: Snapshot
-    fleet: Fleet
+    own: CallerUpstreams
     ledger: Ledger
     observations: Observations
     fetcher: Fetcher | None = None
@@ -104,8 +103,6 @@ class Broker:
     middleware: Sequence[Middleware] = ()
     journal: Journal | None = None
     waits: Waits | None = None
-    own: CallerUpstreams | None = None
-    """The upstreams as the caller has them; by default the portal's own."""
     telemetry: Telemetry = NO_TELEMETRY
     repairs: RepairNotes = field(default_factory=RepairNotes)
     _substitutes: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -243,7 +240,7 @@ class Broker:
             permit = permit.error if entry.request else await self._approved(call, function, permit)
         if isinstance(permit, Permit) and function is not None:
             try:
-                await self._own.ready(function.upstream)
+                await self.own.ready(function.upstream)
             except UpstreamError as error:
                 _end(entry, error.outcome, _call_error(error))
                 self.audit.outcome(entry)
@@ -266,10 +263,6 @@ class Broker:
             return replace(permit, is_recorded=permit.unwritten.is_written)
         return permit if await permit.unwritten.written() else unrecorded(call.function)
 
-    @property
-    def _own(self) -> CallerUpstreams:
-        return self.own or CallerUpstreams(self.fleet)
-
     async def _approved(
         self, call: ToolCall, function: Function | None, needed: ApprovalNeeded
     ) -> Permit | CallError:
@@ -288,13 +281,13 @@ class Broker:
         """Whether the call may be made again if the portal ends before its outcome is known."""
         if function is None:
             return str(permit.arguments.get("method", "GET")).upper() in REPEATABLE_METHODS
-        return self.fleet[function.upstream].may_repeat(function.tool)
+        return self.own.fleet[function.upstream].may_repeat(function.tool)
 
     def _digest(self, function: Function | None) -> str:
         """The digest of the tool's definition as its upstream lists it now; "" for `portal.fetch`."""
         if function is None:
             return ""
-        tools = self.fleet[function.upstream].tools
+        tools = self.own.fleet[function.upstream].tools
         tool = next((each for each in tools if each.name == function.tool), function.recorded)
         return pin_of(function.upstream, tool).digest or ""
 
@@ -378,13 +371,13 @@ class Broker:
         *,
         is_approved: bool = False,
     ) -> CallRequest:
-        listed = self.fleet[function.upstream].tools
+        listed = self.own.fleet[function.upstream].tools
         return self.authorization.of_function(function, listed, arguments, seq, is_approved=is_approved)
 
     async def _call_resource_method(self, call: ToolCall, entry: Entry) -> Outcome:
         """Call a function for resources or prompts. Each of its requests to upstreams is authorized on its own."""
         try:
-            resources = Resources(self.manifest, self.authorization, self.fleet, self._own)
+            resources = Resources(self.manifest, self.authorization, self.own)
             with recorded(entry, self.audit):
                 return Outcome(value=await resources.answer(call.function, call.arguments, entry))
         except ResourceError as error:
@@ -404,7 +397,7 @@ class Broker:
         return wire
 
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
-        spec = self.fleet[function.upstream].spec
+        spec = self.own.fleet[function.upstream].spec
         asked: CallQuestions | None = None
         # Builds the request again when it is sent: the upstream may list other tools by then.
         current_request = partial(self._request, function, lambda: permit.arguments, entry.seq)
@@ -416,8 +409,8 @@ class Broker:
             recheck(was_seen)
 
         try:
-            is_persons = self._own.are_persons(function.upstream)
-            async with self._own.of(function.upstream) as upstream:
+            is_persons = self.own.are_persons(function.upstream)
+            async with self.own.of(function.upstream) as upstream:
                 asked = self.channel.questions_of(upstream, spec)
                 result = await upstream.call(
                     function.tool,

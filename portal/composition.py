@@ -115,10 +115,10 @@ async def open_portal(
 ) -> AsyncIterator[Portal]:
     """Start upstreams, sandbox and checker concurrently, without waiting for them.
 
-    `progress` is called with a line when something takes seconds. Without `runs_scripts` there is
-    no sandbox, and no store of runs. With `runs` "own" the portal goes on only with runs that it began
-    itself; with "none" it has no store. `profile` applies to all callers except those bound to a profile in `bound`.
-    `await_upstreams` waits for the upstreams of a script; by default at most `server.start_seconds`.
+    `progress` is called with a line when something takes seconds. Without `runs_scripts` there is no sandbox and no
+    store of runs. With `runs` "own" the portal goes on only with runs that it began itself; with "none" it has no
+    store. `profile` applies to all callers except those bound to a profile in `bound`. `await_upstreams` waits for the
+    upstreams of a script; by default at most `server.start_seconds`.
 
     Raises:
         AuditError: The audit log cannot be written to.
@@ -153,7 +153,7 @@ async def open_portal(
         fleet = Fleet(
             connections,
             manifest.folder,
-            lambda upstream: views.note_change(),
+            lambda upstream: views.note_change(),  # there is none yet
             changes.note,
             listings=state_folder(os.environ) / "listings",
             logins=partial(PersonLogins, kept) if kept else None,
@@ -173,7 +173,6 @@ async def open_portal(
             service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
             execution = partial(
                 Execution,
-                fleet=fleet,
                 sandbox=lazy.sandbox,
                 sessions=sessions,
                 observations=observations,
@@ -209,7 +208,7 @@ async def open_portal(
                 rounds=Rounds(tasks, home=home_of(kept)),
                 runs=service,
                 accounts=accounts,
-                resources=ClientResources(views.by_profile, fleet, audit, changes, accounts),
+                resources=ClientResources(views.by_profile, audit, changes, accounts),
                 telemetry=telemetry,
                 reload=reload,
             )

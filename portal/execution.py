@@ -90,7 +90,6 @@ class Execution:
     catalog: Catalog
     checker: Checker | None
     port: Callable[[Broker], CallPort]
-    fleet: Fleet
     sandbox: Callable[[], Awaitable[Sandbox]]
     sessions: Sessions
     observations: Observations
@@ -209,7 +208,6 @@ class Execution:
                         manifest=self.authority.manifest,
                         authorization=authorization,
                         snapshot=await self.catalog.fresh(),
-                        fleet=self.fleet,
                         ledger=ledger,
                         observations=self.observations,
                         fetcher=grants.fetcher,
@@ -219,9 +217,7 @@ class Execution:
                         journal=journal,
                         waits=Waits(self.runs, journal, caller.run_owner, authorization, channel, audit),
                         middleware=self.middleware,
-                        own=CallerUpstreams(
-                            self.fleet, self.accounts, caller, channel, limits.wall_seconds / 2
-                        ),
+                        own=CallerUpstreams(self.accounts, caller, channel, limits.wall_seconds / 2),
                         telemetry=self.telemetry,
                     )
                     where, code = partial(self._where_of, limits), request.code
@@ -289,9 +285,7 @@ class Execution:
             await self._await_mentioned(broker.snapshot, prepared)
             stage("checking the script")
             async with self.catalog.steady() as snapshot:
-                error, found = await self._check(
-                    prepared, snapshot, broker.own.caller if broker.own else LOCAL
-                )
+                error, found = await self._check(prepared, snapshot, broker.own.caller)
             if error is not None:
                 return _refused(ledger, error, prepared.notices)
             broker.snapshot = snapshot
@@ -374,7 +368,7 @@ class Execution:
             keys = {
                 key for key, namespace in self.authority.manifest.namespaces.items() if namespace in waited
             }
-            await self.await_upstreams(self.fleet, keys)
+            await self.await_upstreams(self.accounts.fleet, keys)
             await self.catalog.fresh()
 
     async def _check(

@@ -23,8 +23,7 @@ from manifests.errors import ManifestError, Problem
 from manifests.exposure import writable_files
 from manifests.loader import check_written, parse_manifest, read_files
 from manifests.manifest import Manifest, validation_problems
-from manifests.manifest_files import ManifestFiles, differing
-from manifests.own_files import lock_path
+from manifests.own_files import ManifestFiles, differing, lock_path
 from manifests.portal_manifest import ServerSettings, StdioUpstream
 from manifests.references import env_path
 from portal.accepted import UNTIL_ACCEPTED, WATCHED_SECONDS, Acceptance, keep_accepted, reload_hint

@@ -109,10 +109,9 @@ class Accounts:
 
 @dataclass(eq=False)
 class CallerUpstreams:
-    """The upstreams as the caller of one run has them. Without `accounts` they are the portal's own."""
+    """The upstreams as the caller of one run has them."""
 
-    fleet: Fleet
-    accounts: Accounts | None = None
+    accounts: Accounts
     caller: Caller = LOCAL
     channel: ClientChannel = NO_CLIENT
     most_seconds: float = math.inf
@@ -121,9 +120,14 @@ class CallerUpstreams:
     _asked: set[str] = field(default_factory=set)
     """Upstreams about which the person was asked: once for each run."""
 
+    @property
+    def fleet(self) -> Fleet:
+        """The portal's own."""
+        return self.accounts.fleet
+
     def are_persons(self, name: str) -> bool:
         """Whether an upstream answers the caller as one person among others. Raises UpstreamCallerError."""
-        return self._person(name) is not None
+        return self.accounts.person(name, self.caller) is not None
 
     async def ready(self, name: str, *, may_ask: bool = True) -> None:
         """Return when the caller may call an upstream. Asks the person to sign in, and waits at most `call_seconds`,
@@ -131,8 +135,8 @@ class CallerUpstreams:
 
         Raises UpstreamError: there is no login, or no such person.
         """
-        person = self._person(name)
-        if person is None or self.accounts is None:
+        person = self.accounts.person(name, self.caller)
+        if person is None:
             return
         self.fleet.people.headers(name, person.claims)
         if self.accounts.spec(name) is None or await self._has_login(name, person):
@@ -144,11 +148,10 @@ class CallerUpstreams:
     @asynccontextmanager
     async def of(self, name: str) -> AsyncIterator[Upstream]:
         """The caller's upstream, for one request; asks nobody. Raises UpstreamError: as `ready`."""
-        person = self._person(name)
+        person = self.accounts.person(name, self.caller)
         if person is None:
             yield self.fleet[name]
             return
-        assert self.accounts is not None
         try:
             async with self.fleet.people.of(name, person) as upstream:
                 yield upstream
@@ -157,11 +160,7 @@ class CallerUpstreams:
                 raise
             raise self._sign_in_error(name, person) from error
 
-    def _person(self, name: str) -> Person | None:
-        return None if self.accounts is None else self.accounts.person(name, self.caller)
-
     async def _has_login(self, name: str, person: Person) -> bool:
-        assert self.accounts is not None
         try:
             login = await self.accounts.logins(name, person.owner).load()
         except OAuthError as error:
@@ -169,7 +168,6 @@ class CallerUpstreams:
         return login is not None and (login.refresh_token is not None or not login.wants_renewal())
 
     async def _sign_in(self, name: str, person: Person) -> None:
-        assert self.accounts is not None
         async with self._asking.setdefault(name, anyio.Lock()):
             if name not in self._asked:
                 self._asked.add(name)
@@ -183,6 +181,5 @@ class CallerUpstreams:
                 raise self._sign_in_error(name, person)
 
     def _sign_in_error(self, name: str, person: Person) -> UpstreamSignInError:
-        assert self.accounts is not None
         link = self.accounts.link(name, person.owner)
         return UpstreamSignInError(f"upstream {name!r}: you have to sign in there first, at {link}")

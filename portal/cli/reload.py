@@ -13,8 +13,7 @@ import anyio
 from manifests.errors import ManifestError
 from manifests.loader import check_written, find_manifest, parse_manifest, read_files
 from manifests.manifest import Manifest
-from manifests.manifest_files import ManifestFiles, differing
-from manifests.own_files import lock_path
+from manifests.own_files import ManifestFiles, differing, lock_path
 from manifests.references import env_path, parsed_env, stand_in
 from portal.accepted import Acceptance, portals_of
 from portal.cli.terminal import Terminal

@@ -58,7 +58,6 @@ from portal.passthrough.resources import (
 from portal.sessions import caller_of
 from portal.views import View
 from upstreams.errors import UpstreamRefusedError
-from upstreams.fleet import Fleet
 
 PREFIX: Final = "portal://"
 NOTICES: Final = "dev.mcp-code-portal/notices"
@@ -135,7 +134,6 @@ class ClientResources:
     """Answers requests of the portal's clients, each with the manifest of its profile."""
 
     views: Mapping[str | None, View]
-    fleet: Fleet
     audit: Audit
     changes: ListChanges
     accounts: Accounts
@@ -218,7 +216,7 @@ class ClientResources:
         return shown, min(first + PAGE_ROWS, len(rows))
 
     def _named(self, row: dict[str, Json], namespace: str) -> dict[str, Json]:
-        scrub = self.fleet[row["upstream"]].redact.start
+        scrub = self.accounts.fleet[row["upstream"]].redact.start
         shown = clean_json(row, printable(scrub), MAX_TEXT_CHARACTERS)
         del shown["upstream"]
         if "title" in row:  # clients show it instead of the name, so it names the upstream too
@@ -260,8 +258,8 @@ class ClientResources:
         try:
             with recorded(entry, audit):
                 authorization = Authorization(authority, set(), audit)
-                own = CallerUpstreams(self.fleet, self.accounts, caller)
-                yield Resources(authority.manifest, authorization, self.fleet, own), entry
+                own = CallerUpstreams(self.accounts, caller)
+                yield Resources(authority.manifest, authorization, own), entry
         except ResourceError as error:
             message = error.call_error.message
             end = "" if message.endswith((".", "!", "?")) else "."
@@ -280,7 +278,7 @@ class ClientResources:
         try:
             text = compact(raw)
             if len(text) <= most and len(text.encode("utf-8", "replace")) <= most:
-                clean = clean_json(raw, self.fleet[key].redact.start, most)
+                clean = clean_json(raw, self.accounts.fleet[key].redact.start, most)
                 return kind.model_validate(clean, by_name=False)
         except (ValidationError, ValueError, RecursionError) as error:
             raise MCPError(INTERNAL_ERROR, f"the answer of upstream {key!r} is not valid MCP") from error

@@ -25,7 +25,6 @@ from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit,
 from portal.ledger import CallState, Entry
 from sandbox_runtime.calls import CallError
 from upstreams.errors import UpstreamAnswerError, UpstreamError
-from upstreams.fleet import Fleet
 from upstreams.tools import MAX_IDENTIFIER_CHARACTERS, Listed
 
 RESOURCES: Final = "portal.resources"
@@ -88,7 +87,6 @@ class Resources:
 
     manifest: Manifest
     authorization: Authorization
-    fleet: Fleet
     own: CallerUpstreams
     """The upstreams as the caller has them."""
 
@@ -134,10 +132,10 @@ class Resources:
         All requests are authorized before the first is sent. No answer flows from one upstream to another, so the flow
         rules do not stop any of them.
         """
-        await self.fleet.settled(self.manifest.portal.server.start_seconds)
+        await self.own.fleet.settled(self.manifest.portal.server.start_seconds)
         permitted: dict[str, OnSent] = {}
         notices: list[Json] = []
-        for upstream in self.fleet:
+        for upstream in self.own.fleet:
             again = partial(self._request, upstream.name, method, {}, entry)
             request = again()
             if not request.tool.granted:
@@ -170,7 +168,7 @@ class Resources:
     async def _rows(
         self, key: str, listed: Listed, sent: OnSent, *, most_seconds: float = math.inf
     ) -> list[Json]:
-        seconds = min(self.fleet[key].spec.call_seconds, most_seconds)
+        seconds = min(self.own.fleet[key].spec.call_seconds, most_seconds)
         try:
             # A list of all asks nobody to sign in.
             await self.own.ready(key, may_ask=most_seconds == math.inf)
@@ -184,7 +182,7 @@ class Resources:
         self, key: str, method: Method, arguments: dict[str, Json], entry: Entry
     ) -> dict[str, Json]:
         sent = self._permit(key, method, arguments, entry)
-        seconds = self.fleet[key].spec.call_seconds
+        seconds = self.own.fleet[key].spec.call_seconds
         try:
             await self.own.ready(key)
             async with self.own.of(key) as upstream:

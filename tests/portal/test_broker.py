@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
+from portal.accounts.accounts import CallerUpstreams
 from portal.authority import Authorization
 from portal.broker import Broker
 from portal.ledger import Ledger
@@ -43,7 +44,8 @@ async def brokered(portal: Opened, authorization: Authorization | None = None) -
     snapshot = await portal.portal.catalog.fresh()
     portal_ = portal.portal
     authorization = authorization or Authorization(portal_.authority, set())
-    return Broker(portal_.manifest, authorization, snapshot, portal_.fleet, Ledger(), Observations(None))
+    own = CallerUpstreams(portal_.accounts)
+    return Broker(portal_.manifest, authorization, snapshot, own, Ledger(), Observations(None))
 
 
 @pytest.mark.parametrize(

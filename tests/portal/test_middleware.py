@@ -20,6 +20,7 @@ from starlette.routing import Route
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from portal.accounts.accounts import CallerUpstreams
 from portal.audit.audit import NO_AUDIT
 from portal.authority import Authorization
 from portal.broker import Broker
@@ -83,7 +84,7 @@ async def brokered(portal: Opened, *middleware: Middleware) -> Broker:
         own.manifest,
         Authorization(own.authority, set()),
         await own.catalog.fresh(),
-        own.fleet,
+        CallerUpstreams(own.accounts),
         Ledger(),
         Observations(None),
         middleware=middleware,

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from manifests.loader import read_files
-from manifests.manifest_files import ManifestFiles
+from manifests.own_files import ManifestFiles
 from portal.accepted import Acceptance, choose_files, note_start
 from portal.cli.reload import difference
 from portal.cli.terminal import Terminal

@@ -12,6 +12,7 @@ import anyio
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.portal_manifest import Capabilities
+from portal.accounts.accounts import Accounts, CallerUpstreams
 from portal.authority import Authority, Authorization, CallRates
 from portal.broker import Broker
 from portal.ledger import Ledger
@@ -104,8 +105,9 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
             tasks.start_soon(catalog.keep, fleet)
             assert not await fleet.settled(DEADLINE_SECONDS)
             snapshot = await catalog.fresh()
+            own = CallerUpstreams(Accounts(manifest, fleet, None))
             broker = Broker(
-                manifest, Authorization(authority, set()), snapshot, fleet, Ledger(), Observations(None)
+                manifest, Authorization(authority, set()), snapshot, own, Ledger(), Observations(None)
             )
             yield Bench(broker, watched, healthy)
             tasks.cancel_scope.cancel()
