@@ -112,10 +112,8 @@ def writable_files(
     """
     if manifest.path is None:
         return
-    files, own_folders = (
-        _own_files(manifest.portal, manifest.path),
-        [state_folder(environ), cache_folder(environ)],
-    )
+    files = _own_files(manifest.portal, manifest.path)
+    own_folders = [state_folder(environ), cache_folder(environ)]
     now = ", at once" if manifest.portal.server.reload == "watch" else ""
     for name, spec in manifest.portal.upstreams.items():
         tools = writers.get(name, ())

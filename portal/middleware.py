@@ -220,10 +220,9 @@ class Chain:
 
 def _checked(outcome: Outcome) -> Outcome:
     error = outcome.error if isinstance(outcome, Outcome) else MiddlewareError
-    if error is None:
-        return outcome
-    if isinstance(error, CallError) and all(
-        isinstance(each, str) for each in (error.code, error.message, error.hint)
+    if error is None or (
+        isinstance(error, CallError)
+        and all(isinstance(each, str) for each in (error.code, error.message, error.hint))
     ):
         return outcome
     raise MiddlewareError(

@@ -84,7 +84,6 @@ class Runs:
         tasks: TaskGroup,
         *,
         takes_all: bool,
-        executions: Sequence["Execution"] = (),
     ) -> None:
         self.settings = manifest.portal.runs
         self.store = store
@@ -123,7 +122,7 @@ class Runs:
         """When the store last had a sign of life of this portal, if others share it."""
         self.replica_url = ""
         """Where other portals with this store reach this one; "" if they cannot."""
-        self.replace(manifest, executions)
+        self.replace(manifest, ())
 
     def replace(self, manifest: Manifest, executions: Sequence["Execution"]) -> None:
         """Mask and let people decide by this manifest from now on, and take up runs with these executions."""

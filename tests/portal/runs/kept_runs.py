@@ -130,7 +130,8 @@ async def kept_runs(
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
         stack.push_async_callback(store.close)
         components = Components(place.components, stack, lambda line: None)
-        runs = Runs(manifest, store, components, tasks, takes_all=True, executions=[Script(store)])
+        runs = Runs(manifest, store, components, tasks, takes_all=True)
+        runs.replace(manifest, [Script(store)])
         tasks.start_soon(runs.keep)
         tasks.start_soon(Webhooks(manifest, runs, store).keep)
         access = Middleware(HttpAccessMiddleware, access=HttpAccess("127.0.0.1", manifest.portal.server))
