@@ -59,6 +59,7 @@ async def test_changed_default_environment_reaches_the_child(tmp_path: Path) -> 
         await reload(portal, tmp_path, lambda data: data.update(defaults={"env": {"A": "b"}}))
         spec = portal.portal.fleet["up"].spec
         assert isinstance(spec, StdioUpstream) and spec.env["A"] == "b"
+        assert portal.portal.manifest.portal.defaults.env == {"A": "b"}, "there is one present manifest"
 
 
 async def test_added_upstream_is_found_and_called(tmp_path: Path) -> None:
@@ -122,10 +123,7 @@ async def test_revoked_tool_is_refused_at_the_next_call_of_a_running_script(tmp_
         deny = {"tools": {"deny": ["write"]}}
         await reload(portal, tmp_path, lambda data: data.update(capabilities=deny))
         gate.may_answer.set()
-    assert [(row["function"], row["state"]) for row in answers[0]["calls"]] == [
-        ("up.ask", "done"),
-        ("up.write", "refused"),
-    ]
+    assert [row["state"] for row in answers[0]["calls"]] == ["done", "refused"]
     assert [name for name, _ in up.calls] == ["ask"]
 
 
