@@ -19,7 +19,7 @@ from pathlib import Path
 
 from manifests.own_files import cache_folder
 from sandbox_runtime.errors import CacheError, ComponentError
-from sandbox_runtime.worker.engine import CONFIGURATION, NOT_WRITTEN
+from sandbox_runtime.worker.configuration import CONFIGURATION, NOT_WRITTEN
 from sandbox_runtime.worker_process import start_process
 
 CACHE_VARIABLE = "MCP_CODE_PORTAL_CACHE"

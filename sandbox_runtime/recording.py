@@ -22,7 +22,7 @@ from sandbox_runtime.frames import END_HEADER, SEED_BYTES, TRAP_HEADER, FrameErr
 from sandbox_runtime.grants.files import FILE_PREFIX
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 from sandbox_runtime.result import RunError
-from sandbox_runtime.worker.run_host import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, tokens
+from sandbox_runtime.trace import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, tokens
 
 MAX_RECORD_BYTES = 32 << 20
 
@@ -46,7 +46,7 @@ class Event:
     """One input or output of a run. Fields that a kind does not mention are empty.
 
     parsed    the script was parsed; `number` is 1 if it can run
-    clock     reads of clocks; `text` has the tokens of run_host.py
+    clock     reads of clocks; `text` has the tokens of trace.py
     sent      `text` is lines of "ID NAMESPACE.FUNCTION JSON", a call, or "ID", a cancellation
     answered  the result of a wait; `text` is a JSON array of answers, or "" after a timeout
     printed   `text` is the printed text

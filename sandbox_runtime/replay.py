@@ -10,7 +10,7 @@ from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import Event, Record, Recording
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.worker.run_host import REPLAYED, RESUMED
+from sandbox_runtime.trace import REPLAYED, RESUMED
 
 
 async def replay(

@@ -7,11 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-
-import wasmtime
 
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker, frame
@@ -54,7 +53,9 @@ def start_process(
 
 def boot_command(module: str, main: str, *arguments: str) -> list[str]:
     """The command that runs `module.main(*arguments)` with no more of Python than it imports."""
-    folders = dict.fromkeys(str(Path(file).resolve().parents[1]) for file in (__file__, wasmtime.__file__))
+    engine = find_spec("wasmtime")  # not imported: only workers map it
+    assert engine is not None and engine.origin is not None, "it is a dependency"
+    folders = dict.fromkeys(str(Path(file).resolve().parents[1]) for file in (__file__, engine.origin))
     return [sys.executable, "-I", "-S", "-c", _BOOT, module, main, "\n".join(folders), *arguments]
 
 

@@ -10,12 +10,13 @@ import sys
 from collections.abc import Callable
 from ctypes import byref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, Linker
 
+from sandbox_runtime.worker.configuration import MAX_WASM_STACK, NEEDED_FEATURES, NOT_WRITTEN
 from sandbox_runtime.worker.lockdown import end_with_parent
 from sandbox_runtime.worker.memory import GuestMemory
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 HostFunction: TypeAlias = Callable[[Any, Any], None]
 """Called with the array of argument values and the array of result values."""
 
-_MAX_WASM_STACK = 1 << 20
 # The component itself needs 366 pages, 30 core instances, 1 memory and 8 tables.
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
 # Until a script comes with its own limit. The image alone may be large, with packages of the operator.
@@ -35,18 +35,9 @@ _MAX_USES = 100
 _MAX_LEFT_BYTES = 256 << 10
 _EXPORTS = ("wake", "prepare", "execute")
 
-NEEDED_FEATURES = ("wasm_bulk_memory", "wasm_component_model", "wasm_reference_types")
-"""The WebAssembly features that CPython needs. All others are off, because most advisories are about them."""
-
-CONFIGURATION = f"cranelift epoch stack={_MAX_WASM_STACK} {' '.join(NEEDED_FEATURES)}"
-"""Identifies the configuration. Code that was compiled with another one is not loaded."""
-
 _MAX_RANDOM_BYTES = 1 << 16
 _NS_PER_MS = 1_000_000
 _NS_PER_SECOND = 1_000_000_000
-
-NOT_WRITTEN: Final = 74
-"""Exit status for a component that compiled but could not be written; EX_IOERR of sysexits.h."""
 
 
 def new_engine() -> Engine:
@@ -54,7 +45,7 @@ def new_engine() -> Engine:
     config = Config()
     config.strategy = "cranelift"
     config.epoch_interruption = True
-    config.max_wasm_stack = _MAX_WASM_STACK
+    config.max_wasm_stack = MAX_WASM_STACK
     offered = {name[len("wasmtime_config_") : -len("_set")] for name in dir(ffi) if name.endswith("_set")}
     features = {name for name in offered if name.startswith("wasm_")}
     for feature in (features - {*NEEDED_FEATURES}) | {"shared_memory", "gc_support", "concurrency_support"}:

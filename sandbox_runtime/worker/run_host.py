@@ -2,18 +2,10 @@
 inputs: time, answers and randomness.
 
 A live run gets real inputs; a replayed run gets those of a record, without waiting. All inputs are noted in the run's
-trace, a line of tokens, from which the record is made:
-
-    7       seven reads of a clock that showed the same time as the read before
-    +12     a read of a clock, 12 ms later
-    =2      an exchange that returned two frames of answers; =0 returned nothing
-    @1700   the run was resumed: from here on the wall clock starts at 1700 ms since 1970
-
-A replay log has the same line, with *LENGTH instead of =COUNT. The answers follow the line.
+trace (trace.py), from which the record is made.
 """
 
 import hashlib
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
@@ -33,15 +25,8 @@ from sandbox_runtime.frames import (
     TrapCause,
     frame,
 )
+from sandbox_runtime.trace import ANSWERED, LATER, MAX_TRACE_TOKENS, READS, REPLAYED, RESUMED, tokens
 from sandbox_runtime.worker.engine import Text
-
-READS, LATER, ANSWERED, RESUMED, REPLAYED = "", "+", "=", "@", "*"
-
-MAX_TRACE_TOKENS = 1024
-MAX_TRACE_BYTES = 16 * (MAX_TRACE_TOKENS + 1)
-"""Limit of one frame: parsing a token takes a microsecond, which blocks the portal."""
-
-_TOKEN = re.compile(rb"([+=@*]?)(0|[1-9][0-9]{0,12})(?: |$)")
 
 _NS_PER_MS = 1_000_000
 
@@ -180,22 +165,6 @@ class Randomness:
         stream = self._state.copy()
         stream.update(self._draws.to_bytes(8, "little"))
         return stream.digest(size)
-
-
-def seed_of_module(seed: bytes) -> str:
-    """The seed of the module `random`. It reveals nothing about the stream."""
-    return hashlib.sha256(b"the module random\n" + seed).hexdigest()
-
-
-def tokens(trace: bytes) -> Iterator[tuple[str, int]]:
-    """The tokens of a trace, as sign and number. Raises FrameError at the first malformed one."""
-    at = 0
-    while at < len(trace):
-        token = _TOKEN.match(trace, at)
-        if token is None:
-            raise FrameError("a malformed trace")
-        yield token[1].decode(), int(token[2])
-        at = token.end()
 
 
 _BATCH_BYTES = 1 << 20
