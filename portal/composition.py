@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -112,13 +112,15 @@ async def open_portal(
     bound: Collection[str] = (),
     await_upstreams: AwaitUpstreams | None = None,
     runs: RunsMode = "all",
+    sandbox: Sandbox | None = None,
 ) -> AsyncIterator[Portal]:
     """Start upstreams, sandbox and checker concurrently, without waiting for them.
 
     `progress` is called with a line when something takes seconds. Without `runs_scripts` there is no sandbox and no
     store of runs. With `runs` "own" the portal goes on only with runs that it began itself; with "none" it has no
     store. `profile` applies to all callers except those bound to a profile in `bound`. `await_upstreams` waits for the
-    upstreams of a script; by default at most `server.start_seconds`.
+    upstreams of a script; by default at most `server.start_seconds`. `sandbox` is one that is open already: the portal
+    uses it instead of one of its own, and leaves it open.
 
     Raises:
         AuditError: The audit log cannot be written to.
@@ -162,7 +164,11 @@ async def open_portal(
             redact=redact,
         )
         accounts = Accounts(manifest, fleet, kept, audit)
-        lazy = _lazy_sandbox(manifest, component, progress)
+        lazy = (
+            LazySandbox(partial(nullcontext, sandbox))
+            if sandbox
+            else _lazy_sandbox(manifest, component, progress)
+        )
         observe_portal(telemetry, audit, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(kept))
         components = Components(place.components if place else Path("none"), stack, progress, kept)

@@ -1,7 +1,6 @@
-"""Shared by all tests: how deep they search, one event loop, and an open sandbox.
+"""Shared by all tests: how deep they search, one event loop, and one sandbox.
 
-anyio runs on asyncio, the only loop the MCP SDK's servers are deployed on. A sandbox costs a third of a second to open
-and gives each run an instance of its own, so one serves all tests of a process that do not look at its workers.
+anyio runs on asyncio, the only loop the MCP SDK's servers are deployed on.
 """
 
 import os
@@ -13,7 +12,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from sandbox_runtime.sandbox import Sandbox
+from tests.one_sandbox import OneSandbox, one_sandbox
 from tests.own_keyring import OwnKeyring
 from tests.sandbox_runtime.running import Runner
 
@@ -53,10 +53,16 @@ def own_keyring() -> Iterator[OwnKeyring]:
     keyring.set_keyring(before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+async def one(anyio_backend: str) -> AsyncIterator[OneSandbox]:
+    """Not open yet. It keeps the event loop, too, which is one for all tests of a process."""
+    async with one_sandbox() as one:
+        yield one
+
+
 @pytest.fixture(scope="session")
-async def sandbox(anyio_backend: str) -> AsyncIterator[Sandbox]:
-    async with open_sandbox(workers=2, progress=print) as sandbox:
-        yield sandbox
+async def sandbox(one: OneSandbox) -> Sandbox:
+    return await one.opened()
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.composition import Portal, open_portal
 from portal.server import build_server
+from tests.one_sandbox import shared
 from tests.upstreams.peers import RAW_SERVER, http_peer
 from upstreams.secret_sources import fetch_secrets
 
@@ -237,7 +238,9 @@ async def opened(
                 entries[name] = upstream
         manifest = load_manifest(write_manifest(folder, entries, **sections), environ or {}, fetch_secrets)
         portal = await stack.enter_async_context(
-            open_portal(manifest, lambda line: None, profile=profile, bound=bound)
+            open_portal(
+                manifest, lambda line: None, profile=profile, bound=bound, sandbox=await shared(manifest)
+            )
         )
         client = await stack.enter_async_context(Client(build_server(portal), mode=mode))
         yield Opened(portal, client)

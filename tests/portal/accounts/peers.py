@@ -38,6 +38,7 @@ from portal.composition import Portal, open_portal
 from portal.http_access import HttpAccess
 from portal.server import build_server
 from portal.serving import build_http_app
+from tests.one_sandbox import shared
 from tests.portal.issuer import Issuer
 from tests.portal.peers import Peer, structured, tool, write_manifest
 from tests.upstreams.oauth_peer import AuthorizationServer, ProtectedServer, logged_in
@@ -266,7 +267,10 @@ async def company(
         path = write_manifest(folder, {"tickets": entry}, server=server, runs=runs, **sections)
         manifest = load_manifest(path, {})
         bound = manifest.portal.tenants.profiles.values() if manifest.portal.tenants else ()
-        portal = await stack.enter_async_context(open_portal(manifest, lambda line: None, bound=[*bound]))
+        sandbox = await shared(manifest)
+        portal = await stack.enter_async_context(
+            open_portal(manifest, lambda line: None, bound=[*bound], sandbox=sandbox)
+        )
         settings, claims = manifest.portal, manifest.caller_claims
         access = HttpAccess("127.0.0.1", settings.server, settings.tenants, claims=claims)
         await stack.enter_async_context(http_peer(build_http_app(portal, build_server(portal), access), port))
