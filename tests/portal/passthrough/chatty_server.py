@@ -1,16 +1,11 @@
-"""An upstream that says things while it works; made with the official SDK, in one era or the other.
+"""An upstream that says things while it works; made with the official SDK, in one era or the other."""
 
-python chatty_server.py modern|legacy       serves over stdio
-"""
-
-import sys
 from contextvars import ContextVar
 from typing import Any
 
 import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
-from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
@@ -63,6 +58,7 @@ class Chatty:
     """`cancelled` answers once a call of `hang` was cancelled."""
 
     def __init__(self, era: str) -> None:
+        self.era = era
         self.cancelled = anyio.Event()
         self.hanging = anyio.Event()
         self.reads: list[str] = []
@@ -85,6 +81,12 @@ class Chatty:
         if era == "legacy":
             # Without it the SDK's client, and so the portal, goes on with the older handshake.
             del self.server._request_handlers["server/discover"]
+
+    async def serve_stdio(self, reader: Any, writer: Any) -> None:
+        if self.era == "modern":
+            await self.server.run(reader, writer, self.server.create_initialization_options())
+        else:
+            await serve_loop(self.server, reader, writer, lifespan_state={})
 
     async def _list(self, context: Any, params: Any) -> ListToolsResult:
         return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in TOOLS])
@@ -200,16 +202,3 @@ class Chatty:
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             await context.session.send_resource_list_changed()
         return "grown"
-
-
-async def main(era: str) -> None:
-    server = Chatty(era).server
-    async with stdio_server() as (reader, writer):
-        if era == "modern":
-            await server.run(reader, writer, server.create_initialization_options())
-        else:
-            await serve_loop(server, reader, writer, lifespan_state={})
-
-
-if __name__ == "__main__":
-    anyio.run(main, sys.argv[1])

@@ -19,11 +19,11 @@ from portal.composition import open_portal
 from portal.http_access import HttpAccess
 from portal.server import build_server
 from portal.serving import build_http_app
+from tests.one_sandbox import shared
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
-from tests.upstreams.peers import http_peer
+from tests.upstreams.peers import http_peer, stdio_peer
 
-SERVER = Path(__file__).with_name("chatty_server.py")
 COMMAND = str(Path(sys.executable).with_name("mcp-code-portal"))
 
 CLIENTS = [("http", "legacy"), ("stdio", "auto")]
@@ -80,8 +80,8 @@ async def chatty_upstreams(**settings: Json) -> AsyncIterator[dict[str, dict[str
         for name in UPSTREAMS:
             transport, era = name.split("_")
             if transport == "stdio":
-                args = [str(SERVER), era]
-                entries[name] = {"command": sys.executable, "args": args, "env": {"TOKEN": SECRET}}
+                command, *args = await stack.enter_async_context(stdio_peer(Chatty(era).serve_stdio))
+                entries[name] = {"command": command, "args": args, "env": {"TOKEN": SECRET}}
             else:
                 app = Chatty(era).server.streamable_http_app()
                 peer = await stack.enter_async_context(http_peer(app))
@@ -122,7 +122,8 @@ async def client_of(
 @asynccontextmanager
 async def served(manifest: Path) -> AsyncIterator[str]:
     """The URL of a portal over HTTP in this process."""
-    async with open_portal(load_manifest(manifest, {}), lambda line: None) as portal:
+    loaded = load_manifest(manifest, {})
+    async with open_portal(loaded, lambda line: None, sandbox=await shared(loaded)) as portal:
         tokens = portal.manifest.portal.server.tokens
         access = HttpAccess("127.0.0.1", ServerSettings(tokens=tokens))
         async with http_peer(build_http_app(portal, build_server(portal), access)) as peer:
