@@ -164,11 +164,9 @@ async def open_portal(
             redact=redact,
         )
         accounts = Accounts(manifest, fleet, kept, audit)
-        lazy = (
-            LazySandbox(partial(nullcontext, sandbox))
-            if sandbox
-            else _lazy_sandbox(manifest, component, progress)
-        )
+        lazy = _lazy_sandbox(manifest, component, progress)
+        if sandbox is not None:
+            lazy = LazySandbox(lambda: nullcontext(sandbox))
         observe_portal(telemetry, audit, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(kept))
         components = Components(place.components if place else Path("none"), stack, progress, kept)

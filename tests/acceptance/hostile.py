@@ -23,7 +23,7 @@ VALUE = "the value that stands beside the script"
 
 OWN_CODES = {"script_error", "script_exit", "memory_limit", "cpu_limit", "result_limit", "result_not_json"}
 
-GIT_SERVER = str(Path(__file__).parent / "peers/git_server.py")
+GIT_SERVER = [str(Path(__file__).parent / "peers/waiting_server.py"), "git_log", "hangs", "long"]
 VARIABLE = "MCP_CODE_PORTAL_BAIT"
 
 RAW_HOST = "from wit_world.imports import host\n"
@@ -98,7 +98,7 @@ async def arena(folder: Path, limits: dict[str, Json]) -> AsyncIterator[Arena]:
     """A portal under these limits, with the check of scripts off: only the sandbox and the broker hold them."""
     manifest = write_manifest(
         folder,
-        {"git": {"command": sys.executable, "args": [GIT_SERVER]}},
+        {"git": {"command": sys.executable, "args": GIT_SERVER}},
         capabilities={"limits": limits},
         server={"check": "off"},
     )

@@ -1,49 +1,91 @@
-"""An MCP server whose tools answer at once, never, or only together."""
+"""An MCP server whose tools answer at once, never, or only together: `waiting_server.py [TOOL ...]` lists only these.
 
+It is written without an SDK, which would take a second to import at each of the many starts.
+"""
+
+import json
+import sys
+import threading
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
-import anyio
-from mcp.server.mcpserver import MCPServer
-
-server = MCPServer("waiting")
 arrivals: Counter[str] = Counter()
-complete: dict[str, anyio.Event] = {}
+news = threading.Condition()
 
 
-@server.tool()
-async def note(text: str) -> str:
-    """Note a text and answer it."""
-    return text
+def meet(table: str, guests: int) -> int:
+    """Answer as soon as so many calls are waiting at the same table: never, unless they run in parallel."""
+    with news:
+        arrivals[table] += 1
+        news.notify_all()
+        news.wait_for(lambda: arrivals[table] >= guests)
+        return arrivals[table]
 
 
-@server.tool()
-async def fail(text: str) -> str:
-    """Fail with a text."""
+def fail(text: str) -> str:
     raise ValueError(text)
 
 
-@server.tool()
-async def meet(table: str, guests: int) -> int:
-    """Answer as soon as so many calls are waiting at the same table: never, unless they run in parallel."""
-    event = complete.setdefault(table, anyio.Event())
-    arrivals[table] += 1
-    if arrivals[table] >= guests:
-        event.set()
-    await event.wait()
-    return arrivals[table]
-
-
-@server.tool()
-async def double(number: int) -> int:
-    """Double a number."""
-    return 2 * number
-
-
-@server.tool()
-async def wait_forever() -> str:
-    """Never answer."""
-    await anyio.sleep_forever()
+def never() -> str:
+    threading.Event().wait()
     return "never"
 
 
-server.run()
+ACTS: dict[str, Callable[..., Any]] = {
+    "note": lambda text: text,
+    "fail": fail,
+    "meet": meet,
+    "double": lambda number: 2 * number,
+    "wait_forever": never,
+    "git_log": lambda **arguments: arguments,
+    "hangs": lambda **_: never(),
+    "long": lambda **_: "x" * 6000,
+}
+KINDS = {"note": "string", "fail": "string", "meet": "integer", "double": "integer", "wait_forever": "string"}
+"""The type of the result where it is declared."""
+ARGUMENTS = {"text": "string", "number": "integer", "table": "string", "guests": "integer"}
+NAMES = sys.argv[1:] or [*KINDS]
+
+
+def listed(name: str) -> Any:
+    if name not in KINDS:
+        return {"name": name, "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+    wanted = ACTS[name].__code__.co_varnames[: ACTS[name].__code__.co_argcount]
+    schema = {"type": "object", "properties": {each: {"type": ARGUMENTS[each]} for each in wanted}}
+    result = {"type": "object", "properties": {"result": {"type": KINDS[name]}}, "required": ["result"]}
+    return {"name": name, "inputSchema": {**schema, "required": wanted}, "outputSchema": result}
+
+
+def called(name: str, arguments: Any) -> Any:
+    try:
+        value = ACTS[name](**arguments)
+    except ValueError as error:
+        return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+    if name == "long":
+        return {"content": [{"type": "text", "text": value}]}
+    return {"content": [], "structuredContent": value if name == "git_log" else {"result": value}}
+
+
+def answer(request: Any) -> None:
+    method, params = request["method"], request.get("params", {})
+    said: Any = {"error": {"code": -32601, "message": "Method not found"}}
+    if method == "initialize":
+        server = {"name": "waiting", "version": "1"}
+        version = params["protocolVersion"]
+        said = {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}}
+    elif method == "ping":
+        said = {"result": {}}
+    elif method == "tools/list":
+        said = {"result": {"tools": [listed(name) for name in NAMES]}}
+    elif method == "tools/call":
+        said = {"result": called(params["name"], params.get("arguments") or {})}
+    with writing:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **said}), flush=True)
+
+
+writing = threading.Lock()
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        threading.Thread(target=answer, args=[request], daemon=True).start()
