@@ -16,6 +16,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.acceptance.model import Json, Model
+from tests.warm_commands import warm_command
 
 COMMAND = str(Path(sys.executable).with_name("mcp-code-portal"))
 START_SECONDS = 60
@@ -42,19 +43,24 @@ def write_manifest(folder: Path, upstreams: dict[str, dict[str, Json]], **sectio
     return path
 
 
-def stdio_parameters(manifest: Path, environment: dict[str, str] | None = None) -> StdioServerParameters:
+def stdio_parameters(
+    manifest: Path, environment: dict[str, str] | None = None, *, is_warm: bool = True
+) -> StdioServerParameters:
     """How a client starts the portal; what `environment` has comes to what the SDK lets through."""
-    return StdioServerParameters(
-        command=COMMAND, args=["serve", "--config", str(manifest)], cwd=manifest.parent, env=environment
-    )
+    command, *args = [*_command(is_warm), "serve", "--config", str(manifest)]
+    return StdioServerParameters(command=command, args=args, cwd=manifest.parent, env=environment)
 
 
 @asynccontextmanager
 async def stdio_model(
-    manifest: Path, mode: str = "auto", environment: dict[str, str] | None = None
+    manifest: Path,
+    mode: str = "auto",
+    environment: dict[str, str] | None = None,
+    *,
+    is_warm: bool = True,
 ) -> AsyncIterator[Model]:
     """A model whose client has started the portal."""
-    async with Client(stdio_parameters(manifest, environment), mode=mode) as client:
+    async with Client(stdio_parameters(manifest, environment, is_warm=is_warm), mode=mode) as client:
         yield Model(client)
 
 
@@ -72,10 +78,12 @@ async def http_model(
 
 
 @contextmanager
-def http_portal(manifest: Path, address: str = "127.0.0.1:0") -> Iterator[HttpPortal]:
+def http_portal(
+    manifest: Path, address: str = "127.0.0.1:0", *, is_warm: bool = True
+) -> Iterator[HttpPortal]:
     """Start `serve --http` and wait for the line that says where it listens."""
     process = subprocess.Popen(
-        [COMMAND, "serve", "--config", str(manifest), "--http", address],
+        [*_command(is_warm), "serve", "--config", str(manifest), "--http", address],
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -90,6 +98,11 @@ def http_portal(manifest: Path, address: str = "127.0.0.1:0") -> Iterator[HttpPo
         except subprocess.TimeoutExpired:
             process.kill()
             raise
+
+
+def _command(is_warm: bool) -> list[str]:
+    """`mcp-code-portal` itself unless it is warm: for tests that stop it, or look at what it started."""
+    return warm_command() if is_warm else [COMMAND]
 
 
 def listening_url(process: subprocess.Popen[str]) -> str:

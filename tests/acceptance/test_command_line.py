@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance import real_servers
-from tests.acceptance.portal_process import COMMAND, write_manifest
+from tests.acceptance.portal_process import write_manifest
+from tests.warm_commands import warm_command
 
 COMMAND_SECONDS = 90
 WAITING_SERVER = str(Path(__file__).parent / "peers/waiting_server.py")
@@ -153,7 +154,7 @@ def test_no_colours_without_a_terminal(manifest: Path, arguments: list[str]) -> 
 def portal(*arguments: str, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "MCP_CODE_PORTAL_CONFIG"}
     return subprocess.run(
-        [COMMAND, *arguments],
+        [*warm_command(), *arguments],
         input=stdin,
         capture_output=True,
         text=True,

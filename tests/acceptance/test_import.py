@@ -10,8 +10,8 @@ from mcp import Client, StdioServerParameters
 
 from tests.acceptance import real_servers
 from tests.acceptance.model import Json, Model
-from tests.acceptance.portal_process import COMMAND
 from tests.acceptance.scratch import make_database
+from tests.warm_commands import warm_command
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +64,7 @@ def relative(server: dict[str, Json]) -> dict[str, Json]:
 def portal(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **CACHE}
     return subprocess.run(
-        [COMMAND, *arguments],
+        [*warm_command(), *arguments],
         cwd=home / "work",
         env=environ,
         capture_output=True,

@@ -47,7 +47,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def portal(manifest: Path) -> Iterator[HttpPortal]:
-    with http_portal(manifest) as portal:
+    with http_portal(manifest, is_warm=False) as portal:
         yield portal
 
 
@@ -84,7 +84,7 @@ def test_nothing_survives_sigkill_in_the_middle_of_a_script(
 async def test_nothing_survives_a_client_that_leaves(manifest: Path) -> None:
     others = frozenset(descendants(os.getpid()))
     with ExitStack() as later:
-        async with stdio_model(manifest) as model:
+        async with stdio_model(manifest, is_warm=False) as model:
             await use_everything(model)
             tree = later.enter_context(tree_below(os.getpid(), others))
         assert tree.survivors() == []

@@ -222,6 +222,7 @@ async def opened(
     profile: str | None = None,
     bound: Collection[str] = (),
     own: Json = None,
+    has_own_sandbox: bool = False,
     **sections: Json,
 ) -> AsyncIterator[Opened]:
     """A portal over these upstreams, and a client of it. Enter and leave it in one task.
@@ -237,10 +238,9 @@ async def opened(
             else:
                 entries[name] = upstream
         manifest = load_manifest(write_manifest(folder, entries, **sections), environ or {}, fetch_secrets)
+        sandbox = None if has_own_sandbox else await shared(manifest)
         portal = await stack.enter_async_context(
-            open_portal(
-                manifest, lambda line: None, profile=profile, bound=bound, sandbox=await shared(manifest)
-            )
+            open_portal(manifest, lambda line: None, profile=profile, bound=bound, sandbox=sandbox)
         )
         client = await stack.enter_async_context(Client(build_server(portal), mode=mode))
         yield Opened(portal, client)

@@ -1,6 +1,5 @@
 """Clients of a portal over each transport in each era, before upstreams over each transport in each era."""
 
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,8 +22,7 @@ from tests.one_sandbox import shared
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.upstreams.peers import http_peer, stdio_peer
-
-COMMAND = str(Path(sys.executable).with_name("mcp-code-portal"))
+from tests.warm_commands import warm_command
 
 CLIENTS = [("http", "legacy"), ("stdio", "auto")]
 UPSTREAMS = [f"{transport}_{era}" for transport in ("http", "stdio") for era in ("modern", "legacy")]
@@ -111,8 +109,9 @@ async def client_of(
     manifest = write_manifest(folder, upstreams, **sections)
     async with AsyncExitStack() as stack:
         if transport == "stdio":
+            command, *args = [*warm_command(), "serve", "--config", str(manifest)]
             server: StdioServerParameters | str = StdioServerParameters(
-                command=COMMAND, args=["serve", "--config", str(manifest)], cwd=folder
+                command=command, args=args, cwd=folder
             )
         else:
             server = await stack.enter_async_context(served(manifest))

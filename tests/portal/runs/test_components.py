@@ -51,13 +51,17 @@ async def test_run_goes_on_in_the_component_in_which_it_began(
     with monkeypatch.context() as before_the_upgrade:
         for module in ("portal.composition", "sandbox_runtime.sandbox"):
             before_the_upgrade.setattr(f"{module}.guest_component", lambda: earlier)
-        async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=settings) as portal:
+        async with opened(
+            tmp_path, {"git": peer}, capabilities=ASKS, runs=settings, has_own_sandbox=True
+        ) as portal:
             await portal.portal.sandbox()  # compiled anew, which takes long on a busy machine
             code = "import random\na = await git.push(n=random.random())\nawait git.merge(id=7)\na"
             run = (await waiting(portal, code))["run_id"]
     earlier.unlink()
     assert kept.exists()
-    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=settings) as portal:
+    async with opened(
+        tmp_path, {"git": peer}, capabilities=ASKS, runs=settings, has_own_sandbox=True
+    ) as portal:
         done = await approved(portal, run)
         (pushed,) = (arguments for name, arguments in peer.calls if name == "push")
         assert done["result"] == pushed

@@ -61,7 +61,7 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
         upstream: dict[str, Json] = {"url": f"http://127.0.0.1:{served.port}/mcp"}
         settings: Json = {"check": "off", "workers": 1}
         manifest = write_manifest(tmp_path, {"git": upstream}, runs={"store": "runs.sqlite"}, server=settings)
-        with http_portal(manifest) as portal:
+        with http_portal(manifest, is_warm=False) as portal:
             async with Client(portal.url) as client:
 
                 async def run() -> None:
