@@ -8,21 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance import real_servers
 from tests.acceptance.portal_process import write_manifest
 from tests.warm_commands import warm_command
 
 COMMAND_SECONDS = 90
+LISTING_SERVER = str(Path(__file__).parent / "peers/listing_server.py")
 WAITING_SERVER = str(Path(__file__).parent / "peers/waiting_server.py")
 
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("command_line")
+    tools = [{"name": "get_current_time", "description": "Get the current time in a timezone."}]
+    (folder / "time.json").write_text(json.dumps(tools))
     upstreams = {
-        "time": real_servers.time(),
+        "time": {"command": sys.executable, "args": [LISTING_SERVER, str(folder / "time.json")]},
         "waiting": {"command": sys.executable, "args": [WAITING_SERVER]},
     }
-    return write_manifest(tmp_path_factory.mktemp("command_line"), upstreams)
+    return write_manifest(folder, upstreams)
 
 
 def test_version_is_told() -> None:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 TICKETS: dict[str, Json] = {
     "command": sys.executable,
-    "args": [str(Path(__file__).parent / "peers/tickets_server.py")],
+    "args": [str(Path(__file__).parent / "peers/waiting_server.py"), "git_log"],
 }
 SECONDS = 60
 
@@ -56,7 +56,7 @@ async def test_upstream_is_added_and_removed_while_clients_work(tmp_path: Path, 
         async def work() -> None:
             async with http_model(portal) as model:
                 while not is_over:
-                    states.append((await model.run("(await tickets.get_issue(id=1))['title']"))["status"])
+                    states.append((await model.run("(await tickets.git_log(id=1))['id']"))["status"])
 
         async with http_model(portal) as model, anyio.create_task_group() as tasks:
             await until_listed(model, "tickets")
@@ -70,7 +70,7 @@ async def test_upstream_is_added_and_removed_while_clients_work(tmp_path: Path, 
 
             change(more=TICKETS)
             await until_listed(model, "more", "tickets")
-            assert await model.result_of("(await more.get_issue(id=1))['id']") == 1
+            assert await model.result_of("(await more.git_log(id=1))['id']") == 1
             change()
             await until_listed(model, "tickets")
             is_over = True
@@ -92,7 +92,7 @@ async def test_tokens_and_profiles_are_replaced(tmp_path: Path) -> None:
             while await status(portal, "the-present-token") == 401:
                 pass
         assert await status(portal, "the-former-token") == 401
-        script, told = "(await tickets.get_issue(id=1))['id']", {}
+        script, told = "(await tickets.git_log(id=1))['id']", {}
         for token in ("the-present-token", "a-readers-token"):
             async with http_model(portal, token=token) as model:
                 told[token] = (await model.run(script))["status"]
@@ -105,7 +105,7 @@ async def test_over_stdio_a_changed_manifest_takes_effect(tmp_path: Path) -> Non
         assert await model.result_of("1 + 1") == 2
         write_manifest(tmp_path, {"tickets": TICKETS}, server=server)
         await until_listed(model, "tickets")
-        assert await model.result_of("(await tickets.get_issue(id=1))['id']") == 1
+        assert await model.result_of("(await tickets.git_log(id=1))['id']") == 1
 
 
 async def run_reload(manifest: Path) -> subprocess.CompletedProcess[bytes]:
@@ -126,7 +126,7 @@ async def test_over_stdio_a_change_waits_also_after_restarts_until_it_is_accepte
     for _ in range(2):
         async with stdio_model(manifest, environment=environment) as model:
             await until_listed(model, "tickets")
-            assert await model.result_of("(await tickets.get_issue(id=1))['id']") == 1
+            assert await model.result_of("(await tickets.git_log(id=1))['id']") == 1
             assert any("has not accepted" in each for each in (await model.search())["notices"])
     assert not await anyio.Path(folder / "started").exists()
     async with stdio_model(manifest, environment=environment) as model:

@@ -5,7 +5,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 import structlog
 
 from portal.cli.command_line import run_command_line
+from tests.warm_commands import warm_command
 
 COMMAND = (sys.executable, "-m", "portal")
 COMMAND_SECONDS = 60
@@ -68,13 +69,17 @@ def restored_logs() -> Iterator[None]:
 
 
 def started(
-    *arguments: str, cwd: Path, env: dict[str, str] | None = None, **more: Any
+    *arguments: str,
+    cwd: Path,
+    env: dict[str, str] | None = None,
+    command: Sequence[str] = COMMAND,
+    **more: Any,
 ) -> subprocess.Popen[str]:
     """A command as a process of its own; the caller ends it."""
     kept = {name: value for name, value in os.environ.items() if name not in CHANGING}
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(
-        [*COMMAND, *arguments],
+        [*command, *arguments],
         cwd=cwd,
         text=True,
         encoding="utf-8",
@@ -85,7 +90,7 @@ def started(
 
 def finished(*arguments: str, cwd: Path, stdin: str = "", env: dict[str, str] | None = None) -> Done:
     """A process of its own, from start to end."""
-    return ended(started(*arguments, cwd=cwd, env=env), stdin)
+    return ended(started(*arguments, cwd=cwd, env=env, command=warm_command()), stdin)
 
 
 def ended(process: subprocess.Popen[str], stdin: str = "") -> Done:

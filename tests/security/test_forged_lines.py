@@ -14,7 +14,7 @@ from manifests.json_value import Json
 from portal.cli.terminal import Terminal
 from portal.library.plain_text import is_hidden, visible
 from portal.logs import configure_logs
-from tests.portal.commands import ROOT, Done, PortalCommand, restored_logs
+from tests.portal.commands import ROOT, Done, PortalCommand, finished, restored_logs
 from tests.portal.homes import Person
 from tests.portal.peers import raw, write_manifest
 
@@ -49,13 +49,14 @@ def lists(folder: Path, description: str) -> None:
     write_manifest(folder, {"up": raw(tools=tools, **said), **others})
 
 
-@pytest.fixture
-def folder(portal: PortalCommand, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What was accepted is no more what is listed."""
-    lists(tmp_path, "Echo.")
-    portal("lock", "--accept", "up.e*", cwd=tmp_path)
-    lists(tmp_path, EVERYTHING)
-    return tmp_path
+    folder = tmp_path_factory.mktemp("forged")
+    lists(folder, "Echo.")
+    finished("lock", "--accept", "up.e*", cwd=folder)
+    lists(folder, EVERYTHING)
+    return folder
 
 
 def forged(text: str) -> list[str]:

@@ -12,10 +12,10 @@ from tests.portal.commands import ROOT
 
 pytestmark = pytest.mark.timeout(400)
 
-KILLS = 50
+KILLS = 12  # `python -m benchmarks.durable --kills 1000` takes minutes
 
 
-def test_fifty_kills_double_nothing_and_lose_nothing(tmp_path: Path) -> None:
+def test_kills_double_nothing_and_lose_nothing(tmp_path: Path) -> None:
     # In a process of its own, because it forks portals.
     options = ("--kills", str(KILLS), "--to", str(tmp_path / "found"))
     command = [sys.executable, "-m", "benchmarks.durable", *options]
