@@ -24,14 +24,6 @@ async def portal_with(folder: Path, **server: Json) -> AsyncIterator[tuple[Opene
         yield portal, peer
 
 
-@pytest.mark.parametrize("script", [WRONG, ABSENT])
-async def test_strict_refuses_and_runs_nothing(tmp_path: Path, script: str) -> None:
-    async with portal_with(tmp_path, check="strict") as (portal, peer):
-        answer = await portal.run(script)
-    assert (answer["status"], answer["stdout"], answer["error"]["line"]) == ("refused", "", 2)
-    assert peer.calls == []
-
-
 @pytest.mark.parametrize(
     ("script", "code"), [(WRONG, "invalid_arguments"), (ABSENT, "script_error")], ids=["wrong", "absent"]
 )

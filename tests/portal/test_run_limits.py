@@ -49,25 +49,6 @@ def assert_told(message: str, limit: str, folder: Path) -> None:
     assert f"portal.yaml:{line}:" in message, message
 
 
-@pytest.mark.parametrize(
-    ("limit", "code"),
-    [
-        ("cpu_seconds", "while True: pass"),
-        ("memory_mib", "x = bytearray(200 << 20)"),
-        ("tool_calls", "for i in range(9): await store.echo(i=i)"),
-        ("argument_bytes", "await store.echo(x='x' * 2_000)"),
-        ("outcome_bytes", "await store.flood()"),
-        ("result_bytes", "'x' * 5_000"),
-    ],
-)
-async def test_going_beyond_a_limit_names_it(portal: Opened, limit: str, code: str) -> None:
-    answer = await portal.run(f"print('before')\n{code}")
-    assert (answer["status"], answer["stdout"]) == ("error", "before\n")
-    stem = {"cpu_seconds": "cpu", "memory_mib": "memory"}.get(limit, limit.removesuffix("_bytes"))
-    assert answer["error"]["code"] == f"{stem}_limit"
-    assert_told(answer["error"]["message"], limit, portal.portal.manifest.folder)
-
-
 async def test_the_wall_limit_ends_a_run_and_keeps_its_ledger(tmp_path: Path) -> None:
     peer = Peer(tool("echo"), tool("hang"), hang=never)
     limits = {"wall_seconds": 0.5, "parallel_calls": 2}

@@ -1,4 +1,7 @@
-"""Every limit ends or refuses exactly what it bounds, and says which it is, its value, and where it is set."""
+"""Every limit ends or refuses exactly what it bounds, and says which it is, its value, and where it is set.
+
+What scripts try against them: tests/acceptance/test_limits.py.
+"""
 
 from typing import Any
 
@@ -16,18 +19,6 @@ def limits(**values: Any) -> Limits:
 
 ENDING = [
     ("cpu_seconds", 0.1, "cpu_limit", "while True: pass"),
-    (
-        "cpu_seconds",
-        0.1,
-        "cpu_limit",
-        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
-    ),
-    ("cpu_seconds", 0.1, "cpu_limit", "import re\nre.match('(a+)+$', 'a' * 40 + 'b')"),
-    ("cpu_seconds", 0.1, "cpu_limit", "sum(range(10**12))"),
-    ("wall_seconds", 0.2, "wall_limit", "import time\ntime.sleep(600)"),
-    ("wall_seconds", 0.2, "wall_limit", "import select\nselect.select([], [], [], 600)"),
-    ("wall_seconds", 0.2, "wall_limit", "import asyncio\nawait asyncio.sleep(600)"),
-    ("wall_seconds", 0.2, "wall_limit", "await git.hangs()"),
     ("wall_seconds", 0.2, "wall_limit", "while True: pass"),
     ("memory_mib", 64, "memory_limit", "bytearray(100_000_000)"),
     ("memory_mib", 64, "memory_limit", "a = []\nwhile True:\n    a.append('x' * 100_000)"),
@@ -104,20 +95,6 @@ async def test_flood_of_output_ends_with_the_run(run: Runner) -> None:
     assert result.error.code == "cpu_limit"
     assert len(result.stdout) == 10_000
     assert result.stdout_bytes_dropped > 100_000
-
-
-async def test_raw_host_functions_are_bounded_too(run: Runner) -> None:
-    raw = "from wit_world.imports import host\n"
-    batch = await run(
-        raw + "host.exchange('1 a.b ' + 'x' * 10_000_000, 0)", limits=limits(argument_bytes=1000)
-    )
-    block = await run(raw + "host.emit('x' * 10_000_000)", limits=limits(result_bytes=1000))
-    output = await run(raw + "host.print('x' * 10_000_000)\n1", limits=limits(stdout_bytes=1000))
-    assert batch.error is not None
-    assert batch.error.code == "argument_limit"
-    assert block.error is not None
-    assert block.error.code == "result_limit"
-    assert (output.value, len(output.stdout), output.stdout_bytes_dropped) == (1, 1000, 9_999_000)
 
 
 async def test_script_of_more_than_a_mebibyte_is_not_read(run: Runner) -> None:
