@@ -34,13 +34,14 @@ def test_lists_both_tools(target: Sequence[str]) -> None:
     assert [tool["name"] for tool in tools] == ["docs_search", "execute_code"]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_calls_docs_search(target: Sequence[str], era: str) -> None:
     answer = call(target, "docs_search", "query=current time", "limit=1", era=era)
     assert [function["name"] for function in answer["functions"]] == ["time_.get_current_time"]
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", [pytest.param("legacy", marks=pytest.mark.release), "modern"])
 def test_calls_execute_code(target: Sequence[str], era: str) -> None:
     code = "code=(await time_.get_current_time(timezone='UTC'))['timezone']"
     answer = call(target, "execute_code", code, era=era)

@@ -48,7 +48,7 @@ class Scene:
         }
 
 
-@pytest.fixture(scope="module", params=["stdio", "http"])
+@pytest.fixture(scope="module", params=["stdio", pytest.param("http", marks=pytest.mark.release)])
 def transport(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

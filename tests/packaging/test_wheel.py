@@ -112,6 +112,7 @@ async def test_installed_portal_serves_both_tools(installed: Path, tmp_path: Pat
     await assert_serves(installed, tmp_path)
 
 
+@pytest.mark.release
 async def test_pip_install_of_the_source_and_then_editable(tmp_path: Path) -> None:
     source = copy_source(tmp_path / "source")
     bring_component(source)
