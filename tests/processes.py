@@ -18,9 +18,3 @@ def fork_servers() -> list[int]:
 def workers() -> list[int]:
     """The workers of this process: they are forked by a child of it."""
     return [worker for server in fork_servers() for worker in children(server)]
-
-
-def private_mb(pid: int) -> float:
-    """Megabytes that only this process holds."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024

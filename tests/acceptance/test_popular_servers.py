@@ -14,7 +14,6 @@ from tests.acceptance.portal_process import COMMAND, stdio_model, write_manifest
 pytestmark = [pytest.mark.anyio, pytest.mark.servers]
 
 CHECK_SECONDS = 120
-MODEL = {"nodes": [], "relationships": []}
 
 
 @pytest.fixture(scope="module")

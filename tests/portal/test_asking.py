@@ -26,7 +26,6 @@ from tests.portal.peers import (
 
 pytestmark = pytest.mark.anyio
 
-NO_CHECK = {"check": "off"}
 SOON: Json = {"park_after_seconds": 0.1}
 PATH = schema("path", path={"type": "string"})
 RULES: Json = {

@@ -5,45 +5,18 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from portal.errors import ASK_OPERATOR
 from tests.portal.peers import CHANGED_WHILE_RUNNING, Peer, opened, raw, raw_tools, schema, states, tool
 from tests.upstreams.faults.http_server import Fault, FaultyHttpServer, status
 
 pytestmark = pytest.mark.anyio
 
 DESTRUCTIVE = {"annotations": {"destructiveHint": True}}
-NO_CHECK = {"check": "off"}
 
 
 def peer() -> Peer:
     return Peer(
         tool("read"), tool("write", schema("path", path={"type": "string"})), tool("wipe", **DESTRUCTIVE)
     )
-
-
-async def test_destructive_tool_is_shown_with_who_grants_it_and_refused_before_anything_runs(
-    tmp_path: Path,
-) -> None:
-    up = peer()
-    async with opened(tmp_path, {"up": up}) as portal:
-        answer = await portal.run("await up.read()\nawait up.wipe()")
-        brief = await portal.search("wipe")
-        full = await portal.search_text("up.wipe")
-    assert (answer["status"], answer["error"]["code"]) == ("refused", "not_granted")
-    assert answer["error"]["hint"] == ASK_OPERATOR
-    assert up.calls == []
-    [row] = [row for row in brief["functions"] if row["name"] == "up.wipe"]
-    assert row["summary"].startswith("(not granted)")
-    assert '"""(not granted)' in full and ASK_OPERATOR in full
-
-
-async def test_destructive_tool_is_refused_at_the_call_where_no_check_was(tmp_path: Path) -> None:
-    up = peer()
-    async with opened(tmp_path, {"up": up}, server=NO_CHECK) as portal:
-        answer = await portal.run("await up.read()\nawait up.wipe()")
-    assert states(answer) == [("up.read", "done"), ("up.wipe", "refused")]
-    assert answer["calls"][1]["error"]["code"] == "not_granted"
-    assert [name for name, _ in up.calls] == ["read"]
 
 
 @pytest.mark.parametrize(
@@ -55,19 +28,6 @@ async def test_tool_that_becomes_destructive_while_a_script_runs_is_refused(
     async with opened(tmp_path, {"up": raw(tools=raw_tools("change", "echo"))}) as portal:
         script = CHANGED_WHILE_RUNNING.format(change=f"annotations={annotations}")
         assert await portal.result_of(script) == code
-
-
-async def test_arguments_are_looked_at_as_they_are_sent(tmp_path: Path) -> None:
-    up = peer()
-    rule: Json = {"tool": "up.write", "where": {"path": {"prefix": "reports/"}}}
-    async with opened(tmp_path, {"up": up}, capabilities={"tools": {"allow": ["*", rule]}}) as portal:
-        assert states(await portal.run("await up.write(path='reports/x')")) == [("up.write", "done")]
-        for path in ("reports/../x", "./reports/x", "reports//x", "reports/%2e%2e/x"):
-            answer = await portal.run(f"await up.write(path={path!r})")
-            assert states(answer) == [("up.write", "refused")]
-            assert answer["error"]["code"] == "not_granted"
-            assert "capabilities.tools.allow: up.write" in answer["error"]["message"]
-    assert up.calls == [("write", {"path": "reports/x"})]
 
 
 GATHER = """\

@@ -10,7 +10,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.budget.tokens import compact, count_tokens
-from portal.errors import ASK_OPERATOR, NO_UPSTREAMS
+from portal.errors import ASK_OPERATOR
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, schema, text_of, tool
 from tests.upstreams.peers import closed_port
 
@@ -177,15 +177,6 @@ async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_p
         with anyio.fail_after(DEADLINE_SECONDS):
             await anyio.to_thread.run_sync(go.write_text, "go")
     assert sorted(found) == ["quick.echo", "slow.echo"]
-
-
-async def test_without_upstreams_both_tools_say_how_to_begin(tmp_path: Path) -> None:
-    async with opened(tmp_path) as portal:
-        for query in ("", "issue"):
-            assert any(NO_UPSTREAMS in notice for notice in (await portal.search(query))["notices"])
-        assert await portal.result_of("import math\nmath.isqrt(50)") == 7
-        answer = await portal.run("await tracker.create_issue(title='x')")
-    assert answer["status"] in ("refused", "error")
 
 
 async def test_what_every_script_has_is_told_to_those_who_ask(portal: Opened) -> None:

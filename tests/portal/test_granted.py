@@ -23,10 +23,6 @@ async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         yield portal
 
 
-async def test_script_reads_the_granted_variables(portal: Opened) -> None:
-    assert await portal.result_of("import os\ndict(os.environ)") == {"STAGE": "test", "API_KEY": SECRET}
-
-
 async def test_empty_search_names_the_variables_and_tells_no_value(portal: Opened) -> None:
     answer = await portal.search()
     assert [notice for notice in answer["notices"] if "API_KEY, STAGE" in notice]
@@ -40,15 +36,6 @@ async def with_files(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
     (folder / "data" / "in.csv").write_text("a,b\n1,2\n")
     async with opened(folder, capabilities={"files": {"workspace": "data", "mode": "write"}}) as portal:
         yield portal
-
-
-async def test_script_reads_and_writes_files_beside_the_manifest(with_files: Opened) -> None:
-    code = (
-        'import csv\nrows = list(csv.DictReader(open("in.csv")))\n'
-        'with open("out.txt", "w") as f: f.write(str(len(rows)))\nrows'
-    )
-    assert await with_files.result_of(code) == [{"a": "1", "b": "2"}]
-    assert await with_files.result_of('open("out.txt").read()') == "1"
 
 
 async def test_ledger_counts_what_was_read_and_changed(with_files: Opened) -> None:

@@ -22,8 +22,6 @@ from tests.portal.pinning import accept, accepted
 
 pytestmark = pytest.mark.anyio
 
-NO_CHECK = {"check": "off"}
-
 
 def peer() -> Peer:
     return Peer(tool("read", description="Read."), tool("write"), instructions="Be kind.")
@@ -64,17 +62,6 @@ async def test_changed_tool_is_hidden_and_fails_the_check(tmp_path: Path, change
     assert "up.read" not in [row["name"] for row in found["functions"]]
     assert "def read" not in stubs and "quarantined" in stubs
     assert [name for name, _ in up.calls] == ["write"]
-
-
-async def test_new_tool_is_refused_at_the_call_where_no_check_was(tmp_path: Path) -> None:
-    up = peer()
-    await accept(tmp_path, {"up": up})
-    up.tools.append(tool("wipe"))
-    async with opened(tmp_path, {"up": up}, server=NO_CHECK) as portal:
-        answer = await portal.run("await up.read()\nawait getattr(up, 'wi' + 'pe')()")
-    assert states(answer) == [("up.read", "done"), ("up.wipe", "refused")]
-    assert answer["calls"][1]["error"]["code"] == "quarantined"
-    assert [name for name, _ in up.calls] == ["read"]
 
 
 async def test_upstream_of_which_nothing_was_accepted_offers_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from manifests.json_value import Json
 from portal.http_access import HttpAccess
 from portal.server import build_server
 from portal.serving import build_http_app
-from tests.portal.peers import Opened, Peer, opened, states, tool
+from tests.portal.peers import Opened, Peer, opened, tool
 from tests.portal.test_callers import visitor
 from tests.upstreams.peers import http_peer
 
@@ -80,15 +80,6 @@ async def test_token_binds_to_its_profile(tmp_path: Path, mode: str) -> None:
     assert [name for name, _ in up.calls] == ["read", "write"] * 2
 
 
-async def test_limits_of_the_profile_hold_and_name_their_place(tmp_path: Path) -> None:
-    up = store()
-    async with portal_of(tmp_path, up) as (_, url), visitor(url, "auto", bearing("reader-token")) as reader:
-        answer = await reader.run("[await up.read() for _ in range(3)]")
-    assert answer["error"]["code"] == "tool_calls_limit"
-    assert "portal.yaml:" in answer["error"]["message"]
-    assert len(up.calls) == 2
-
-
 @pytest.mark.parametrize(
     ("owner", "other"), [("whole", "reader"), ("plain", "whole"), ("plain", "reader"), ("plain", "nobody")]
 )
@@ -146,12 +137,3 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
             assert (await nobody.run("open('a.txt').read()"))["status"] == "error"
             assert (await nobody.run("import os\nos.environ.get('STAGE')"))["result"] is None
     assert not (tmp_path / "data" / "b.txt").exists()
-
-
-async def test_profile_of_the_whole_portal_binds_its_client(tmp_path: Path) -> None:
-    up = store()
-    async with opened(tmp_path, {"up": up}, profile="reader", profiles=PROFILES) as portal:
-        assert (await portal.error_of("await up.write()"))["code"] == "not_granted"
-        assert states(await portal.run("await up.read()")) == [("up.read", "done")]
-        found = [row["name"] for row in (await portal.search("write"))["functions"]]
-        assert "up.write" not in found

@@ -5,8 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from manifests.json_value import Json
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, raw_tools, states, tool
+from tests.portal.peers import Peer, never, opened, states, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -41,21 +40,3 @@ async def test_a_request_that_its_client_cancels_ends_its_run_and_its_calls(
             await peer.until(lambda: peer.cancelled == ["hang"])
             assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
     assert peer.calls == [("hang", {}), ("echo", {"a": 1})]
-
-
-async def test_an_upstream_that_dies_during_a_call_leaves_it_unknown_and_comes_back(tmp_path: Path) -> None:
-    upstream = raw(tools=raw_tools("crash", "echo"))
-    async with opened(tmp_path, {"raw": upstream}) as portal:
-        answer = await portal.run("await raw.echo()\nawait raw.crash()")
-        assert answer["error"]["code"] == "upstream_lost"
-        assert states(answer) == [("raw.echo", "done"), ("raw.crash", "unknown")]
-        assert await again(portal, "await raw.echo(a=1)") == {"a": 1}
-
-
-async def again(portal: Opened, code: str) -> Json:
-    """The value of a script, as soon as the upstream it needs is back."""
-    with anyio.fail_after(DEADLINE_SECONDS):
-        while (answer := await portal.run(code))["status"] != "ok":
-            assert answer["error"]["code"] == "upstream_unavailable", answer
-            assert all(row["state"] == "not_started" for row in answer["calls"])
-    return answer["result"]

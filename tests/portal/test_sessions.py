@@ -32,11 +32,6 @@ async def new_session(portal: Opened, code: str = "x = 1") -> str:
     return identifier
 
 
-async def test_a_run_without_a_session_answers_none_and_keeps_nothing(portal: Opened) -> None:
-    assert "session" not in await portal.run("kept = 1")
-    assert (await portal.error_of("kept"))["code"] == "script_error"
-
-
 async def test_variables_imports_and_functions_are_there_in_the_next_run(portal: Opened) -> None:
     code = "import math\ndef double(n):\n    return 2 * n\nfound = await store.echo(n=3)"
     session = await new_session(portal, code)
@@ -52,15 +47,6 @@ async def test_a_function_of_the_session_calls_what_the_script_itself_does_not_m
     assert await portal.result_of("1 + 1", session=session) == 2
     assert await portal.result_of("await ask(4)", session=session) == {"n": 4}
     assert (await portal.error_of("await ask(4)"))["code"] == "script_error"
-
-
-async def test_an_unknown_session_is_refused_before_anything_runs(portal: Opened, peer: Peer) -> None:
-    before = len(peer.calls)
-    answer = await portal.run("await store.echo()", session="x" * 500)
-    assert (answer["status"], answer["error"]["code"]) == ("refused", "unknown_session")
-    assert "session" not in answer
-    assert len(answer["error"]["message"]) < 400
-    assert len(peer.calls) == before
 
 
 async def test_the_session_used_least_recently_makes_room(portal: Opened) -> None:

@@ -85,6 +85,3 @@ async def test_profile_that_reads_only_reads_the_files_of_its_tenant(tmp_path: P
         assert await run_script(url, "annas-reader", READ) == "annas"
         assert await run_script(url, "annas-reader", WRITE.format("x")) == "OSError"
         assert await run_script(url, "stranger", READ) == "FileNotFoundError"
-
-
-EMPTY = "import os\n[os.listdir(), os.path.isdir('.'), os.path.exists('f'), os.stat('.').st_size]"

@@ -20,7 +20,8 @@ HANGING = "await store.echo()\nawait store.hang()"
 async def test_a_killed_worker_ends_its_run_with_the_ledger_and_is_replaced(tmp_path: Path) -> None:
     peer = Peer(tool("echo"), tool("hang"), hang=never)
     answers: list[dict[str, Json]] = []
-    async with opened(tmp_path, {"store": peer}) as portal:
+    others = workers()
+    async with opened(tmp_path, {"store": peer}, has_own_sandbox=True) as portal:
 
         async def run() -> None:
             answers.append(await portal.run(HANGING))
@@ -28,7 +29,7 @@ async def test_a_killed_worker_ends_its_run_with_the_ledger_and_is_replaced(tmp_
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await peer.until(lambda: len(peer.calls) == 2)
-            kill_workers()
+            kill_workers({*workers()}.difference(others))
         assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
     (answer,) = answers
     assert (answer["status"], answer["error"]["code"]) == ("error", "worker_lost")
@@ -48,8 +49,7 @@ async def test_an_idle_session_gives_its_worker_back_though_nobody_asks(tmp_path
         assert await portal.result_of("2") == 2
 
 
-def kill_workers() -> None:
-    found = workers()
-    assert found
-    for pid in found:
+def kill_workers(pids: set[int]) -> None:
+    assert pids
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)

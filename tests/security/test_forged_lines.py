@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import structlog
 
-from manifests.json_value import Json
 from portal.cli.terminal import Terminal
 from portal.library.plain_text import is_hidden, visible
 from portal.logs import configure_logs
@@ -27,7 +26,6 @@ ENDS = (
 
 TEXTS = [f"é{end}{FORGED}{end}" for end in ENDS]
 EVERYTHING = "".join(TEXTS)
-SAID: Json = {"code": -32000, "message": EVERYTHING}
 
 
 def lists(folder: Path, description: str) -> None:

@@ -15,7 +15,6 @@ OK = Seen("ok", "done")
 LATE = Seen("upstream_timeout", "unknown")
 LOST = Seen("upstream_lost", "unknown")
 DOWN = Seen("upstream_unavailable", "not_started")
-ABSENT = Seen("upstream_unavailable", "refused")
 
 
 async def test_vanished_route_is_noticed_and_the_upstream_comes_back_with_it(tmp_path: Path) -> None:
