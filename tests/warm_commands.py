@@ -3,6 +3,7 @@
 It is one as users start it but for its imports. Tests of how a process begins and ends start `mcp-code-portal` itself.
 """
 
+import os
 import subprocess
 import sys
 from functools import cache
@@ -16,13 +17,16 @@ _KEPT: list[object] = []
 
 @cache
 def warm_command() -> list[str]:
-    """The program and the first arguments. The first use starts the server, which ends with this process."""
+    """The program and the first arguments. The first use starts the server, which needs Linux."""
+    if sys.platform != "linux":
+        return [str(Path(sys.executable).with_name("mcp-code-portal"))]
     folder = TemporaryDirectory()
     path = f"{folder.name}/commands"
     server = subprocess.Popen(
         [sys.executable, "-P", str(_HERE / "command_server.py"), path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(_HERE.parent)},
         start_new_session=True,
     )
     _KEPT.extend((folder, server))

@@ -73,9 +73,8 @@ def test_search_finds_functions(manifest: Path) -> None:
 
 def test_search_answers_json(manifest: Path) -> None:
     done = portal("search", "current time", "--limit", "1", "--json", "--config", str(manifest))
-    assert [function["name"] for function in json.loads(done.stdout)["functions"]] == [
-        "time_.get_current_time"
-    ]
+    (function,) = json.loads(done.stdout)["functions"]
+    assert function["name"] == "time_.get_current_time"
 
 
 def test_search_of_an_upstream_that_is_not_there_fails(manifest: Path) -> None:

@@ -29,6 +29,7 @@ async def model(manifest: Path) -> AsyncIterator[Model]:
         yield model
 
 
+@pytest.mark.release
 def test_check_finds_nothing_to_warn_of(manifest: Path) -> None:
     command = [COMMAND, "check", "--json", "--config", str(manifest)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_SECONDS, check=False)

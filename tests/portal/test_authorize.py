@@ -10,13 +10,9 @@ from tests.upstreams.faults.http_server import Fault, FaultyHttpServer, status
 
 pytestmark = pytest.mark.anyio
 
-DESTRUCTIVE = {"annotations": {"destructiveHint": True}}
-
 
 def peer() -> Peer:
-    return Peer(
-        tool("read"), tool("write", schema("path", path={"type": "string"})), tool("wipe", **DESTRUCTIVE)
-    )
+    return Peer(tool("read"), tool("write", schema("path", path={"type": "string"})))
 
 
 @pytest.mark.parametrize(
