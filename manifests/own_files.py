@@ -8,8 +8,8 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -89,6 +89,21 @@ def has_locked(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         return True
     return False
+
+
+@contextmanager
+def locked(path: Path, kind: int = fcntl.LOCK_EX, *, is_waiting: bool = False) -> Iterator[bool]:
+    """Lock a file, which is created if it is missing. Yields whether it is locked: with `is_waiting` it always is.
+
+    Raises OSError: it cannot be created.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+    try:
+        if is_waiting:
+            fcntl.flock(descriptor, kind)
+        yield is_waiting or has_locked(descriptor, kind)
+    finally:
+        os.close(descriptor)
 
 
 def unreadable(error: OSError, path: Path) -> str:

@@ -575,8 +575,8 @@ class RunsSettings(Section):
     """How runs are kept, so that they survive a restart and can wait for days."""
 
     store: HostPath | None = None
-    """The SQLite file with runs, relative to this file, for one portal at a time; or the URL of a Postgres database,
-    postgres://user:password@host/name, for any number of portals with this manifest. It holds arguments and results.
+    """The SQLite file with runs, relative to this file, for the portals on this machine; or the URL of a Postgres
+    database, postgres://user:password@host/name, for those on any number of machines. It holds arguments and results.
     Default: a file in mcp-code-portal in $XDG_STATE_HOME."""
     key: Key | None = Field(default=None, repr=False)
     """The secret that encrypts arguments, results and scripts in the store, as ${NAME}: at least 16 characters. Does
@@ -603,7 +603,7 @@ class RunsSettings(Section):
 
     @property
     def is_shared(self) -> bool:
-        """Whether several portals use the store: it is a Postgres database."""
+        """Whether several machines use the store: it is a Postgres database."""
         return self.store is not None and self.store.startswith(("postgres://", "postgresql://"))
 
     @model_validator(mode="after")

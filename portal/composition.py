@@ -34,9 +34,8 @@ from portal.runs.shapes import SharedShapes
 from portal.runs.webhooks import Webhooks, note_states
 from portal.runs.workspaces import SharedWorkspace
 from portal.sessions import Sessions
-from portal.store.places import FilePlace, Place, held_place, open_store
+from portal.store.places import Place, components_folder, open_store, open_workspaces, place_of, present
 from portal.store.records import StoreError
-from portal.store.run_tables import RunTables
 from portal.store.tables import UNSOURCED
 from portal.store.writer import RunStore
 from portal.telemetry.gauges import observe_portal, observe_runs
@@ -138,16 +137,16 @@ async def open_portal(
         if runs_scripts:
             telemetry = await _open_telemetry(stack, manifest, redact)
         is_kept = runs_scripts and runs != "none"
-        place, kept = await _open_store(stack, manifest) if is_kept else (None, None)
-        shared = None
+        place, shared = place_of(manifest), None
+        kept = await _open_store(stack, manifest, place) if is_kept else None
         if manifest.portal.runs.is_shared:  # it has the portal's logins, and perhaps its audit log
-            shared = kept or (await _opened_store(stack, manifest))[1]
+            shared = kept or await _opened_store(stack, manifest, place)
         audit = await open_audit(manifest, shared)
         stack.callback(audit.close)
         grants = await stack.enter_async_context(
             open_grants(manifest.portal.capabilities, manifest.folder, manifest.where, is_portal_port)
         )
-        observations = await stack.enter_async_context(_open_observations(manifest, kept))
+        observations = await stack.enter_async_context(_open_observations(manifest, shared))
         workspace = await _open_workspace(stack, manifest, place, kept)
         changes = ListChanges()
         connections = await stack.enter_async_context(anyio.create_task_group())
@@ -169,7 +168,7 @@ async def open_portal(
             lazy = LazySandbox(lambda: nullcontext(sandbox))
         observe_portal(telemetry, audit, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(kept))
-        components = Components(place.components if place else Path("none"), stack, progress, kept)
+        components = Components(components_folder(place), stack, progress, shared)
         async with anyio.create_task_group() as tasks:
             if runs_scripts:
                 tasks.start_soon(lazy.hold)
@@ -248,43 +247,39 @@ async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redac
     return exported
 
 
-async def _open_store(
-    stack: AsyncExitStack, manifest: Manifest
-) -> tuple[Place, RunStore] | tuple[None, None]:
-    """The store of runs, and where it is; None if the default one cannot be used.
+async def _open_store(stack: AsyncExitStack, manifest: Manifest, place: Place) -> RunStore | None:
+    """The store of runs; None if the default one cannot be used.
 
     Raises StoreError: the manifest names one, which cannot be used.
     """
     try:
-        place, store = await _opened_store(stack, manifest)
+        store = await _opened_store(stack, manifest, place)
     except StoreError as error:
         # A default store that cannot be created, as in a container without a writable home, is no reason not to serve.
         if manifest.portal.runs.store or not isinstance(error.__cause__, OSError):
             raise
         log.warning("runs_not_durable", reason=str(error))
-        return None, None
+        return None
     await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
-    if store.is_shared:
-        await store.write(partial(RunTables.beat, url=""))
-    return place, store
+    return store
 
 
-async def _opened_store(stack: AsyncExitStack, manifest: Manifest) -> tuple[Place, RunStore]:
-    place = stack.enter_context(held_place(manifest))
-    store = await anyio.to_thread.run_sync(open_store, place, manifest)
+async def _opened_store(stack: AsyncExitStack, manifest: Manifest, place: Place) -> RunStore:
+    holder = stack.enter_context(present(place))
+    store = await anyio.to_thread.run_sync(open_store, place, manifest, holder)
     stack.push_async_callback(store.close)
-    return place, store
+    return store
 
 
 async def _open_workspace(
-    stack: AsyncExitStack, manifest: Manifest, place: Place | None, kept: RunStore | None
+    stack: AsyncExitStack, manifest: Manifest, place: Place, kept: RunStore | None
 ) -> SharedWorkspace | None:
     """The folder that scripts write and share; None if there is none. Raises StoreError."""
     grant, store = manifest.portal.capabilities.files, kept
     if grant is None or grant.mode == "read" or grant.share in ("session", "run"):
         return None
-    if isinstance(place, FilePlace):
-        store = await anyio.to_thread.run_sync(place.open_workspaces)
+    if kept is not None and isinstance(place, Path):
+        store = await anyio.to_thread.run_sync(open_workspaces, place)
         stack.push_async_callback(store.close)
     workspace = SharedWorkspace(store, folder := manifest.folder / grant.workspace)
     if kept is not None and await kept.read(lambda tables: tables.get(*UNSOURCED)) is not None:
@@ -295,7 +290,7 @@ async def _open_workspace(
 
 
 @asynccontextmanager
-async def _open_observations(manifest: Manifest, kept: RunStore | None) -> AsyncIterator[Observations]:
+async def _open_observations(manifest: Manifest, shared: RunStore | None) -> AsyncIterator[Observations]:
     settings = manifest.portal.server
     if not settings.observe_results:
         yield Observations(None)
@@ -303,7 +298,7 @@ async def _open_observations(manifest: Manifest, kept: RunStore | None) -> Async
     own = settings.observed_folder
     folder = manifest.folder / own if own else state_folder(os.environ) / "observed"
     shapes: Shapes = ShapeStore(folder, str(manifest.folder.resolve()))
-    if kept is not None and kept.is_shared and own is None:
-        shapes = SharedShapes(kept)
+    if shared is not None and own is None:
+        shapes = SharedShapes(shared)
     async with open_observations(shapes) as observations:
         yield observations

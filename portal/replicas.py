@@ -52,15 +52,12 @@ _NAMED: Final = re.compile(rb'(?<!\\)"(?:session|requestState)"\s*:\s*"([0-9a-f]
 
 def home_of(store: RunStore | None) -> str:
     """What the names of things begin with that only this replica has: "" if it has no others."""
-    return f"{store.holder}." if store is not None and store.is_shared else ""
+    return f"{store.holder}." if store is not None else ""
 
 
 @dataclass(frozen=True)
 class ReplicaMiddleware:
-    """ASGI middleware that passes on what belongs to another replica, if that is alive. Inside HttpAccessMiddleware.
-
-    The store of runs is shared.
-    """
+    """ASGI middleware that passes on what belongs to another replica, if that is alive. Inside HttpAccessMiddleware."""
 
     app: ASGIApp
     runs: Runs

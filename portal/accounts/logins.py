@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream
-from portal.store.places import PostgresPlace, open_store, written_place
+from portal.store.places import open_store, place_of
 from portal.store.records import StoreError
 from portal.store.run_tables import RunTables
 from portal.store.writer import RunStore
@@ -34,15 +34,14 @@ _PAUSE_SECONDS: Final = 0.1
 async def open_login(
     manifest: Manifest, name: str, spec: HttpUpstream
 ) -> "AsyncIterator[PersonLogins | LoginStore]":
-    """The portal's own login at an upstream: in a file or the keyring; in the store of runs if replicas share that.
+    """The portal's own login at an upstream: in a file or the keyring; in the store of runs if machines share that.
 
     Raises StoreError.
     """
-    place = written_place(manifest)
-    if not isinstance(place, PostgresPlace):
+    if not manifest.portal.runs.is_shared:
         yield login_store(name, spec)
         return
-    store = await anyio.to_thread.run_sync(open_store, place, manifest)
+    store = await anyio.to_thread.run_sync(open_store, place_of(manifest), manifest)
     try:
         yield PersonLogins(store, name, spec.url, PORTAL)
     finally:

@@ -5,6 +5,7 @@ import sys
 import webbrowser
 from argparse import Namespace
 from contextlib import closing
+from pathlib import Path
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
@@ -12,7 +13,7 @@ from portal.accounts.logins import LOGIN, open_login
 from portal.cli.terminal import Terminal, unknown_name
 from portal.sessions import Bearer
 from portal.sign_in import identity
-from portal.store.places import open_tables, places
+from portal.store.places import open_tables, place_of
 from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.login import log_in, revoke
 from upstreams.oauth.tokens import Login
@@ -85,18 +86,19 @@ def _none(name: str, terminal: Terminal) -> int:
 
 
 def _persons_logins(manifest: Manifest, name: str, subject: str, tenant: str | None) -> list[Login]:
-    """The logins of a person with any profile, which are deleted from the stores of runs."""
+    """The logins of a person with any profile, which are deleted from the store of runs."""
     auth = manifest.portal.server.auth
     if auth is None:
         return []
-    found = []
-    for profile in (None, *manifest.portal.profiles):
-        owner = Bearer.of("", identity(auth.issuer, subject), profile, tenant).run_owner
-        for place in places(manifest):
-            with closing(open_tables(place, manifest)) as file, file.transaction(is_lasting=True):
-                if (kept := file.get(LOGIN, owner, name)) is not None:
-                    found.append(Login.model_validate_json(kept))
-                    file.drop(LOGIN, owner, name)
+    place, found = place_of(manifest), []
+    if isinstance(place, Path) and not place.exists():
+        return []
+    with closing(open_tables(place, manifest)) as file, file.transaction(is_lasting=True):
+        for profile in (None, *manifest.portal.profiles):
+            owner = Bearer.of("", identity(auth.issuer, subject), profile, tenant).run_owner
+            if (kept := file.get(LOGIN, owner, name)) is not None:
+                found.append(Login.model_validate_json(kept))
+                file.drop(LOGIN, owner, name)
     return found
 
 

@@ -10,7 +10,7 @@ from manifests.portal_manifest import STORE, schema_text
 from portal.audit.chain import START, verify
 from portal.audit.stored import exported
 from portal.cli.terminal import Terminal
-from portal.store.places import open_tables, written_place
+from portal.store.places import open_tables, place_of
 from sandbox_runtime.build_guest import bake as make_component
 
 
@@ -46,12 +46,12 @@ async def audit(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
 
 async def export(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the lines of the audit log in the database."""
-    settings, place = manifest.portal.audit, written_place(manifest)
-    if settings is None or settings.to != STORE or place is None:
+    settings = manifest.portal.audit
+    if settings is None or settings.to != STORE:
         no_log = "the manifest's audit log is not in a database: it has no `audit: {to: store}`"
         terminal.error(no_log if manifest.path else "there is no portal.yaml here: pass --config")
         return 2
-    with closing(open_tables(place, manifest)) as tables:
+    with closing(open_tables(place_of(manifest), manifest)) as tables:
         for line in exported(tables, (options.after or START).seq):
             terminal.result(line)
     return 0

@@ -1,6 +1,6 @@
 """`mcp-code-portal runs`: lists, shows, watches and steers the runs of a manifest, whether or not a portal is running.
 
-It works on the stores of runs themselves, and shows the runs of all callers: whoever can read the files may.
+It works on the store of runs itself, and shows the runs of all callers: whoever can read the file may.
 """
 
 import getpass
@@ -8,9 +8,10 @@ import json
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, closing, contextmanager
+from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import anyio
@@ -38,7 +39,7 @@ from portal.runs.decisions import (
 )
 from portal.runs.past import HEAD, Past, RunHead
 from portal.runs.webhooks import note_states
-from portal.store.places import FilePlace, Place, holding, open_tables, places
+from portal.store.places import Place, components_folder, holding, open_tables, place_of
 from portal.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError
 from portal.store.run_tables import RunTables
 from sandbox_runtime.errors import DivergenceError, RecordError
@@ -61,52 +62,36 @@ _STEP_CHARACTERS = 200
 
 
 class Stores:
-    """The stores of a manifest; without one, or if the run is not in them, also others in this user's state folder.
-
-    A portal that starts moves runs into its own store, which `refresh` finds.
-    """
+    """The store of a manifest; without one, or if the run is not in it, also those in this user's state folder."""
 
     def __init__(self, manifest: Manifest, terminal: Terminal, run: str | None = None) -> None:
-        """`run` is the id of a run, or how that begins."""
-        self._manifest, self._terminal, self._run = manifest, terminal, run
-        self._files: dict[Place, RunTables | None] = {}
-        self.refresh()
+        """`run` is the id of a run, or how that begins. Raises StoreError: the manifest's store cannot be read."""
+        self._run = run
+        self.places: dict[RunTables, Place] = {}
+        own = place_of(manifest)
+        if isinstance(own, str) or own.exists():
+            self._open(own, manifest)
+        if manifest.path is None or (run and not self._ids()):
+            for place in holding(run or ""):
+                try:
+                    self._open(place, None)
+                except StoreError as error:
+                    terminal.error(str(error))
 
-    def __iter__(self) -> Iterator[RunTables]:
-        return (tables for tables in self._files.values() if tables is not None)
+    def _open(self, place: Place, manifest: Manifest | None) -> None:
+        if place not in self.places.values():
+            tables = open_tables(place, manifest)
+            note_states(tables, manifest.portal.runs.webhooks if manifest else ())
+            self.places[tables] = place
 
     def close(self) -> None:
-        for tables in self:
+        for tables in self.places:
             tables.close()
-
-    def refresh(self) -> None:
-        """Open new stores and close those that are gone. Raises StoreError: the manifest's only one cannot be read."""
-        for place in [each for each in self._files if isinstance(each, FilePlace) and not each.path.exists()]:
-            if (tables := self._files.pop(place)) is not None:
-                tables.close()
-        self._open(places(self._manifest), self._manifest)
-        if self._manifest.path is None or (self._run and not self._ids()):
-            self._open(holding(self._run or ""), None)
-
-    def _open(self, found: Sequence[Place], manifest: Manifest | None) -> None:
-        for place in found:
-            if place not in self._files:
-                try:
-                    self._files[place] = tables = open_tables(place, manifest)
-                    note_states(tables, manifest.portal.runs.webhooks if manifest else ())
-                except StoreError as error:
-                    if manifest is not None and len(found) == 1:
-                        raise
-                    self._files[place] = None
-                    self._terminal.error(str(error))
 
     def _ids(self) -> dict[str, RunTables]:
         if self._run is None or len(self._run) < LEAST_PREFIX:
             return {}
-        return {each: tables for tables in self for each in tables.ids(self._run)}
-
-    def place(self, tables: RunTables) -> Place:
-        return next(place for place, each in self._files.items() if each is tables)
+        return {each: tables for tables in self.places for each in tables.ids(self._run)}
 
     def find(self) -> tuple[RunTables, str]:
         """The store of the run and its id, by the id or a unique prefix of it. Raises RunsError."""
@@ -118,20 +103,8 @@ class Stores:
             ids = ", ".join([*found][:5])
             message = f"the ids of {len(found)} runs begin with {run!r}: {ids}"
             raise RunsError("ambiguous_run", message, "Write more of it.")
-        self._run = name = run if run in found else next(iter(found))
+        name = run if run in found else next(iter(found))
         return found[name], name
-
-    @contextmanager
-    def writing(self) -> Iterator[RunTables]:
-        """A transaction in the store of the run, which no portal moves meanwhile. Raises RunsError, as `find`."""
-        while True:
-            tables, _ = self.find()
-            with self.place(tables).unmoved() as is_there:
-                if is_there:
-                    with tables.transaction(is_lasting=True):
-                        yield tables
-                    return
-            self.refresh()
 
     def load(self) -> tuple[RunTables, StoredRun]:
         """Everything about the run. Raises RunsError, as `find`."""
@@ -145,7 +118,7 @@ async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) 
     """Print the open runs, and with `--all` also those that have ended, newest first."""
     with closing(Stores(manifest, terminal)) as stores:
         rows: dict[str, Listed] = {}
-        for tables in stores:
+        for tables in stores.places:
             found = tables.listed(limit=options.limit, is_open=True)
             found += tables.listed(limit=options.limit) if options.all else []
             for row in found:
@@ -193,17 +166,20 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print what happens to a run until it ends; without one, what happens to all runs from now on."""
     with closing(Stores(manifest, terminal, options.run)) as stores:
-        run, seen = None, {tables: tables.last_log() for tables in stores}
+        run, seen = None, {tables: tables.last_log() for tables in stores.places}
         if options.run is not None:
             tables, run = stores.find()
-            _say_if_nobody(stores, tables, run, terminal)
-            seen = {}
+            _say_if_nobody(tables, run, terminal)
+            seen = {tables: 0}
+        elif not seen:
+            terminal.error("there is no store of runs yet: start a portal")
+            return 1
         is_open = True
         while is_open:
             # The state first: then everything that led to it is in the log.
-            is_open = run is None or _is_open(stores)
-            for tables in stores:
-                while rows := tables.log_after(seen.get(tables, 0), run):
+            is_open = run is None or _is_open(tables, run)
+            for tables in seen:
+                while rows := tables.log_after(seen[tables], run):
                     seen[tables] = rows[-1].n
                     for row in rows:
                         called = {"seq": row.seq, "function": row.function} if row.seq else {}
@@ -211,7 +187,6 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
                         text = json.dumps(view) if options.json else "  ".join(map(str, view.values()))
                         terminal.line(text.rstrip())
             await anyio.sleep(_POLL_SECONDS if is_open else 0)
-            stores.refresh()
     return 0
 
 
@@ -219,17 +194,16 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
     """Wait until a run has ended, and print its answer. Exits with 1 if that is not ok, TIMED_OUT if it goes on."""
     with closing(Stores(manifest, terminal, options.run)) as stores:
         tables, run = stores.find()
-        _say_if_nobody(stores, tables, run, terminal)
+        _say_if_nobody(tables, run, terminal)
         asked: set[int] = set()
         with anyio.move_on_after(options.timeout):
-            while _is_open(stores):
-                for call in stores.find()[0].calls(run):
+            while _is_open(tables, run):
+                for call in tables.calls(run):
                     if call.state == "waiting" and call.kind in ("ask", "approve") and call.seq not in asked:
                         asked.add(call.seq)
                         command = shell_command(manifest, "runs", "approve", run, str(call.seq))
                         terminal.note(f"it waits for a person: {command}")
                 await anyio.sleep(_POLL_SECONDS)
-                stores.refresh()
         _, stored = stores.load()
     if stored.row.state in OPEN:
         terminal.error(f"run {run} has not ended within {options.timeout:g} s: it is {stored.row.state}")
@@ -255,7 +229,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
             _show("changed", options.arguments, line)
         if asks and not await terminal.is_confirmed("Approve it?"):
             return USAGE_ERROR
-        with stores.writing() as tables:
+        with tables.transaction(is_lasting=True):
             decide_call(
                 tables,
                 run,
@@ -268,15 +242,15 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
             )
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
         _tell(view, f"call {call.seq} is {state}", options, terminal)
-        _say_if_nobody(stores, tables, run, terminal)
+        _say_if_nobody(tables, run, terminal)
     return 0
 
 
 async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """End a run in any state."""
     with closing(Stores(manifest, terminal, options.run)) as stores:
-        _, run = stores.find()
-        with stores.writing() as tables:
+        tables, run = stores.find()
+        with tables.transaction(is_lasting=True):
             cancel_run(tables, run)
     _tell({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
     return 0
@@ -286,7 +260,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     """Repeat a run from its journal without making a call, and print its steps. Exits with 1 if it differs."""
     with closing(Stores(manifest, terminal, options.run)) as stores:
         tables, stored = stores.load()
-        place = stores.place(tables)
+        components = components_folder(stores.places[tables])
     head, _, record = _past(stored)
     own = narrowed(manifest, head.profile) if head.profile in manifest.portal.profiles else manifest
     record = record.with_environment(own.portal.capabilities.environment)
@@ -294,7 +268,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         record = record.until(_index(record, options.at) + 1)
     divergence, result = None, None
     async with AsyncExitStack() as stack:
-        sandbox = await _sandbox(record, own, place, stack, terminal)
+        sandbox = await _sandbox(record, own, components, stack, terminal)
         try:
             mask, where = Redaction(manifest.hidden), partial(own.where, "capabilities", "limits")
             result = await replay_record(sandbox, record, where, mask=mask)
@@ -332,15 +306,15 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         terminal.error(f"cannot read {options.script}: {error}")
         return USAGE_ERROR
     with closing(Stores(manifest, terminal, options.run)) as stores:
-        _, stored = stores.load()
+        tables, stored = stores.load()
         _announce_fork(stored, options.at, terminal)
         if not options.yes and not await terminal.is_confirmed("Go on?"):
             return USAGE_ERROR
-        with stores.writing() as tables:
+        with tables.transaction(is_lasting=True):
             row = fork_run(tables, stored.row.id, options.at, code)
         text = f"{row.id} goes on from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
         _tell(run_view(row, tables.caller(row.owner)), text, options, terminal)
-        _say_if_nobody(stores, tables, row.id, terminal)
+        _say_if_nobody(tables, row.id, terminal)
     return 0
 
 
@@ -359,7 +333,7 @@ def _list(listed: Sequence[Listed], terminal: Terminal) -> None:
 
 
 async def _sandbox(
-    record: Record, manifest: Manifest, place: Place, stack: AsyncExitStack, terminal: Terminal
+    record: Record, manifest: Manifest, components: Path, stack: AsyncExitStack, terminal: Terminal
 ) -> Sandbox:
     """The sandbox with the guest component in which a run began. Raises RecordError: it is not kept."""
     own = manifest.portal.server.component
@@ -368,7 +342,7 @@ async def _sandbox(
     sandbox = await stack.enter_async_context(opening)
     if sandbox.component == record.origin.component:
         return sandbox
-    return await Components(place.components, stack, terminal.note).sandbox(record.origin.component)
+    return await Components(components, stack, terminal.note).sandbox(record.origin.component)
 
 
 def _steps(record: Record) -> Iterator[dict[str, Json]]:
@@ -458,15 +432,13 @@ def _person() -> str:
         return "cli"
 
 
-def _is_open(stores: Stores) -> bool:
-    tables, run = stores.find()
+def _is_open(tables: RunTables, run: str) -> bool:
     row = tables.row(run)
     return row is not None and row.state in OPEN
 
 
-def _say_if_nobody(stores: Stores, tables: RunTables, run: str, terminal: Terminal) -> None:
-    row = tables.row(run)
-    if row is not None and row.state in OPEN and not stores.place(tables).is_used(tables):
+def _say_if_nobody(tables: RunTables, run: str, terminal: Terminal) -> None:
+    if _is_open(tables, run) and not tables.has_replicas():
         terminal.note("no portal with this manifest is running: the run goes on when one is started")
 
 

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class Components:
-    """The components that the runs of one store began in, in a folder; if portals share the store, also there."""
+    """The components that the runs of one store began in, in a folder; in the store, too, if machines share it."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Components:
         store: RunStore | None = None,
     ) -> None:
         self._folder = folder
-        self._store = store if store is not None and store.is_shared else None
+        self._store = store
         self._stack = stack
         self._progress = progress
         self._present = ""

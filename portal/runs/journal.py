@@ -244,14 +244,12 @@ class Journal:
         return row
 
     async def _row_now(self, seq: int) -> CallRow:
-        """The call as it is in the store. While a shared one is away, it waits on."""
+        """The call as it is in the store. While that cannot be read, it waits on."""
         while True:
             try:
                 found = await self.store.read(partial(RunTables.call, run=self.run_id, seq=seq))
                 break
             except DatabaseError as error:
-                if not self.store.is_shared:
-                    raise
                 log.error("runs_not_read", run=self.run_id, error=str(error))
                 await anyio.sleep(RETRY_SECONDS)
         if found is None:
@@ -268,8 +266,6 @@ class Journal:
             try:
                 await self.store.write(partial(RunTables.expire_call, run=self.run_id, seq=seq))
             except DatabaseError as error:
-                if not self.store.is_shared:
-                    raise
                 log.error("call_not_due", run=self.run_id, error=str(error))  # it is tried again
 
     # What the execution tells

@@ -56,7 +56,7 @@ POLL_SECONDS: Final = 0.1
 """How often the portal looks whether somebody else has written the store, such as the command line."""
 
 BEAT_SECONDS: Final = LEASE_SECONDS / 5
-"""How often a portal says that it is alive, if others share its store."""
+"""How often a portal says that it is alive, and looks whether others are."""
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Goes on while the machine is suspended, where the system has such a clock."""
@@ -119,7 +119,7 @@ class Runs:
         # than an equal share does not wait for the runs of others.
         self._turns = Turns(max(1, workers // 2), 2 * workers)
         self._beaten = time.clock_gettime(_CLOCK)
-        """When the store last had a sign of life of this portal, if others share it."""
+        """When the store last had a sign of life of this portal."""
         self.replica_url = ""
         """Where other portals with this store reach this one; "" if they cannot."""
         self.replace(manifest, ())
@@ -331,8 +331,7 @@ class Runs:
     @property
     def is_holding(self) -> bool:
         """Whether no other portal can have taken over the runs of this one."""
-        is_shared = self.store is not None and self.store.is_shared
-        return not is_shared or time.clock_gettime(_CLOCK) - self._beaten < LEASE_SECONDS
+        return self.store is None or time.clock_gettime(_CLOCK) - self._beaten < LEASE_SECONDS
 
     async def keep(self) -> None:
         """Go on with the runs that other portals left, and wake runs that are due, until cancelled."""
@@ -340,8 +339,7 @@ class Runs:
             return
         try:
             async with anyio.create_task_group() as tasks:
-                if self.store.is_shared:
-                    tasks.start_soon(self._keep_beating)
+                tasks.start_soon(self._keep_beating)
                 await self._keep(self.store)
         finally:
             with anyio.CancelScope(shield=True):
@@ -350,7 +348,7 @@ class Runs:
     async def reached_at(self, url: str) -> None:
         """Tell the other portals, before a client gets a session that they pass on."""
         self.replica_url = url
-        if self.store is not None and self.store.is_shared:
+        if self.store is not None:
             with suppress(StoreError):  # the next sign of life says so, too
                 await self._beat(RunTables.beat)
 
@@ -411,8 +409,9 @@ class Runs:
                 self._note_store(error)
                 next_at = now + RETRY_SECONDS
             retry_at = now + RETRY_SECONDS if self._unwritten else math.inf
-            look_at = now + (BEAT_SECONDS if store.is_shared else SWEEP_SECONDS)
-            await self._until(store, min(next_at, retry_at, *self._retries.values(), look_at), news)
+            await self._until(
+                store, min(next_at, retry_at, *self._retries.values(), now + BEAT_SECONDS), news
+            )
 
     async def _sweep(self, store: RunStore, now: float) -> None:
         keep_seconds = self.settings.keep_days * DAY_SECONDS

@@ -32,6 +32,7 @@ _CONNECT_SECONDS: Final = 3
 _ANSWER_SECONDS: Final = 12.0
 """After this time without an answer the connection counts as lost. The server itself ends a statement after 10."""
 
+_FORGOTTEN_SECONDS: Final = 86_400.0
 _SILENT_SECONDS: Final = 1.0
 """After a failed connection, reading fails at once for this long."""
 
@@ -72,7 +73,7 @@ class PassingError(DatabaseError):
 class PostgresDatabase:
     """One connection, opened again when it is lost. Raises DatabaseError: there is none."""
 
-    is_shared = True
+    keeps_runs = False
 
     def __init__(self, url: str) -> None:
         self._psycopg = _driver()
@@ -179,8 +180,18 @@ class PostgresDatabase:
         at, theirs = self._clock
         return theirs + time.monotonic() - at
 
-    def version(self) -> object:
-        return None
+    def seen(self) -> float:
+        """When a sign of life counts as given."""
+        return self.now()
+
+    def gone(self) -> list[str]:
+        """None: what tells who has ended is its last sign of life. This only limits how many there are."""
+        return [
+            each
+            for (each,) in self.rows(
+                "SELECT id FROM replicas WHERE seen < ?", self.now() - _FORGOTTEN_SECONDS
+            )
+        ]
 
     def close(self) -> None:
         self._closed.set()

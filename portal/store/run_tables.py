@@ -259,12 +259,15 @@ class RunTables(Tables):
         """The waiting runs of these profiles whose time has come, with their owners: the one of each owner that is due
         longest, then the second one of each, and so on.
         """
+        whose, values = "true", []
+        if self.database.keeps_runs:
+            whose, values = f"(holder = ? OR {_LEFT})", [self.holder, self.now() - LEASE_SECONDS]
         due = (
             "SELECT id, owner, wake_at, row_number() OVER (PARTITION BY owner ORDER BY wake_at) AS place "
-            f"FROM runs WHERE state = 'waiting' AND wake_at <= ? AND {_of(profiles)}"
+            f"FROM runs WHERE state = 'waiting' AND wake_at <= ? AND {whose} AND {_of(profiles)}"
         )
         query = f"SELECT id, owner FROM ({due}) AS due ORDER BY place, wake_at LIMIT ?"
-        return dict(self._rows(query, now, *_names(profiles), limit))
+        return dict(self._rows(query, now, *values, *_names(profiles), limit))
 
     def next_due(self, now: float) -> float:
         """When the next waiting run is due that is not due now, or an open run expires."""

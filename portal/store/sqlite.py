@@ -1,5 +1,7 @@
-"""The SQLite database of runs: one portal writes it; the command line reads it, and writes decisions of people."""
+"""The SQLite database of runs, which portals and commands on one machine share."""
 
+import fcntl
+import math
 import os
 import sqlite3
 import time
@@ -8,12 +10,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from manifests.own_files import locked
 from portal.store.records import DatabaseError
 
 Result = TypeVar("Result")
 
 BUSY_SECONDS: Final = 5.0
-"""How long a write waits for another process, such as the command line."""
+"""How long a write waits for other processes."""
+
+
+def portals_folder(path: Path) -> Path:
+    """Where each portal with this file has a file of its own, named by its id, whose lock it holds while it lives."""
+    return path.with_name(f"{path.name}.portals")
 
 
 class SqliteDatabase:
@@ -23,8 +31,8 @@ class SqliteDatabase:
     has the same methods, and takes the same statements: `?` marks a value.
     """
 
-    is_shared = False
-    """Whether several portals write it."""
+    keeps_runs = True
+    """Whether a run that waits stays with its portal while that lives, beside the upstreams and the client there."""
     address = "127.0.0.1"
     """The address of this machine from which it is used."""
 
@@ -106,24 +114,25 @@ class SqliteDatabase:
         """Seconds since 1970, by the clock that all who use the database share."""
         return time.time()
 
-    def version(self) -> object:
-        """Something that changes when anybody writes; None if the tables have to be asked."""
-        with suppress(OSError):
-            status = os.stat(f"{self.path}-wal")
-            return status.st_mtime_ns, status.st_size
-        return None
+    def seen(self) -> float:
+        """When a sign of life counts as given. One is enough here: a lock tells who has ended."""
+        return math.inf
+
+    def gone(self) -> list[str]:
+        """The portals that have ended, and did not say so."""
+        return [each for (each,) in self.rows("SELECT id FROM replicas") if not self._is_alive(each)]
+
+    def _is_alive(self, portal: str) -> bool:
+        path = portals_folder(self.path) / portal
+        if not path.exists():
+            return False
+        with locked(path, fcntl.LOCK_SH) as is_free:  # shared: two may look at once
+            if is_free:
+                path.unlink(missing_ok=True)
+        return not is_free
 
     def close(self) -> None:
         self._sql.close()
-
-    @contextmanager
-    def attached(self, path: Path) -> Iterator[None]:
-        """Meanwhile the tables of another file are there as `other`."""
-        self.execute("ATTACH DATABASE ? AS other", (str(path),))
-        try:
-            yield
-        finally:
-            self.execute("DETACH DATABASE other")
 
     def _explained(self, error: OSError | sqlite3.Error) -> DatabaseError:
         """The error in the operator's words: what is wrong with the file, and what to do."""

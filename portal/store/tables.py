@@ -4,7 +4,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from portal.store.postgres import PostgresDatabase
@@ -85,7 +84,8 @@ class Tables:
         self.transaction = database.transaction
         self.now = database.now
         self.holder = holder
-        self._key = key
+        self.key = key
+        """What `seal` encrypts with."""
         self.seal = self._seal = Seal(key)
         self._quota_bytes = quota_bytes
         self._kept: Counter[str] = Counter()
@@ -183,13 +183,15 @@ class Tables:
     # Portals that share the tables
 
     def beat(self, url: str) -> None:
-        """Say that this portal is alive, and where others reach it."""
+        """Say that this portal is alive, and where others reach it. Forget those that have ended."""
         self._execute(
             "INSERT INTO replicas (id, seen, url) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE "
-            "SET seen = excluded.seen, url = excluded.url",
-            (self.holder, self.now(), url),
+            "SET seen = excluded.seen, url = excluded.url "
+            "WHERE replicas.seen <> excluded.seen OR replicas.url <> excluded.url",
+            (self.holder, self.database.seen(), url),
         )
-        self._execute("DELETE FROM replicas WHERE seen < ?", (self.now() - DAY_SECONDS,))
+        for each in self.database.gone():
+            self._execute("DELETE FROM replicas WHERE id = ?", (each,))
         self._execute(
             "DELETE FROM key_values WHERE kind = 'commit' AND changed < ?", (self.now() - DAY_SECONDS,)
         )
@@ -205,21 +207,9 @@ class Tables:
         return found[0][0] if found else None
 
     def has_replicas(self) -> bool:
-        return bool(self._rows("SELECT 1 FROM replicas WHERE seen > ?", self.now() - LEASE_SECONDS))
-
-    # Other files
-
-    def take_over(self, path: Path) -> None:
-        """Copy everything from another file with the same format and key, which nobody writes. Outside a transaction.
-
-        What this file has already stays as it is. Raises StoreError: it cannot be read.
-        """
-        assert isinstance(self.database, SqliteDatabase), "only files are taken over"
-        with self.database.attached(path), self.transaction(is_lasting=True):
-            for table in ("runs", "events", "calls", "hooks", "results", "deliveries", "key_values"):
-                self._execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}")
-            columns = "run, at, kind, data"
-            self._execute(f"INSERT INTO log ({columns}) SELECT {columns} FROM other.log ORDER BY n")
+        """Whether a portal goes on with the runs."""
+        found = self._rows("SELECT id FROM replicas WHERE seen > ?", self.now() - LEASE_SECONDS)
+        return bool({each for (each,) in found}.difference(self.database.gone()))
 
     # SQL
 

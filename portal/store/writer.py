@@ -20,7 +20,6 @@ from sandbox_runtime.fair_queue import Turns
 
 Result = TypeVar("Result")
 
-_TICK_SECONDS: Final = 0.12
 _OVERTAKEN_SECONDS: Final = 1.0
 _LEAVE_SECONDS: Final = 2.0
 
@@ -40,14 +39,12 @@ class RunStore:
     def __init__(self, tables: RunTables, reader: RunTables) -> None:
         self._tables = tables
         self._reader = reader
-        self.is_shared = tables.database.is_shared
-        """Whether several portals use the store."""
         self.seal = tables.seal
         self.holder = tables.holder
         """The id of this portal among them."""
         reader.now = tables.now  # set with each sign of life
         self._reading = Turns(1)
-        self._version: object = None
+        self._last = -1
         self._changed = 0.0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store of runs", daemon=True)
@@ -94,18 +91,16 @@ class RunStore:
 
     async def is_changed(self) -> bool:
         """Whether anybody may have written since the last call. Raises StoreError: it cannot be read."""
-        version = await self.read(RunTables.last_log) if self.is_shared else self._tables.database.version()
-        now = time.monotonic()
-        if version != self._version:
-            self._version, self._changed = version, now
-        # A write is missed that came within one tick of a file system's clock, or committed after a later one.
-        return now - self._changed <= (_OVERTAKEN_SECONDS if self.is_shared else _TICK_SECONDS)
+        last, now = await self.read(RunTables.last_log), time.monotonic()
+        if last != self._last:
+            self._last, self._changed = last, now
+        # Postgres may commit an entry after a later one.
+        return now - self._changed <= _OVERTAKEN_SECONDS
 
     async def close(self) -> None:
         """Finish what waits, and close the file. Other portals go on with the runs of this one."""
-        if self.is_shared:
-            with anyio.move_on_after(_LEAVE_SECONDS, shield=True), suppress(StoreError):
-                await self.write(RunTables.leave)
+        with anyio.move_on_after(_LEAVE_SECONDS, shield=True), suppress(StoreError):
+            await self.write(RunTables.leave)
         self._jobs.put(None)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)

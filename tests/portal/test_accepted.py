@@ -21,7 +21,7 @@ from portal.accepted import (
 )
 from portal.cli.terminal import shell_command
 from portal.running import RunningPortal, announced
-from portal.store.places import held_place
+from portal.store.places import place_of, present
 
 pytestmark = pytest.mark.usefixtures("own_state")
 
@@ -138,8 +138,8 @@ def test_link_that_leads_nowhere_is_a_change_that_waits(after_a_run: Path, name:
     assert waiting == (name,)
     assert manifest.portal.profiles
     assert "--config" in shell_command(manifest, "check")
-    with held_place(manifest) as place:
-        assert place.components
+    with present(place_of(manifest)) as holder:
+        assert holder
 
 
 def test_end_in_a_folder_that_is_gone_is_one(after_a_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

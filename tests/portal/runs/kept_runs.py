@@ -30,7 +30,7 @@ from portal.runs.past import Past, RunHead
 from portal.runs.service import Runs
 from portal.runs.webhooks import Webhooks, note_states
 from portal.sessions import LOCAL
-from portal.store.places import FilePlace, open_store
+from portal.store.places import components_folder, open_store, place_of, present
 from portal.store.records import CallRow
 from portal.store.run_tables import RunTables
 from portal.store.writer import RunStore
@@ -124,12 +124,12 @@ async def kept_runs(
         folder, {}, runs={"store": "runs.sqlite", **settings}, server=server, **(sections or {})
     )
     manifest = load_manifest(written, {})
-    place = FilePlace(folder / "runs.sqlite")
-    store = open_store(place, manifest)
-    await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
+    place = place_of(manifest)
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+        store = open_store(place, manifest, stack.enter_context(present(place)))
         stack.push_async_callback(store.close)
-        components = Components(place.components, stack, lambda line: None)
+        await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
+        components = Components(components_folder(place), stack, lambda line: None)
         runs = Runs(manifest, store, components, tasks, takes_all=True)
         runs.replace(manifest, [Script(store)])
         tasks.start_soon(runs.keep)

@@ -13,6 +13,7 @@ from mcp import Client
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
+from portal.store.places import present
 from portal.store.records import StoredRun
 from portal.store.run_tables import RunTables
 from tests.acceptance.portal_process import http_portal
@@ -40,11 +41,13 @@ class Holding:
         return structured(arguments["n"])
 
 
-def taken_over(file: RunTables) -> StoredRun:
-    (run,) = file.left([None])
-    file.holder = "another portal"
+def taken_over(file: RunTables, holder: str) -> StoredRun:
+    """As by another portal that takes the stopped one for dead."""
+    file.holder = holder
     with file.transaction():
+        file.database.execute("DELETE FROM replicas")
         file.beat("")
+        (run,) = file.left([None])
         return file.claim(run)
 
 
@@ -61,7 +64,7 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
         upstream: dict[str, Json] = {"url": f"http://127.0.0.1:{served.port}/mcp"}
         settings: Json = {"check": "off", "workers": 1}
         manifest = write_manifest(tmp_path, {"git": upstream}, runs={"store": "runs.sqlite"}, server=settings)
-        with http_portal(manifest, is_warm=False) as portal:
+        with http_portal(manifest, is_warm=False) as portal, present(tmp_path / "runs.sqlite") as other:
             async with Client(portal.url) as client:
 
                 async def run() -> None:
@@ -75,7 +78,7 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
                         portal.process.send_signal(signal.SIGSTOP)
                         try:
                             file = opened(tmp_path)
-                            taken = taken_over(file) if is_taken else None
+                            taken = taken_over(file, other) if is_taken else None
                             hold.may_answer.set()
                         finally:
                             portal.process.send_signal(signal.SIGCONT)

@@ -1,9 +1,8 @@
-# ruff: noqa: SIM117
 """What happens at once, or while the store fails: nothing is done twice, lost or told falsely."""
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,11 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.answer import Answer
 from portal.approvers import Approvers, Decider
-from portal.cli.runs import Stores
-from portal.cli.terminal import Terminal
 from portal.composition import open_portal
 from portal.runs import service
 from portal.runs.decisions import RunsError, decide_call, fork_run
 from portal.server import build_server
-from portal.store.places import held_place, open_tables, places
+from portal.store.places import open_tables, place_of, present
 from portal.store.records import CallRow, StoreError
 from portal.store.run_tables import RunTables
 from sandbox_runtime.result import RunError
@@ -181,26 +178,11 @@ async def test_a_fallback_that_asks_is_refused(tmp_path: Path) -> None:
         assert two.calls == []
 
 
-async def test_a_decision_that_the_command_line_makes_while_a_portal_moves_the_file_is_not_lost(
-    tmp_path: Path,
-) -> None:
-    manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
-    async with open_portal(manifest, lambda line: None):
-        async with open_portal(manifest, lambda line: None) as other, Client(build_server(other)) as client:
-            run = (await waiting(Opened(other, client), "await portal.approve('?')"))["run_id"]
-    with closing(Stores(manifest, Terminal(), run)) as stores:
-        stores.find()
-        # It takes the first portal's file, and moves the second one's into it.
-        async with open_portal(manifest, lambda line: None) as portal, Client(build_server(portal)) as client:
-            with stores.writing() as file:
-                decide_call(file, run, 1, Decider("cli"), Approvers(), is_approved=True)
-            assert (await answer_of(Opened(portal, client), run))["result"] is True
-
-
 async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> None:
     manifest = load_manifest(write_manifest(tmp_path, {}), {})
-    with held_place(manifest) as place:
-        place.path.write_bytes(b"x" * 8192)
+    place = place_of(manifest)
+    with present(place):
+        place.write_bytes(b"x" * 8192)
     with pytest.raises(StoreError, match="damaged"):
         async with opened(tmp_path):
             pass
@@ -210,7 +192,7 @@ async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tm
     manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
     async with open_portal(manifest, lambda line: None) as portal, Client(build_server(portal)) as client:
         run = (await waiting(Opened(portal, client), "await portal.approve('?')"))["run_id"]
-    file = open_tables(places(manifest)[0], manifest)
+    file = open_tables(place_of(manifest), manifest)
     with file.transaction():
         decide_call(file, run, 1, Decider("cli"), Approvers(), is_approved=True)
     file.close()

@@ -23,7 +23,7 @@ from portal.definitions import ExecuteCode
 from portal.runs.decisions import decide_call
 from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
 from portal.sessions import LOCAL
-from portal.store.places import FilePlace, held_place, open_tables
+from portal.store.places import open_tables, place_of, present
 from portal.store.records import CallRow
 from portal.store.run_tables import RunTables
 from portal.store.sqlite import SqliteDatabase
@@ -161,22 +161,6 @@ def test_there_may_be_no_store_yet(portal: PortalCommand, folder: Path) -> None:
     assert not (folder / "runs.sqlite").exists()
 
 
-def test_stores_of_all_portals_are_shown(portal: PortalCommand, folder: Path, own_state: None) -> None:
-    (folder / "portal.yaml").write_text("upstreams: {}\n")
-    manifest = load_manifest(folder / "portal.yaml", {})
-    with held_place(manifest) as first, held_place(manifest) as second:
-        for place, run in ((first, RUN), (second, OTHER)):
-            with closing(open_tables(place, manifest)) as file:
-                Shell(portal, folder, file).begin(run)
-        shell = Shell(portal, folder, file)
-        listed = shell.json()
-        assert {each["run_id"] for each in listed} == {RUN, OTHER}
-        first.path.with_name("2.sqlite").write_bytes(b"no store of runs" * 100)
-        done = shell("show", RUN)
-        assert done.returncode == 0
-        assert "damaged" in done.stderr
-
-
 def test_a_unique_beginning_of_an_id_is_enough(shell: Shell) -> None:
     shell.begin(RUN)
     shell.begin(OTHER)
@@ -209,7 +193,7 @@ def test_show_escapes_what_scripts_and_upstreams_wrote(shell: Shell) -> None:
 def test_wait_prints_the_answer_as_run_does(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.begin()
     answer = Answer("ok", RUN, result=[1, 2], stdout="hello")
-    monkeypatch.setattr(FilePlace, "is_used", lambda place, file: shell.end(answer))
+    monkeypatch.setattr(RunTables, "has_replicas", lambda tables: shell.end(answer))
     done = shell("wait", RUN)
     assert done.returncode == 0
     assert done.stdout.startswith("hello\n[\n  1,")
@@ -227,7 +211,7 @@ def test_wait_tells_failure_from_timeout(shell: Shell) -> None:
 
 def test_watch_prints_the_log_until_the_run_ends(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.ask(3, is_parked=True)
-    monkeypatch.setattr(FilePlace, "is_used", lambda place, file: shell.end(Answer("ok", RUN)))
+    monkeypatch.setattr(RunTables, "has_replicas", lambda tables: shell.end(Answer("ok", RUN)))
     done = shell("watch", RUN, "--json")
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["kind"] for each in told] == ["began", "waiting", "waiting", "ok"]
@@ -296,7 +280,7 @@ def elsewhere(portal: PortalCommand, tmp_path: Path, own_state: None) -> Iterato
     (tmp_path / "portal.yaml").write_text("upstreams: {}\n")
     (tmp_path / "other" / "portal.yaml").write_text("upstreams: {}\n")
     manifest = load_manifest(tmp_path / "portal.yaml", {})
-    with held_place(manifest) as place, closing(open_tables(place, manifest)) as file:
+    with present(place := place_of(manifest)), closing(open_tables(place, manifest)) as file:
         yield Shell(portal, tmp_path / "other", file)
 
 
@@ -321,7 +305,7 @@ def test_encrypted_run_of_another_folder_needs_its_manifest(
     (tmp_path / "other").mkdir()
     (tmp_path / "portal.yaml").write_text("runs: {key: 0123456789abcdef}\n")
     manifest = load_manifest(tmp_path / "portal.yaml", {})
-    with held_place(manifest) as place, closing(open_tables(place, manifest)) as file:
+    with present(place := place_of(manifest)), closing(open_tables(place, manifest)) as file:
         shell = Shell(portal, tmp_path / "other", file)
         shell.ask(3, is_parked=True)
         done = shell("approve", RUN, "--yes")
@@ -341,7 +325,9 @@ def test_command_that_is_printed_works_where_it_is_printed(shell: Shell, tmp_pat
 
 def test_nothing_is_said_about_portals_if_one_goes_on(shell: Shell) -> None:
     shell.ask(3)
-    with held_place(load_manifest(shell.folder / "portal.yaml", {})):
+    with present(shell.folder / "runs.sqlite") as shell.store.holder:
+        with shell.store.transaction():
+            shell.store.beat("")
         done = shell("deny", RUN, "3", "--reason", "not on a Friday", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["state"] == "denied"

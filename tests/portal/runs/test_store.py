@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from manifests.loader import load_manifest
 from portal.approvers import Approvers, Decider
 from portal.definitions import ExecuteCode
 from portal.runs.decisions import RunsError, cancel_run, decide_call
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
 from portal.sessions import LOCAL
-from portal.store.places import FilePlace, held_place, open_store, open_tables, places
 from portal.store.records import CallRow, FencedError, RunRow, StoreError
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
@@ -231,35 +229,6 @@ def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path) -
         newer.database.execute("UPDATE meta SET value = ? WHERE key = 'format'", (b"99",))
     with pytest.raises(StoreError, match="format 99"):
         opened(tmp_path / "newer")
-
-
-def test_a_second_portal_cannot_use_the_file_that_the_manifest_names(tmp_path: Path) -> None:
-    (tmp_path / "portal.yaml").write_text("runs: {store: runs.sqlite}\n")
-    manifest = load_manifest(tmp_path / "portal.yaml", {})
-    with held_place(manifest) as place:
-        assert place == FilePlace(tmp_path / "runs.sqlite")
-        with pytest.raises(StoreError, match="another portal uses"), held_place(manifest):
-            pass
-    with held_place(manifest):
-        pass
-
-
-@pytest.mark.anyio
-async def test_each_portal_has_its_own_default_file_and_the_next_takes_what_ended_ones_left(
-    tmp_path: Path, own_state: None
-) -> None:
-    (tmp_path / "portal.yaml").write_text("upstreams: {}\n")
-    manifest = load_manifest(tmp_path / "portal.yaml", {})
-    with held_place(manifest) as first:
-        with held_place(manifest) as second:
-            assert first != second
-            runs = [begun(open_tables(place, manifest)) for place in (first, second)]
-        store = open_store(first, manifest)  # the second portal has ended
-        assert sorted(await store.read(partial(RunTables.left, profiles=[None]))) == sorted(
-            run.id for run in runs
-        )
-        assert places(manifest) == [first]
-        await store.close()
 
 
 @pytest.mark.anyio
