@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from manifests.own_files import PRIVATE, UNFINISHED, has_locked, state_folder
+from manifests.own_files import PRIVATE, UNFINISHED, has_locked, locked, state_folder
 
 log = structlog.get_logger()
 
@@ -75,13 +75,9 @@ def running_portals() -> list[RunningPortal]:
     """The portals of this user that run now, by process. Removes the files of those that were killed."""
     found = []
     for path in sorted((state_folder(os.environ) / _FOLDER).glob("*.json")):
-        with suppress(OSError, ValueError, TypeError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                if has_locked(descriptor, fcntl.LOCK_SH):
-                    path.unlink(missing_ok=True)
-                else:
-                    found.append(RunningPortal(**json.loads(path.read_bytes())))
-            finally:
-                os.close(descriptor)
+        with suppress(OSError, ValueError, TypeError), locked(path, fcntl.LOCK_SH) as is_left:
+            if is_left:
+                path.unlink(missing_ok=True)
+            else:
+                found.append(RunningPortal(**json.loads(path.read_bytes())))
     return found

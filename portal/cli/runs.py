@@ -8,7 +8,7 @@ import json
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,13 +31,14 @@ from portal.runs.decisions import (
     cancel_run,
     decide_call,
     details,
+    find_run,
     fork_run,
     iso,
     run_view,
     unknown_run,
     waiting_view,
 )
-from portal.runs.past import HEAD, Past, RunHead
+from portal.runs.past import Past, RunHead
 from portal.runs.webhooks import note_states
 from portal.store.places import Place, components_folder, holding, open_tables, place_of
 from portal.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError
@@ -61,42 +62,36 @@ _POLL_SECONDS = 0.2
 _STEP_CHARACTERS = 200
 
 
-class Stores:
-    """The store of a manifest; without one, or if the run is not in it, also those in this user's state folder."""
+@contextmanager
+def _stores(manifest: Manifest, terminal: Terminal, run: str = "") -> Iterator[dict[RunTables, Place]]:
+    """The store of the manifest; without one, or if no run there begins so, also those in this user's state folder.
 
-    def __init__(self, manifest: Manifest, terminal: Terminal, run: str | None = None) -> None:
-        """`run` is the id of a run, or how that begins. Raises StoreError: the manifest's store cannot be read."""
-        self._run = run
-        self.places: dict[RunTables, Place] = {}
-        own = place_of(manifest)
+    Raises StoreError: the manifest's store cannot be read.
+    """
+    own, opened = place_of(manifest), dict[RunTables, Place]()
+    with ExitStack() as stack:
         if isinstance(own, str) or own.exists():
-            self._open(own, manifest)
-        if manifest.path is None or (run and not self._ids()):
-            for place in holding(run or ""):
+            tables = stack.enter_context(closing(open_tables(own, manifest)))
+            note_states(tables, manifest.portal.runs.webhooks)
+            opened[tables] = own
+        if manifest.path is None or (run and not any(tables.ids(run) for tables in opened)):
+            for place in (each for each in holding(run) if each != own):
                 try:
-                    self._open(place, None)
+                    opened[stack.enter_context(closing(open_tables(place, None)))] = place
                 except StoreError as error:
                     terminal.error(str(error))
+        yield opened
 
-    def _open(self, place: Place, manifest: Manifest | None) -> None:
-        if place not in self.places.values():
-            tables = open_tables(place, manifest)
-            note_states(tables, manifest.portal.runs.webhooks if manifest else ())
-            self.places[tables] = place
 
-    def close(self) -> None:
-        for tables in self.places:
-            tables.close()
-
-    def _ids(self) -> dict[str, RunTables]:
-        if self._run is None or len(self._run) < LEAST_PREFIX:
-            return {}
-        return {each: tables for tables in self.places for each in tables.ids(self._run)}
-
-    def find(self) -> tuple[RunTables, str]:
-        """The store of the run and its id, by the id or a unique prefix of it. Raises RunsError."""
-        run, found = self._run or "", self._ids()
-        if not found:
+@contextmanager
+def _named(
+    manifest: Manifest, options: Namespace, terminal: Terminal
+) -> Iterator[tuple[RunTables, str, Place]]:
+    """The store of the run that is named by its id or a unique prefix, its id, and the place. Raises RunsError."""
+    run = options.run
+    with _stores(manifest, terminal, run) as stores:
+        found = {each: tables for tables in stores for each in tables.ids(run)}
+        if len(run) < LEAST_PREFIX or not found:
             hint = "`runs` lists them. One of a manifest with runs.store or runs.key needs --config FILE."
             raise RunsError("unknown_run", f"there is no run {run[:60]!r}", hint)
         if len(found) > 1 and run not in found:
@@ -104,21 +99,21 @@ class Stores:
             message = f"the ids of {len(found)} runs begin with {run!r}: {ids}"
             raise RunsError("ambiguous_run", message, "Write more of it.")
         name = run if run in found else next(iter(found))
-        return found[name], name
+        yield found[name], name, stores[found[name]]
 
-    def load(self) -> tuple[RunTables, StoredRun]:
-        """Everything about the run. Raises RunsError, as `find`."""
-        tables, name = self.find()
-        if (stored := tables.load(name)) is None:
-            raise unknown_run(name)
-        return tables, stored
+
+def _loaded(tables: RunTables, run: str) -> StoredRun:
+    """Everything about the run. Raises RunsError: it was deleted."""
+    if (stored := tables.load(run)) is None:
+        raise unknown_run(run)
+    return stored
 
 
 async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the open runs, and with `--all` also those that have ended, newest first."""
-    with closing(Stores(manifest, terminal)) as stores:
+    with _stores(manifest, terminal) as stores:
         rows: dict[str, Listed] = {}
-        for tables in stores.places:
+        for tables in stores:
             found = tables.listed(limit=options.limit, is_open=True)
             found += tables.listed(limit=options.limit) if options.all else []
             for row in found:
@@ -140,8 +135,8 @@ async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) 
 
 async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print everything about a run."""
-    with closing(Stores(manifest, terminal, options.run)) as stores:
-        _, stored = stores.load()
+    with _named(manifest, options, terminal) as (tables, run, _):
+        stored = _loaded(tables, run)
     told = details(stored)
     if options.json:
         terminal.json(told)
@@ -165,16 +160,17 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 
 async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print what happens to a run until it ends; without one, what happens to all runs from now on."""
-    with closing(Stores(manifest, terminal, options.run)) as stores:
-        run, seen = None, {tables: tables.last_log() for tables in stores.places}
+    with ExitStack() as stack:
         if options.run is not None:
-            tables, run = stores.find()
+            tables, run, _ = stack.enter_context(_named(manifest, options, terminal))
             _say_if_nobody(tables, run, terminal)
             seen = {tables: 0}
-        elif not seen:
-            terminal.error("there is no store of runs yet: start a portal")
-            return 1
-        is_open = True
+        else:
+            run, seen = (
+                None,
+                {each: each.last_log() for each in stack.enter_context(_stores(manifest, terminal))},
+            )
+        is_open = bool(seen)
         while is_open:
             # The state first: then everything that led to it is in the log.
             is_open = run is None or _is_open(tables, run)
@@ -187,24 +183,25 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
                         text = json.dumps(view) if options.json else "  ".join(map(str, view.values()))
                         terminal.line(text.rstrip())
             await anyio.sleep(_POLL_SECONDS if is_open else 0)
-    return 0
+    if not seen:
+        terminal.error("there is no store of runs yet: start a portal")
+    return 0 if seen else 1
 
 
 async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Wait until a run has ended, and print its answer. Exits with 1 if that is not ok, TIMED_OUT if it goes on."""
-    with closing(Stores(manifest, terminal, options.run)) as stores:
-        tables, run = stores.find()
+    with _named(manifest, options, terminal) as (tables, run, _):
         _say_if_nobody(tables, run, terminal)
         asked: set[int] = set()
         with anyio.move_on_after(options.timeout):
             while _is_open(tables, run):
                 for call in tables.calls(run):
-                    if call.state == "waiting" and call.kind in ("ask", "approve") and call.seq not in asked:
+                    if call.asks and call.seq not in asked:
                         asked.add(call.seq)
                         command = shell_command(manifest, "runs", "approve", run, str(call.seq))
                         terminal.note(f"it waits for a person: {command}")
                 await anyio.sleep(_POLL_SECONDS)
-        _, stored = stores.load()
+        stored = _loaded(tables, run)
     if stored.row.state in OPEN:
         terminal.error(f"run {run} has not ended within {options.timeout:g} s: it is {stored.row.state}")
         return TIMED_OUT
@@ -216,16 +213,16 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Approve or deny a call that waits for a person. Exits with 2 if nobody confirms an approval."""
     state = "approved" if options.is_approved else "denied"
-    with closing(Stores(manifest, terminal, options.run)) as stores:
-        tables, stored = stores.load()
-        run, call = stored.row.id, call_to_decide(tables, stored.row, options.seq)
+    with _named(manifest, options, terminal) as (tables, run, _):
+        row = find_run(tables, run, None)
+        call = call_to_decide(tables, row, options.seq)
         asks = options.is_approved and not options.yes and call.state == "waiting"
         # Not within the transaction: a slow terminal would hold the portal's lock.
         for view in waiting_view([call]) if asks or not options.json else []:
             # Whoever is asked reads stderr; the output may go elsewhere.
             line = terminal.note if asks else terminal.line
             _show_call(view, f"{run}:", line)
-            _show("script", stored.row.title, line)
+            _show("script", row.title, line)
             _show("changed", options.arguments, line)
         if asks and not await terminal.is_confirmed("Approve it?"):
             return USAGE_ERROR
@@ -248,19 +245,16 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """End a run in any state."""
-    with closing(Stores(manifest, terminal, options.run)) as stores:
-        tables, run = stores.find()
-        with tables.transaction(is_lasting=True):
-            cancel_run(tables, run)
+    with _named(manifest, options, terminal) as (tables, run, _), tables.transaction(is_lasting=True):
+        cancel_run(tables, run)
     _tell({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
     return 0
 
 
 async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Repeat a run from its journal without making a call, and print its steps. Exits with 1 if it differs."""
-    with closing(Stores(manifest, terminal, options.run)) as stores:
-        tables, stored = stores.load()
-        components = components_folder(stores.places[tables])
+    with _named(manifest, options, terminal) as (tables, run, place):
+        stored = _loaded(tables, run)
     head, _, record = _past(stored)
     own = narrowed(manifest, head.profile) if head.profile in manifest.portal.profiles else manifest
     record = record.with_environment(own.portal.capabilities.environment)
@@ -268,7 +262,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         record = record.until(_index(record, options.at) + 1)
     divergence, result = None, None
     async with AsyncExitStack() as stack:
-        sandbox = await _sandbox(record, own, components, stack, terminal)
+        sandbox = await _sandbox(record, own, components_folder(place), stack, terminal)
         try:
             mask, where = Redaction(manifest.hidden), partial(own.where, "capabilities", "limits")
             result = await replay_record(sandbox, record, where, mask=mask)
@@ -305,13 +299,12 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
     except (OSError, UnicodeDecodeError) as error:
         terminal.error(f"cannot read {options.script}: {error}")
         return USAGE_ERROR
-    with closing(Stores(manifest, terminal, options.run)) as stores:
-        tables, stored = stores.load()
-        _announce_fork(stored, options.at, terminal)
+    with _named(manifest, options, terminal) as (tables, run, _):
+        _announce_fork(_loaded(tables, run), options.at, terminal)
         if not options.yes and not await terminal.is_confirmed("Go on?"):
             return USAGE_ERROR
         with tables.transaction(is_lasting=True):
-            row = fork_run(tables, stored.row.id, options.at, code)
+            row = fork_run(tables, run, options.at, code)
         text = f"{row.id} goes on from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
         _tell(run_view(row, tables.caller(row.owner)), text, options, terminal)
         _say_if_nobody(tables, row.id, terminal)
@@ -383,8 +376,7 @@ def _announce_fork(stored: StoredRun, at: int, terminal: Terminal) -> None:
 
 def _past(stored: StoredRun) -> tuple[RunHead, Past, Record]:
     """Raises RunsError: the run has no record."""
-    head = HEAD.validate_json(stored.head)
-    past = Past.of(stored, head)
+    head, past = Past.of(stored)
     if past.record is None:
         message = f"run {stored.row.id} has no record: it did not begin yet, or is of a session"
         raise RunsError("no_record", message, "It has an answer only.")

@@ -14,9 +14,9 @@ from portal.answer import Answer, load_answer
 from portal.approvers import Approvers, Decider
 from portal.errors import RunsError
 from portal.ledger import Ledger
-from portal.runs.past import HEAD, Past, RunHead, dump_chunk, new_row, new_run_id
+from portal.runs.past import HEAD, Past, dump_chunk, new_row, new_run_id
 from portal.sessions import Caller, tenant_of
-from portal.store.records import OPEN, CallRow, CallRowState, RunRow, StoredRun
+from portal.store.records import ASKING, OPEN, CallRow, CallRowState, RunRow, StoredRun
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
 from sandbox_runtime.result import RunError
@@ -136,8 +136,7 @@ def fork_run(
     find_run(tables, run, None if caller is None else caller.run_owner)
     stored = tables.load(run)
     assert stored is not None
-    head = HEAD.validate_json(stored.head)
-    past = Past.of(stored, head)
+    head, past = Past.of(stored)
     index = None if past.record is None else past.record.index_of_call(seq)
     if past.record is None or index is None:
         raise RunsError("unknown_call", f"the journal of run {run} has no call {seq}", _LOOK)
@@ -182,7 +181,7 @@ def waiting_view(calls: Sequence[CallRow]) -> list[dict[str, Json]]:
             continue
         until = {"until": iso(call.due_at)} if call.due_at is not None else {}
         name = {"event": call.name} if call.name else {}
-        asked = {"asked": json.loads(call.shown)} if call.kind in ("ask", "approve") else {}
+        asked = {"asked": json.loads(call.shown)} if call.kind in ASKING else {}
         views.append(
             {"seq": call.seq, "kind": call.kind, "function": call.function, **name, **until, **asked}
         )
@@ -192,7 +191,6 @@ def waiting_view(calls: Sequence[CallRow]) -> list[dict[str, Json]]:
 def details(stored: StoredRun) -> dict[str, Json]:
     """Everything about a run as JSON: what `run_view` says, its script, its calls, and its answer."""
     head = HEAD.validate_json(stored.head)
-    answer = answer_of(stored, head)
     return {
         **run_view(stored.row, head.caller.label),
         "code": head.request.code,
@@ -203,17 +201,16 @@ def details(stored: StoredRun) -> dict[str, Json]:
             for call in stored.calls
             if call.decided_by
         ],
-        "answer": answer.structured(),
+        "answer": answer_of(stored).structured(),
     }
 
 
-def answer_of(stored: StoredRun, head: RunHead | None = None) -> Answer:
+def answer_of(stored: StoredRun) -> Answer:
     """The answer of a run as it is now: the kept one, or what is known so far."""
     row = stored.row
     if stored.answer is not None:
         return load_answer(stored.answer)
-    head = head or HEAD.validate_json(stored.head)
-    calls = ledger_rows(Past.of(stored, head))
+    calls = ledger_rows(Past.of(stored)[1])
     if row.state in OPEN:
         waiting = waiting_view(stored.calls) if row.told == "waiting" else []
         for view in waiting:
@@ -228,7 +225,7 @@ def answer_of(stored: StoredRun, head: RunHead | None = None) -> Answer:
 def advice(run: str, calls: Sequence[CallRow]) -> list[str]:
     """How a waiting run goes on, for those who asked for its answer."""
     notices = [f"The run goes on without you. {ask_later(run)}"]
-    people = [call.seq for call in calls if call.state == "waiting" and call.kind in ("ask", "approve")]
+    people = [call.seq for call in calls if call.asks]
     if people:
         seqs = ", ".join(map(str, people[:10]))
         notices.insert(0, f"A person was asked to decide about call {seqs}. Only they can.")

@@ -95,13 +95,14 @@ class Past:
         return frozenset(answered | known)
 
     @classmethod
-    def of(cls, stored: StoredRun, head: RunHead) -> "Past":
-        """Raises ValueError: the journal is damaged."""
+    def of(cls, stored: StoredRun) -> "tuple[RunHead, Past]":
+        """Also what the run was started with. Raises ValueError: the journal is damaged."""
+        head = HEAD.validate_json(stored.head)
         chunks = [_CHUNK.validate_json(chunk) for chunk in stored.chunks]
         events = tuple(event for chunk in chunks for event in chunk.events)
         record = None if head.record is None else replace(head.record, events=events)
         entries = {entry.seq: entry for chunk in chunks for entry in chunk.entries}
-        return cls(record, entries, {call.seq: call for call in stored.calls}, len(chunks))
+        return head, cls(record, entries, {call.seq: call for call in stored.calls}, len(chunks))
 
 
 NO_PAST: Final = Past()

@@ -29,7 +29,6 @@ from portal.runs.past import HEAD, Past, RunHead, new_row, new_run_id
 from portal.runs.results import KeptResults
 from portal.sessions import Caller
 from portal.store.records import (
-    MAX_OPEN_RUNS,
     OPEN,
     DamagedRowError,
     FencedError,
@@ -100,7 +99,6 @@ class Runs:
         """When this process began, in seconds since 1970."""
         self._tasks = tasks
         self._takes_all = takes_all
-        self._own: set[str] = set()
         self._is_store_out = False
         self._live: dict[str, Journal] = {}
         self._waits: dict[str, dict[int, anyio.Event]] = {}
@@ -161,8 +159,6 @@ class Runs:
     def opened(self, journal: Journal) -> None:
         """A piece of a run begins in this process."""
         self._live[journal.run_id] = journal
-        if not self._takes_all:
-            self._own.add(journal.run_id)
 
     def closed(self, journal: Journal) -> None:
         if self._live.get(journal.run_id) is journal:  # it may go on already
@@ -188,7 +184,7 @@ class Runs:
         except StoreError as error:
             log.error("run_not_journaled", run=row.id, error=str(error))
             return Answer("refused", "", error=unwritten(error, "The run did not start"))
-        self.note_change(row.id)
+        self.note_change()
         return Answer("running", row.id, notices=(ask_later(row.id),))
 
     def unavailable(self, what: str) -> RunError:
@@ -390,9 +386,8 @@ class Runs:
             news, now, next_at = self.news, store.now(), math.inf
             try:
                 await self._write_ends()
-                limit = MAX_DUE if self._takes_all else MAX_OPEN_RUNS  # most may be others'
                 profiles = [each.profile for each in self.executions]
-                look = partial(_look, now=now, profiles=profiles, limit=limit)
+                look = partial(_look, now=now, profiles=profiles, takes_all=self._takes_all)
                 due, left, next_at = await store.read(look)
                 self._note_store(None)
                 if now - swept_at > SWEEP_SECONDS or next_at <= now:  # a run has expired
@@ -452,7 +447,7 @@ class Runs:
             journal.fence()
 
     def _spawn(self, run: str, owner: str) -> None:
-        if run not in self._driving and (self._takes_all or run in self._own):
+        if run not in self._driving:
             self._driving.add(run)
             self._tasks.start_soon(self._drive, run, owner)
 
@@ -482,8 +477,7 @@ class Runs:
             await self.end(run, "stuck")
             return
         try:
-            head = HEAD.validate_json(stored.head)
-            past = Past.of(stored, head)
+            head, past = Past.of(stored)
         except ValueError:
             log.exception("journal_damaged", run=run)
             await self.end(run, "stuck")
@@ -512,16 +506,15 @@ class Runs:
             RETRY_SECONDS * 2.0 ** min(self._failures[run], 20), MAX_RETRY_SECONDS
         )
 
-    def note_change(self, own: str | None = None) -> None:
-        """Something happened to a run: to `own`, if this portal began it."""
-        if own is not None and not self._takes_all:
-            self._own.add(own)
+    def note_change(self) -> None:
+        """Something happened to a run."""
         self.news.set()
         self.news = anyio.Event()
 
 
 def _look(
-    tables: RunTables, now: float, profiles: Sequence[str | None], limit: int
+    tables: RunTables, now: float, profiles: Sequence[str | None], takes_all: bool
 ) -> tuple[dict[str, str], dict[str, str], float]:
     """The due runs, those that other portals left, each with its owner, and when the next run is due or expires."""
-    return tables.due(now, profiles, limit), tables.left(profiles), tables.next_due(now)
+    left = tables.left(profiles) if takes_all else {}
+    return tables.due(now, profiles, MAX_DUE, only_own=not takes_all), left, tables.next_due(now)

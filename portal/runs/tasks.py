@@ -51,8 +51,6 @@ Status: TypeAlias = Literal["working", "input_required", "completed", "cancelled
 TASKS: Final = "io.modelcontextprotocol/tasks"
 """The name of the extension in the capabilities of clients and servers."""
 
-_ASKING: Final = ("ask", "approve")
-
 
 class Task(Result):
     """A run as a task. It never fails: what goes wrong in a script is a result with `isError`, as without a task.
@@ -194,8 +192,7 @@ def _asked(context: Context, calls: Sequence[CallRow]) -> dict[str, CallRow]:
     can = context.session.client_capabilities
     if can is None or can.elicitation is None or not can_show_forms(can.elicitation):
         return {}
-    waiting = [call for call in calls if call.state == "waiting" and call.kind in _ASKING]
-    return {f"call-{call.seq}": call for call in waiting}
+    return {f"call-{call.seq}": call for call in calls if call.asks}
 
 
 def _decision(key: str, answer: Json) -> tuple[bool, str] | None:
@@ -215,7 +212,7 @@ def _waits_for(calls: Sequence[CallRow]) -> str | None:
     """What a run waits for, in words, at most five calls; None if for nothing."""
     texts = []
     for call in [call for call in calls if call.state == "waiting"][:5]:
-        who = f"a person to decide about call {call.seq}, " if call.kind in _ASKING else ""
+        who = f"a person to decide about call {call.seq}, " if call.asks else ""
         name = f" {call.name!r}" if call.name else ""
         until = f" until {iso(call.due_at)}" if call.due_at is not None else ""
         texts.append(f"{who}{call.function}{name}{until}")

@@ -28,6 +28,9 @@ CallKind: TypeAlias = Literal["call", "ask", "approve", "sleep", "event"]
 nothing.
 """
 
+ASKING: Final = ("ask", "approve")
+"""The kinds of calls that wait for a person."""
+
 CallRowState: TypeAlias = Literal["intended", "waiting", "approved", "denied", "delivered", "due", "done"]
 """intended: it may have been sent; waiting: undecided; approved and denied: by a person; delivered: its event came;
 due: its time came; done: it has an outcome."""
@@ -123,6 +126,11 @@ class CallRow:
     shown: bytes = b""
     decision: bytes | None = None
     outcome: bytes | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether it waits for a person."""
+        return self.state == "waiting" and self.kind in ASKING
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,12 +255,16 @@ class RunTables(Tables):
         marks = ", ".join("?" * len(runs))
         return dict(self._rows(f"SELECT id, epoch FROM runs WHERE id IN ({marks}) AND {_OPEN}", *runs))
 
-    def due(self, now: float, profiles: Sequence[str | None], limit: int) -> dict[str, str]:
+    def due(
+        self, now: float, profiles: Sequence[str | None], limit: int, *, only_own: bool = False
+    ) -> dict[str, str]:
         """The waiting runs of these profiles whose time has come, with their owners: the one of each owner that is due
-        longest, then the second one of each, and so on.
+        longest, then the second one of each, and so on. With `only_own` those that this portal had last.
         """
-        whose, values = "true", []
-        if self.database.keeps_runs:
+        whose, values = "true", list[Any]()
+        if only_own:
+            whose, values = "holder = ?", [self.holder]
+        elif self.database.keeps_runs:
             whose, values = f"(holder = ? OR {_LEFT})", [self.holder, self.now() - LEASE_SECONDS]
         due = (
             "SELECT id, owner, wake_at, row_number() OVER (PARTITION BY owner ORDER BY wake_at) AS place "

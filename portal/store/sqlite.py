@@ -41,7 +41,7 @@ class SqliteDatabase:
         self.name = str(path)
         """For messages: the path, or the host and the name of the database."""
         self._is_lasting: bool | None = None
-        try:
+        with self._explaining():
             # Created here, because SQLite would do it with the umask. An existing file must not be opened: closing it
             # would drop the locks of this process's other connections, and a process that closes the file then would
             # delete their -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
@@ -51,8 +51,6 @@ class SqliteDatabase:
                 path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             self._sql.execute("PRAGMA journal_mode = WAL")
-        except (OSError, sqlite3.Error) as error:
-            raise self._explained(error) from None
 
     def prepare(self, schema: str) -> None:
         """Create what is missing of the tables and indexes. Within a transaction."""
@@ -93,22 +91,16 @@ class SqliteDatabase:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Returns the number of changed rows."""
-        try:
+        with self._explaining():
             return self._sql.execute(statement, values).rowcount
-        except sqlite3.Error as error:
-            raise self._explained(error) from None
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        try:
+        with self._explaining():
             self._sql.executemany(statement, rows)
-        except sqlite3.Error as error:
-            raise self._explained(error) from None
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        try:
+        with self._explaining():
             return self._sql.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise self._explained(error) from None
 
     def now(self) -> float:
         """Seconds since 1970, by the clock that all who use the database share."""
@@ -134,13 +126,18 @@ class SqliteDatabase:
     def close(self) -> None:
         self._sql.close()
 
-    def _explained(self, error: OSError | sqlite3.Error) -> DatabaseError:
-        """The error in the operator's words: what is wrong with the file, and what to do."""
-        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-            hint = "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
-        elif "locked" in reason:
-            hint = "Another process holds its lock: is one of them stopped?"
-        else:
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Raise errors in the operator's words: what is wrong with the file, and what to do."""
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
             hint = "Make room or access, or name another file in runs.store"
-        return DatabaseError(f"the store of runs {self.path} cannot be used: {reason}. {hint}")
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+                hint = (
+                    "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
+                )
+            elif "locked" in reason:
+                hint = "Another process holds its lock: is one of them stopped?"
+            raise DatabaseError(f"the store of runs {self.path} cannot be used: {reason}. {hint}") from None

@@ -121,7 +121,7 @@ class Shell:
     def forked(self, run: str) -> Past:
         """What a fork begins with."""
         stored = self.store.load(run)
-        return Past.of(stored, HEAD.validate_json(stored.head))
+        return Past.of(stored)[1]
 
 
 @pytest.fixture
