@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-POLL_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.2
 """How often the portal looks whether somebody else has written the store, such as the command line."""
 
 BEAT_SECONDS: Final = LEASE_SECONDS / 5
@@ -470,15 +470,10 @@ class Runs:
         assert self.store is not None
         try:
             stored = await self.store.write(partial(RunTables.claim, run=run))
+            head, past = Past.of(stored)
         except FencedError:
             return
-        except DamagedRowError:
-            log.exception("journal_damaged", run=run)
-            await self.end(run, "stuck")
-            return
-        try:
-            head, past = Past.of(stored)
-        except ValueError:
+        except (DamagedRowError, ValueError):
             log.exception("journal_damaged", run=run)
             await self.end(run, "stuck")
             return

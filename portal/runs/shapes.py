@@ -3,16 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 import anyio.from_thread
 
 from portal.library.observed import Observed, dumped, loaded
 from portal.store.records import StoreError
-from portal.store.run_tables import RunTables
+from portal.store.tables import Tables
 from portal.store.writer import RunStore
-
-_KIND: Final = "shapes"
 
 
 @dataclass(frozen=True)
@@ -24,17 +21,15 @@ class SharedShapes:
     def load(self, upstream: str) -> dict[str, Observed]:
         """What is stored about an upstream's tools, by name. Empty if it cannot be read."""
         try:
-            data = anyio.from_thread.run(self.store.read, partial(_get, upstream=upstream))
+            return anyio.from_thread.run(self.store.read, partial(_known, upstream=upstream))
         except StoreError:
             return {}
-        return loaded(data or b"{}")
 
     def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
         """Store `tools`, merged with what other replicas stored meanwhile. Raises OSError."""
 
-        def save(tables: RunTables) -> None:
-            data = dumped(loaded(_get(tables, upstream) or b"{}"), tools)
-            tables.put(_KIND, "", upstream, data)
+        def save(tables: Tables) -> None:
+            tables.put("shapes", "", upstream, dumped(_known(tables, upstream), tools))
 
         try:
             anyio.from_thread.run(self.store.write, save)
@@ -42,5 +37,5 @@ class SharedShapes:
             raise OSError(str(error)) from error
 
 
-def _get(tables: RunTables, upstream: str) -> bytes | None:
-    return tables.get(_KIND, "", upstream)
+def _known(tables: Tables, upstream: str) -> dict[str, Observed]:
+    return loaded(tables.get("shapes", "", upstream) or b"{}")

@@ -144,11 +144,7 @@ class Tables:
     # What portals keep besides, such as logins and types
 
     def put(self, kind: str, owner: str, name: str, value: bytes) -> None:
-        self._execute(
-            "INSERT INTO key_values (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed",
-            (kind, owner, name, self._seal.close(value), self.now()),
-        )
+        self._put(kind, owner, name, value, "value = excluded.value, changed = excluded.changed")
 
     def get(self, kind: str, owner: str, name: str) -> bytes | None:
         query = "SELECT value FROM key_values WHERE kind = ? AND owner = ? AND name = ?"
@@ -157,14 +153,17 @@ class Tables:
 
     def lock(self, kind: str, owner: str, name: str) -> None:
         """Let other transactions about this wait until this one is committed. What was missing is empty from now on."""
-        self._execute(
-            "INSERT INTO key_values (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (kind, owner, name) DO UPDATE SET changed = key_values.changed",
-            (kind, owner, name, self._seal.close(b""), self.now()),
-        )
+        self._put(kind, owner, name, b"", "changed = key_values.changed")
 
     def drop(self, kind: str, owner: str, name: str) -> None:
         self._execute("DELETE FROM key_values WHERE kind = ? AND owner = ? AND name = ?", (kind, owner, name))
+
+    def _put(self, kind: str, owner: str, name: str, value: bytes, update: str) -> None:
+        self._execute(
+            "INSERT INTO key_values (kind, owner, name, value, changed) VALUES (?, ?, ?, ?, ?) "
+            f"ON CONFLICT (kind, owner, name) DO UPDATE SET {update}",
+            (kind, owner, name, self._seal.close(value), self.now()),
+        )
 
     # The audit log, whose lines hold no arguments and results, and are not encrypted
 
