@@ -167,7 +167,7 @@ async def open_portal(
         if sandbox is not None:
             lazy = LazySandbox(lambda: nullcontext(sandbox))
         observe_portal(telemetry, audit, fleet, lambda: lazy.current)
-        sessions = Sessions(settings, home_of(kept))
+        sessions = Sessions(settings, home_of(shared))
         components = Components(components_folder(place), stack, progress, shared)
         async with anyio.create_task_group() as tasks:
             if runs_scripts:
@@ -208,7 +208,7 @@ async def open_portal(
                 fleet=fleet,
                 sandbox=lazy.sandbox,
                 baked=baked,
-                rounds=Rounds(tasks, home=home_of(kept)),
+                rounds=Rounds(tasks, home=home_of(shared)),
                 runs=service,
                 accounts=accounts,
                 resources=ClientResources(views.by_profile, audit, changes, accounts),

@@ -51,7 +51,7 @@ _NAMED: Final = re.compile(rb'(?<!\\)"(?:session|requestState)"\s*:\s*"([0-9a-f]
 
 
 def home_of(store: RunStore | None) -> str:
-    """What the names of things begin with that only this replica has: "" if it has no others."""
+    """What the names of things begin with that only this replica has: "" if no store is shared by machines."""
     return f"{store.holder}." if store is not None else ""
 
 

@@ -93,7 +93,7 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
         ],
     )
     app.user_middleware.append(Middleware(BrowserAccessMiddleware, access=access))
-    if portal.runs.store is not None:
+    if portal.manifest.portal.runs.is_shared:
         app.user_middleware.append(Middleware(ReplicaMiddleware, runs=portal.runs))
     return app
 

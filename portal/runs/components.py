@@ -83,10 +83,12 @@ class Components:
         await anyio.to_thread.run_sync(write)
         return True
 
-    async def delete_others(self, needed: set[str]) -> None:
-        """Delete the components that no open run needs. Raises StoreError."""
+    async def delete_others(self, needed: set[str], has_replicas: bool = False) -> None:
+        """Delete the components that no open run needs, unless other portals keep theirs here. Raises StoreError."""
         if self._store is not None:
             await self._store.write(partial(RunTables.use_component, sha256=self._present))
+        elif has_replicas:
+            return
         for path in self._folder.glob("*.wasm"):
             if path.stem not in (*needed, self._present):
                 path.unlink(missing_ok=True)

@@ -413,7 +413,8 @@ class Runs:
         for run in await store.write(partial(RunTables.sweep, now=now, keep_seconds=keep_seconds)):
             self._fence(run)
         self.note_change()
-        await self.components.delete_others(await store.read(RunTables.components))
+        needed = await store.read(RunTables.components)
+        await self.components.delete_others(needed, await store.read(RunTables.has_replicas))
 
     async def _until(self, store: RunStore, at: float, news: anyio.Event) -> None:
         """Wait until a time of the store's clock, news, or somebody else's change of the store."""

@@ -118,10 +118,11 @@ class SqliteDatabase:
         path = portals_folder(self.path) / portal
         if not path.exists():
             return False
-        with locked(path, fcntl.LOCK_SH) as is_free:  # shared: two may look at once
+        with suppress(OSError), locked(path, fcntl.LOCK_SH) as is_free:  # shared: two may look at once
             if is_free:
-                path.unlink(missing_ok=True)
-        return not is_free
+                path.unlink()
+                return False
+        return True
 
     def close(self) -> None:
         self._sql.close()

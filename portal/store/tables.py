@@ -206,9 +206,9 @@ class Tables:
         return found[0][0] if found else None
 
     def has_replicas(self) -> bool:
-        """Whether a portal goes on with the runs."""
+        """Whether another portal goes on with the runs."""
         found = self._rows("SELECT id FROM replicas WHERE seen > ?", self.now() - LEASE_SECONDS)
-        return bool({each for (each,) in found}.difference(self.database.gone()))
+        return bool({each for (each,) in found}.difference(self.database.gone(), [self.holder]))
 
     # SQL
 
