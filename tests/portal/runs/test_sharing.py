@@ -1,7 +1,7 @@
 """Portals on one machine share a SQLite file, and take over what earlier versions left in files of their own."""
 
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -11,10 +11,11 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
 from manifests.own_files import locked
-from portal.approvers import Decider
+from portal.approvers import Approvers, Decider
 from portal.composition import open_portal
+from portal.runs.decisions import RunsError, decide_call
 from portal.server import build_server
-from portal.store.places import open_store, place_of, present
+from portal.store.places import open_store, open_tables, place_of, present
 from portal.store.records import StoreError
 from portal.store.run_tables import RunTables
 from portal.store.sqlite import SqliteDatabase, portals_folder
@@ -121,8 +122,11 @@ async def test_runs_that_are_parked_in_files_of_earlier_versions_go_on(
         async with portal_of(load_manifest(write_manifest(tmp_path, {}, **sections), {})) as portal:
             runs.append((await waiting(portal, ASKS))["run_id"])
     place.with_name("3.sqlite").write_bytes(b"no store of runs" * 100)
-    with locked(place.with_name("2.sqlite.lock")):  # its portal still runs
+    command = open_tables(place.with_name("0.sqlite"), None)
+    with locked(place.with_name("2.sqlite.lock")), closing(command):  # the portal of 2 still runs
         async with portal_of(manifest) as portal:
+            with pytest.raises(RunsError), command.transaction():
+                decide_call(command, runs[0], None, Decider("cli"), Approvers(), is_approved=False)
             for run in runs[:2]:
                 await portal.portal.runs.decide(run, None, Decider("ann"), is_approved=True)
                 assert (await answer_of(portal, run))["result"] is True
