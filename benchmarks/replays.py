@@ -35,7 +35,7 @@ from portal.answer import Answer
 from portal.composition import Portal, open_portal
 from portal.definitions import ExecuteCode
 from portal.logs import configure_logs
-from portal.runs.past import HEAD, Past
+from portal.runs.past import Past
 from portal.sessions import LOCAL
 from sandbox_runtime.errors import DivergenceError
 from sandbox_runtime.guest_json import encode
@@ -53,7 +53,7 @@ async def journaled(portal: Portal, code: str) -> tuple[Answer, Record]:
             if stored.answer is not None:
                 break
             await news.wait()
-    record = Past.of(stored, HEAD.validate_json(stored.head)).record
+    record = Past.of(stored)[1].record
     assert record is not None
     environment = portal.manifest.portal.capabilities.environment
     return await portal.runs.answer(run, None), record.with_environment(environment)
