@@ -68,6 +68,7 @@ async def test_a_fallback_answers_if_the_upstream_does_not_start(tmp_path: Path,
         await portal.search("echo")
     behaviour.write_text(json.dumps({"exits_with": 3}))
     async with opened(tmp_path, upstreams, fallback={"search.echo": ["search2.web"]}) as portal:
+        await portal.run("await search2.web(n='')")  # a fallback that still starts gives no answer
         answer = await portal.run("await search.echo(n='a')")
     assert (answer["result"], answer["calls"][0]["answered_by"]) == ({"n": "a"}, "search2.web")
 
