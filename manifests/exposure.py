@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -11,24 +12,24 @@ from urllib.parse import unquote
 from manifests.decision import ListedTool
 from manifests.errors import KeyPath, Place, Problem, problem_at
 from manifests.manifest import Manifest
-from manifests.own_files import cache_folder, lock_path, state_folder
+from manifests.own_files import ManifestFiles, cache_folder, lock_path, state_folder
 from manifests.portal_manifest import PortalManifest, StdioUpstream
 from manifests.references import env_path
 
 
 def exposures(
-    portal: PortalManifest, path: Path, own_folders: Sequence[Path], places: Mapping[KeyPath, Place]
+    portal: PortalManifest, files: ManifestFiles, own_folders: Sequence[Path], places: Mapping[KeyPath, Place]
 ) -> Iterator[Problem]:
     """A workspace that exposes the portal's settings, secrets, logs or code to scripts.
 
-    A script that can write them decides what scripts may do; one that can read them has the secrets. `path` is the
-    manifest's; `own_folders` hold the portal's own data.
+    A script that can write them decides what scripts may do; one that can read them has the secrets. `own_folders`
+    hold the portal's own data.
     """
     grant = portal.capabilities.files
     if grant is None or grant.share in ("session", "run"):  # those folders are new and empty
         return
-    root = path.absolute().parent / grant.workspace
-    if found := _found(root, _own_files(portal, path), own_folders):
+    root = files.path.absolute().parent / grant.workspace
+    if found := _found(root, _own_files(portal, files.path, files.hashes), own_folders):
         keys = ("capabilities", "files", "workspace")
         hint = "Use a folder with nothing else in it, like `workspace: data`."
         message = f"the workspace contains {' and '.join(found)}, which scripts must not access"
@@ -39,7 +40,7 @@ Around: TypeAlias = "set[tuple[int, int] | str]"
 """A file and everything that it is in."""
 
 
-def _own_files(portal: PortalManifest, path: Path) -> list[tuple[str, Around]]:
+def _own_files(portal: PortalManifest, path: Path, files: Collection[str]) -> list[tuple[str, Around]]:
     """What decides what scripts may do, or knows it, by its name for people."""
     folder = path.absolute().parent
     named = {
@@ -54,6 +55,8 @@ def _own_files(portal: PortalManifest, path: Path) -> list[tuple[str, Around]]:
         (f"the middleware {each}", each.partition(":")[0].replace(".", "/")) for each in portal.middleware
     ]
     pairs = [*named.items(), *((what, f"{own}{end}") for what, own in modules for end in ("", ".py"))]
+    known = {own for _, own in pairs}
+    pairs += [(each, each) for each in files if each not in known]  # programs of commands, parents of modules
     return [(what, _around(folder / own)) for what, own in pairs if own is not None]
 
 
@@ -96,6 +99,9 @@ _MAX_WAYS: Final = 1000
 _BETWEEN: Final = re.compile(r"[=,:;|\"'\s{}\[\]()]+")
 """What may stand between the paths in one argument: --root=/a, /a:/b, JSON, a line for a shell."""
 
+_URI_PATH: Final = re.compile(r"""(?i:file):(?://[^/\s"']*)?(/[^\s"'|,]*)""")
+"""file:///a, file://localhost/a, file:/a, also in JSON."""
+
 _PATH_WORD: Final = re.compile(
     r"paths?|files?|filename|filepath|dirs?|director(?:y|ies)|folders?|uris?|cwd|roots?|dest(?:ination)?|command|cmd"
 )
@@ -112,7 +118,7 @@ def writable_files(
     """
     if manifest.path is None:
         return
-    files = _own_files(manifest.portal, manifest.path)
+    files = _own_files(manifest.portal, manifest.path, manifest.hashes)
     own_folders = [state_folder(environ), cache_folder(environ)]
     now = ", at once" if manifest.portal.server.reload == "watch" else ""
     for name, spec in manifest.portal.upstreams.items():
@@ -135,11 +141,24 @@ def writable_files(
 
 def _paths(text: str, cwd: Path) -> Iterator[Path]:
     """The paths that an argument may name, relative to where the child runs."""
-    words = {text, text.partition("=")[2], unquote(text.partition("file://")[2]), *_BETWEEN.split(text)}
+    words = {text, text.partition("=")[2], *map(unquote, _URI_PATH.findall(text)), *_BETWEEN.split(text)}
     after_flags = {each[2:] for each in words if re.match(r"-\w[/~.]", each)}
     for each in words | after_flags:
         if each:
             yield cwd / os.path.expanduser(each)
+
+
+def command_files(command: str, folder: Path) -> Iterator[str]:
+    """The files in or below the folder that the words of a `${command:...}` name, relative to it.
+
+    What a shell would expand, and modules of Python, are none.
+    """
+    real, folder = os.path.realpath(folder), folder.absolute()
+    with suppress(ValueError):  # it has no words, or a NUL: then it cannot run
+        paths = [path for word in shlex.split(command) for path in _paths(word, folder)]
+        names = [os.path.relpath(path, folder) for path in paths]
+        names += [os.path.relpath(os.path.realpath(path), real) for path in paths]
+        yield from (each for each in dict.fromkeys(names) if each[:3] != "../" and (folder / each).is_file())
 
 
 def _is_path(parameter: str) -> bool:

@@ -6,7 +6,7 @@ A value is shown only where it cannot be a secret: not if any part came from the
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from manifests.constraints import TAG, UNUSABLE
 from manifests.errors import KeyPath, ManifestError, Place, Problem, nearest, problem_at
-from manifests.exposure import exposures
+from manifests.exposure import command_files, exposures
 from manifests.json_value import Json
 from manifests.manifest import Manifest, validation_problems
 from manifests.own_files import (
@@ -36,6 +36,7 @@ from manifests.references import (
     CallerHeader,
     FetchSecrets,
     Interpolation,
+    SecretReference,
     env_content,
     env_path,
     fetch_nothing,
@@ -48,7 +49,8 @@ CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
 DEFAULT_FILE = Path("portal.yaml")
 MAX_BYTES = 1024 * 1024
 """Of the manifest, and of each file of middleware."""
-MAX_COMPONENT_BYTES = 1024 * 1024 * 1024
+MAX_PROGRAM_BYTES = 256 * 1024 * 1024
+"""Of the component, and of each file that a `${command:...}` names."""
 
 
 def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -82,9 +84,11 @@ def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
             contents |= {} if (content := read(file)) is None else {file.name: content}
         except ManifestError as error:
             contents[file.name], problem = str(error).encode(), problem or error
-    for name in _code(written(ManifestFiles(path, contents), environ)):
+    data, references = written(ManifestFiles(path, contents), environ)
+    commands = [each.text for each in references if each.kind == "command"]
+    for name in (*_code(data), *(name for each in commands for name in command_files(each, path.parent))):
         try:
-            max_bytes = MAX_BYTES if name.endswith(".py") else MAX_COMPONENT_BYTES
+            max_bytes = MAX_BYTES if name.endswith(".py") else MAX_PROGRAM_BYTES
             contents[name] = read_capped(path.parent / name, max_bytes)[0]
         except ManifestError as error:
             contents[name], problem = str(error).encode(), problem or error
@@ -100,12 +104,17 @@ def _text(path: Path) -> bytes:
         raise ManifestError([Problem(unreadable(error, path))], path.name) from None
 
 
-def written(files: ManifestFiles, environ: Mapping[str, str]) -> dict[str, Json]:
-    """The data of a manifest with stand-ins, valid or not, because what stands in may be invalid; {} if it has none."""
+def written(
+    files: ManifestFiles, environ: Mapping[str, str]
+) -> tuple[dict[str, Json], Collection[SecretReference]]:
+    """The data of a manifest with stand-ins, valid or not, because what stands in may be invalid, and its references.
+
+    Both are empty if it has none.
+    """
     with suppress(ManifestError):
-        data = _interpolated(files, environ, stand_in)[2]
-        return data if isinstance(data, dict) else {}
-    return {}
+        _, interpolation, data = _interpolated(files, environ, stand_in)
+        return data if isinstance(data, dict) else {}, interpolation.fetched
+    return {}, ()
 
 
 def _code(data: Mapping[str, Json]) -> Iterator[str]:
@@ -135,11 +144,12 @@ def parse_manifest(
         raise files.problem
     contents, lock = files.contents, lock_path(files.path).name
     manifest = _parse(files, environ, fetch_secrets)
+    modules = {*_code({"middleware": manifest.portal.middleware})}
     return replace(
         manifest,
         lock=parsed_lock(contents[lock], lock) if lock in contents else None,
         hashes=files.hashes,
-        modules={name: content for name, content in contents.items() if name.endswith(".py")},
+        modules={name: contents[name] for name in modules & contents.keys()},
     )
 
 
@@ -162,7 +172,7 @@ def _interpolated(
     except ManifestError as error:
         raise ManifestError(error.problems, path.name) from None
     environ = {**literal_defaults(source.data), **kept, **environ}
-    interpolation = Interpolation(environ, source.places, fetch_secrets, path.absolute().parent, env)
+    interpolation = Interpolation(environ, source.places, fetch_secrets, files)
     return source, interpolation, interpolation.manifest({} if source.data is None else source.data)
 
 
@@ -173,7 +183,7 @@ def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: Fetc
     try:
         portal = PortalManifest.model_validate(data)
         found = [*validation_problems(portal, source.places, interpolation.caller_headers)]
-        found += exposures(portal, path, own_folders, source.places)
+        found += exposures(portal, files, own_folders, source.places)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         found = [_problem(each, source.places, interpolation.filled) for each in errors]

@@ -71,14 +71,15 @@ def read_capped(path: Path, max_bytes: int) -> tuple[bytes, int]:
     try:
         # O_NONBLOCK: opening a pipe would otherwise wait for a writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.read(max_bytes + 1) if stat.S_ISREG(mode) else None
+            status = os.fstat(file.fileno())
+            mode, is_larger = status.st_mode, status.st_size > max_bytes
+            content = file.read(max_bytes + 1) if stat.S_ISREG(mode) and not is_larger else None
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(error.errno, error.strerror) from error
     except OSError as error:
         raise ManifestError([Problem(unreadable(error, path))], path.name) from None
     if content is None or len(content) > max_bytes:
-        message = "is not a regular file" if content is None else f"is larger than {max_bytes} bytes"
+        message = f"is larger than {max_bytes} bytes" if stat.S_ISREG(mode) else "is not a regular file"
         raise ManifestError([Problem(message)], path.name)
     return content, mode
 
@@ -230,7 +231,7 @@ def _canonical(value: Json) -> str:
 
 
 HEADER: Final = "# mcp-code-portal lock 1: tools as they were accepted. Written by `mcp-code-portal lock`."
-MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_BYTES: Final = 16 * 1024 * 1024
 
 _VERSION: Final = b"# mcp-code-portal lock 1:"
 _KEYS: Final = ["upstream", "tool", "sha256", "description", "definition"]
@@ -290,7 +291,7 @@ def write_lock(path: Path, pins: Iterable[Pin]) -> None:
 
 
 def parsed_lock(content: bytes, file: str) -> Lock:
-    """The lock in the content of a file. Raises ManifestError, with every problem found."""
+    """The lock in the content of a file. Raises ManifestError, with the first ten problems."""
     header, *texts = (line.removesuffix(b"\r") for line in content.removesuffix(b"\n").split(b"\n"))
     if not header.startswith(_VERSION):
         hint = "Use the portal version that wrote it, or delete the file and run `mcp-code-portal lock`."
@@ -299,6 +300,8 @@ def parsed_lock(content: bytes, file: str) -> Lock:
     pins: dict[tuple[str, str | None], Pin] = {}
     lines: dict[tuple[str, str | None], int] = {}
     for number, text in enumerate(texts, 2):
+        if len(problems) == 10:  # no lockfile is that wrong
+            break
         pin = _pin(text)
         if pin is None:
             message = "the line is not from `mcp-code-portal lock`, was edited, or is a merge conflict"

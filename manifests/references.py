@@ -20,7 +20,7 @@ from zlib import crc32
 
 from manifests.errors import KeyPath, ManifestError, Place, Problem, problem_at
 from manifests.json_value import Json
-from manifests.own_files import read_capped, utf8
+from manifests.own_files import ManifestFiles, read_capped, utf8
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,14 @@ class SecretError(Exception):
 
 
 FetchSecrets: TypeAlias = Callable[
-    [Collection[SecretReference], Path], Mapping[SecretReference, str | SecretError]
+    [Collection[SecretReference], Path, Mapping[str, str]], Mapping[SecretReference, str | SecretError]
 ]
-"""Fetches all references concurrently, running commands in the folder. It has its own deadline and never raises."""
+"""Fetches all references concurrently, running commands in the folder, if the files that they name have the hashes that
+were accepted. It has its own deadline and never raises."""
 
 
 def fetch_nothing(
-    references: Collection[SecretReference], folder: Path
+    references: Collection[SecretReference], folder: Path, hashes: Mapping[str, str]
 ) -> Mapping[SecretReference, str | SecretError]:
     """Resolve no reference: for code that only reads a manifest."""
     return {
@@ -60,7 +61,7 @@ STAND_IN: Final = "stand-in.example"
 
 
 def stand_in(
-    references: Collection[SecretReference], folder: Path
+    references: Collection[SecretReference], folder: Path, hashes: Mapping[str, str]
 ) -> Mapping[SecretReference, str | SecretError]:
     """Resolve no reference, and let none that is missing be a problem: checks what is written, and runs nothing."""
     return {each: _standing_for(each) for each in references}
@@ -179,6 +180,14 @@ def required(data: Json) -> set[str]:
     return {each.name for each in found if isinstance(each, VariableReference) and each.default is None}
 
 
+def open_variables(data: Json) -> set[str]:
+    """The variables that are settings, or say what is started or asked, which whoever accepts them has to see."""
+    found = [(path, each) for path, text in _texts(data) for each in pieces(text)]
+    variables = [(path, each.name) for path, each in found if isinstance(each, VariableReference)]
+    used = {name for path, name in variables if {*path[2:3]} & {"command", "args", "url", "cwd"}}
+    return used | {name for _, name in variables} - required(data)
+
+
 @dataclass
 class Interpolation:
     """Resolves references. Collects problems, and the paths with a value from the environment."""
@@ -186,8 +195,7 @@ class Interpolation:
     environ: Mapping[str, str]
     places: Mapping[KeyPath, Place]
     fetch_secrets: FetchSecrets
-    folder: Path
-    env_file: str = "portal.env"
+    files: ManifestFiles
     problems: list[Problem] = field(default_factory=list)
     filled: set[KeyPath] = field(default_factory=set)
     unknown: set[KeyPath] = field(default_factory=set)
@@ -198,14 +206,14 @@ class Interpolation:
     """The resolved secrets, by the path of their string."""
     caller_headers: dict[KeyPath, CallerHeader] = field(default_factory=dict, repr=False)
     """The headers that name claims of the caller. In the data a word stands for each claim."""
-    _fetched: Mapping[SecretReference, str | SecretError] = field(default_factory=dict, repr=False)
+    fetched: Mapping[SecretReference, str | SecretError] = field(default_factory=dict, repr=False)
 
     def manifest(self, data: Json) -> Json:
         """The same data with resolved references; keys are unchanged."""
         texts = (text for path, text in _texts(data) if path[:1] in _SECTIONS)
         wanted = {each for text in texts for each in pieces(text) if isinstance(each, SecretReference)}
         if wanted:  # concurrently, and each command once
-            self._fetched = self.fetch_secrets(wanted, self.folder)
+            self.fetched = self.fetch_secrets(wanted, self.files.path.absolute().parent, self.files.hashes)
         return _changed(data, (), self._text)
 
     def _text(self, value: Json, path: KeyPath) -> Json:
@@ -253,12 +261,13 @@ class Interpolation:
         if value is None and piece.default is None and self.fetch_secrets is stand_in and path != _COMPONENT:
             return _standing_for(piece)
         if value is None and piece.default is None:
-            hint = f"Set it in the environment or in {self.env_file}. For a setting, write ${{{piece.name}:-default}}."
+            file = env_path(self.files.path).name
+            hint = f"Set it in the environment or in {file}. For a setting, write ${{{piece.name}:-default}}."
             self._note(path, f"the environment variable {piece.name} is not set", hint)
         return value or piece.default or ""
 
     def _secret(self, reference: SecretReference, path: KeyPath) -> str:
-        value = self._fetched[reference]
+        value = self.fetched[reference]
         if isinstance(value, SecretError):
             self._note(path, str(value), value.hint)
             return ""

@@ -8,6 +8,7 @@ Rule 3: nothing of a change runs before it takes effect: no command, no upstream
 import os
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -26,7 +27,7 @@ from manifests.manifest import Manifest, validation_problems
 from manifests.own_files import ManifestFiles, differing, lock_path
 from manifests.portal_manifest import ServerSettings, StdioUpstream
 from manifests.references import env_path
-from portal.accepted import UNTIL_ACCEPTED, WATCHED_SECONDS, Acceptance, keep_accepted, reload_hint
+from portal.accepted import Acceptance, keep_accepted, reload_hint
 from portal.audit.audit import Audit
 from portal.authority import Authority
 from portal.errors import PortalError
@@ -206,7 +207,6 @@ class ManifestKeeper:
             task_status.started()
             before: Fingerprint | None = None
             while True:
-                self.acceptance.hold(UNTIL_ACCEPTED if self.waiting else WATCHED_SECONDS)
                 if is_decided := self._signalled.is_set():  # by a person with a shell
                     await anyio.sleep(SETTLE_SECONDS)
                 with anyio.move_on_after(POLL_SECONDS):
@@ -224,12 +224,12 @@ class ManifestKeeper:
         """Run on the files that a person accepted, whatever they say now."""
         self._accepted, self._known = hashes, None
         self.waiting.clear()
-        if files := await anyio.to_thread.run_sync(self.acceptance.files):
+        if files := await anyio.to_thread.run_sync(self.acceptance.files, abandon_on_cancel=True):
             await self._run(files)
 
     async def _look(self, now: Fingerprint, *, is_decided: bool) -> None:
         """Run on the files if a person decided or they are watched; else say that they wait, or what is wrong."""
-        files = await anyio.to_thread.run_sync(read_files, self.path, os.environ)
+        files = await anyio.to_thread.run_sync(read_files, self.path, os.environ, abandon_on_cancel=True)
         self._read = files.hashes
         if self._fingerprint() != now:  # somebody is writing them, or they name others
             return
@@ -245,7 +245,7 @@ class ManifestKeeper:
         is_new, self._told = files.hashes != self._told, files.hashes
         self.waiting[:] = differ
         if differ and is_new:
-            await anyio.to_thread.run_sync(check_written, files, os.environ)
+            await anyio.to_thread.run_sync(check_written, files, os.environ, abandon_on_cancel=True)
             log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))
 
     async def _run(self, files: ManifestFiles) -> None:
@@ -268,21 +268,22 @@ class ManifestKeeper:
 
 
 async def _on_signal(request: Callable[[], None], *, task_status: TaskStatus[None]) -> None:
-    had_terminal = _has_terminal()
+    has_terminal = _has_terminal()
     with anyio.open_signal_receiver(signal.SIGHUP) as signals:
         task_status.started()
         async for _ in signals:
-            if had_terminal and not _has_terminal():  # its window was closed, which ends a program
-                os.kill(os.getpid(), signal.SIGTERM)
-            request()
+            if not has_terminal:
+                request()
+                continue
+            os.kill(os.getpid(), signal.SIGTERM)  # its window was closed, or its shell ended: nobody decided
+            await anyio.sleep_forever()  # and both may tell
 
 
 def _has_terminal() -> bool:
-    try:
+    with suppress(OSError):
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
+        return True
+    return any(map(os.isatty, (0, 1, 2)))
 
 
 def _version(path: Path) -> tuple[int, ...]:

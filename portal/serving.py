@@ -29,6 +29,7 @@ from starlette.types import ASGIApp
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.portal_manifest import ServerSettings, TelemetrySettings, Tenants
+from portal.accepted import running
 from portal.accounts.pages import account_routes
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
@@ -37,7 +38,6 @@ from portal.http_access import METRICS_PATH, BrowserAccessMiddleware, HttpAccess
 from portal.http_connections import Connections, HttpConnection
 from portal.reload import ManifestKeeper, warn_of_writable_files
 from portal.replicas import ReplicaMiddleware
-from portal.running import RunningPortal, announced
 from portal.runs.http import run_routes
 from portal.runs.service import Runs
 from portal.server import build_server
@@ -179,7 +179,7 @@ async def serve_stdio(
     sys.stdout.flush()
     answers = ClientAnswers(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    with announced(_own(manifest)) as announce:
+    with running(manifest) as announce:
         async with (
             open_portal(manifest, progress, profile=profile) as portal,
             stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),
@@ -187,11 +187,6 @@ async def serve_stdio(
         ):
             server = build_server(portal)
             await server.run(reader, writer, server.create_initialization_options())
-
-
-def _own(manifest: Manifest, host: str = "", port: int = 0) -> RunningPortal:
-    path = os.path.abspath(manifest.path) if manifest.path else ""
-    return RunningPortal(os.getpid(), path, host, port, manifest.hashes)
 
 
 @asynccontextmanager
@@ -229,7 +224,7 @@ async def serve_http(
     url = f"http://{shown}:{port}"
     async with anyio.create_task_group() as tasks:
         # Shielded: responses end before the upstreams and workers that they need.
-        with anyio.CancelScope(shield=True), announced(_own(manifest, host, port)) as announce:
+        with anyio.CancelScope(shield=True), running(manifest, host, port) as announce:
             async with open_portal(
                 manifest, progress, profile=profile, bound=_bound_profiles(manifest)
             ) as portal:

@@ -1,5 +1,6 @@
 """Fetches secrets from commands and the keyring, keeps logins there, and renews headers."""
 
+import hashlib
 import os
 import shlex
 import signal
@@ -17,8 +18,11 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from manifests.constraints import Header
-from manifests.errors import with_extra
+from manifests.errors import ManifestError, with_extra
+from manifests.exposure import command_files
+from manifests.loader import MAX_PROGRAM_BYTES
 from manifests.manifest import Manifest
+from manifests.own_files import read_capped
 from manifests.references import SecretError, SecretReference, Template
 from upstreams.transports.http_credentials import HeaderRenewal
 
@@ -36,9 +40,10 @@ _SILENT_HINT: Final = (
 
 
 def fetch_secrets(
-    references: Collection[SecretReference], folder: Path
+    references: Collection[SecretReference], folder: Path, hashes: Mapping[str, str]
 ) -> Mapping[SecretReference, str | SecretError]:
-    """Fetch all references concurrently. Commands run in `folder`, with the portal's environment and no stdin.
+    """Fetch all references concurrently. Commands run in `folder`, with the portal's environment and no stdin, if the
+    files in `folder` that they name have these `hashes`.
 
     The value of a command is its stdout, at most 64 KiB of UTF-8, stripped. After `SECRET_SECONDS` a reference is an
     error, and its command is killed.
@@ -51,12 +56,10 @@ def fetch_secrets(
 
     def fetch(reference: SecretReference) -> None:
         try:
-            is_command = reference.kind == "command"
-            values[reference] = (
-                _run_command(reference.text, folder, processes)
-                if is_command
-                else _read_keyring(reference.text)
-            )
+            if reference.kind == "command":
+                values[reference] = _run_command(reference.text, folder, hashes, processes)
+            else:
+                values[reference] = _read_keyring(reference.text)
         except SecretError as error:
             values[reference] = error
 
@@ -76,7 +79,9 @@ def fetch_secrets(
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def _run_command(command: str, folder: Path, processes: list[subprocess.Popen[bytes]]) -> str:
+def _run_command(
+    command: str, folder: Path, hashes: Mapping[str, str], processes: list[subprocess.Popen[bytes]]
+) -> str:
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -87,6 +92,11 @@ def _run_command(command: str, folder: Path, processes: list[subprocess.Popen[by
         )
     label = f"the command {words[0]!r}"
     try:
+        for name in command_files(command, folder):
+            content = read_capped(folder / name, MAX_PROGRAM_BYTES)[0]
+            if hashlib.sha256(content).hexdigest() != hashes.get(name):
+                message = f"{label} is not run: {name} has changed, which waits for a person"
+                raise SecretError(message, "Read the change, and accept it: mcp-code-portal reload")
         process = subprocess.Popen(
             words,
             cwd=folder,
@@ -95,7 +105,7 @@ def _run_command(command: str, folder: Path, processes: list[subprocess.Popen[by
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
-    except (OSError, ValueError) as error:  # ValueError: an argument contains a NUL
+    except (OSError, ValueError, ManifestError) as error:  # ValueError: an argument contains a NUL
         reason = getattr(error, "strerror", None) or "unknown reason"
         raise SecretError(f"{label} cannot be started: {reason}") from None
     processes.append(process)
@@ -150,7 +160,7 @@ async def _renew(
 ) -> tuple[Mapping[str, str], Collection[str]] | None:
     references = {reference for template in templates.values() for reference in template.references}
     fetched = await anyio.to_thread.run_sync(
-        fetch_secrets, references, manifest.folder, abandon_on_cancel=True
+        fetch_secrets, references, manifest.folder, manifest.hashes, abandon_on_cancel=True
     )
     for error in fetched.values():
         if isinstance(error, SecretError):

@@ -11,10 +11,10 @@ from typing import Final
 import anyio
 
 from manifests.errors import ManifestError
-from manifests.loader import check_written, find_manifest, parse_manifest, read_files
+from manifests.loader import check_written, find_manifest, parse_manifest, read_files, read_yaml
 from manifests.manifest import Manifest
-from manifests.own_files import ManifestFiles, differing, lock_path
-from manifests.references import env_path, parsed_env, stand_in
+from manifests.own_files import ManifestFiles, differing, lock_path, utf8
+from manifests.references import env_path, open_variables, parsed_env, stand_in
 from portal.accepted import Acceptance, portals_of
 from portal.cli.terminal import Terminal
 from portal.reload import without_fixed
@@ -47,21 +47,24 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     elif not options.yes and not await terminal.is_confirmed("Accept it?"):
         return REFUSED
     acceptance.accept(files)
+    acceptance.release()
     return await _report(path, files.hashes, terminal)
 
 
 def difference(old: ManifestFiles, new: ManifestFiles) -> Iterator[str]:
-    """The difference, line by line. Of portal.env only names, because its values are secrets."""
+    """The difference, line by line. Of portal.env the values are shown that are settings or start something."""
     env, lock = env_path(new.path).name, lock_path(new.path).name
     for name in differing(old.hashes, new.hashes):
         before, after = (files.contents.get(name) for files in (old, new))
         if name == env:
             values = [parsed_env(content, env) for content in (before, after)]
             names = {key for each in values for key in each if values[0].get(key) != values[1].get(key)}
-            yield f"{name}: other values of {', '.join(sorted(names)) or 'nothing'}"
+            is_open = open_variables(read_yaml(utf8(new.contents[new.path.name], new.path.name)).data)
+            texts = [f"{each}={values[1].get(each)!r}" if each in is_open else each for each in sorted(names)]
+            yield f"{name}: other values of {', '.join(texts) or 'nothing'}"
             continue
         lines: list[str] = []
-        if name in (new.path.name, lock) or name.endswith(".py"):
+        if name in (new.path.name, lock) or name.endswith((".py", ".sh")) or (after or b"").startswith(b"#!"):
             # Without loss: no byte may differ unseen. str.splitlines() knows ends that are none for Python or YAML.
             was, now = (
                 (each or b"").decode("utf-8", "surrogateescape").split("\n") for each in (before, after)
@@ -72,15 +75,16 @@ def difference(old: ManifestFiles, new: ManifestFiles) -> Iterator[str]:
 
 async def _report(path: Path, hashes: Mapping[str, str], terminal: Terminal) -> int:
     """Wait for the running portals, and print a line for each."""
+    contents = {*hashes.values()}  # by a link the files have other names
     with anyio.move_on_after(ANSWER_SECONDS):
-        while any(each.hashes != hashes for each in portals_of(path)):  # noqa: ASYNC110  # files tell nobody
+        while any({*each.hashes.values()} != contents for each in portals_of(path)):  # noqa: ASYNC110  # files tell nobody
             await anyio.sleep(_POLL_SECONDS)
     status = 0
     for each in portals_of(path):
         what = f"at {each.host}:{each.port}" if each.port else "over stdio"
-        done = "runs on it" if each.hashes == hashes else "goes on as before: its log says why"
+        done = "runs on it" if {*each.hashes.values()} == contents else "goes on as before: its log says why"
         terminal.line(f"the portal {what} (process {each.pid}) {done}")
-        status |= each.hashes != hashes
+        status |= {*each.hashes.values()} != contents
     if not portals_of(path):
         terminal.line("no portal of this manifest runs; the next one starts on it")
     return status

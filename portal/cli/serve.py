@@ -5,7 +5,6 @@ from argparse import Namespace
 from typing import Final
 
 from manifests.manifest import Manifest
-from portal.accepted import Acceptance
 from portal.cli.terminal import Terminal
 from portal.serving import serve_http, serve_stdio
 
@@ -16,16 +15,11 @@ OBJECTS_BETWEEN_COLLECTIONS: Final = 20_000
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Serve until the client closes stdin, or until a signal ends the HTTP server."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
-    acceptance = Acceptance(manifest.path) if manifest.path else None
-    try:
-        if options.http is None:
-            if terminal.is_watched:
-                terminal.note("serving MCP on stdin and stdout for an MCP client. Ctrl-C ends it.")
-            await serve_stdio(manifest, terminal.note, options.profile)
-        else:
-            host, port = options.http
-            await serve_http(manifest, host, port, terminal.note, options.profile)
-    finally:
-        if acceptance is not None:  # upstreams were writing until now
-            acceptance.note_end()
+    if options.http is None:
+        if terminal.is_watched:
+            terminal.note("serving MCP on stdin and stdout for an MCP client. Ctrl-C ends it.")
+        await serve_stdio(manifest, terminal.note, options.profile)
+    else:
+        host, port = options.http
+        await serve_http(manifest, host, port, terminal.note, options.profile)
     return 0

@@ -267,4 +267,4 @@ def require_loading(text: str, values: Mapping[str, str], name: str = DEFAULT_FI
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_text(text, "utf-8")
-        load_manifest(path, values, lambda references, _: dict.fromkeys(references, _UNKNOWN))
+        load_manifest(path, values, lambda references, *_: dict.fromkeys(references, _UNKNOWN))

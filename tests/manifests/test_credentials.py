@@ -12,7 +12,7 @@ def loaded(folder: Path, upstreams: Json, server: Json = None, **environ: str) -
     """A command gives its own line."""
     path = folder / "portal.yaml"
     path.write_text(json.dumps({"upstreams": upstreams, "server": server or {}}))
-    return load_manifest(path, environ, lambda references, _: {each: each.text for each in references})
+    return load_manifest(path, environ, lambda references, *_: {each: each.text for each in references})
 
 
 def test_value_of_a_variable_or_a_command_is_a_secret_of_its_upstream(tmp_path: Path) -> None:

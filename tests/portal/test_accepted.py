@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from structlog.testing import capture_logs
 from manifests.loader import load_manifest, parse_manifest, read_files
 from manifests.own_files import state_folder
 from portal.accepted import (
-    WATCHED_SECONDS,
     Acceptance,
     choose_files,
     keep_accepted,
@@ -38,16 +36,19 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def after_a_run(path: Path) -> Iterator[Path]:
-    """A manifest that a portal accepted, which ended long ago."""
+    """A manifest that a portal accepted, which has ended in order."""
     note_start(*choose_files(path))
-    until_now(path, -60)
     yield path
 
 
-def until_now(path: Path, seconds: float) -> None:
-    """A portal was watching until so many seconds from now."""
-    then = time.time() + seconds
-    os.utime(Acceptance(path).folder / "until", (then, then))
+def kill_portal_of(path: Path) -> None:
+    """Leave the state folder as a portal does that runs, and is killed."""
+    Acceptance(path).hold()
+
+
+def end_portal_of(path: Path) -> None:
+    Acceptance(path).hold()
+    Acceptance(path).release()
 
 
 def waiting(path: Path) -> tuple[str, ...]:
@@ -62,38 +63,34 @@ def test_first_start_and_a_change_while_nothing_ran_apply_and_are_logged(after_a
     assert not waiting(after_a_run)
 
 
-def test_change_in_the_last_moment_before_a_kill_waits(after_a_run: Path) -> None:
+def test_change_after_a_kill_waits_until_a_portal_has_ended_in_order(after_a_run: Path) -> None:
+    kill_portal_of(after_a_run)
+    note_start(*choose_files(after_a_run))
     after_a_run.write_text(SECOND)
-    until_now(after_a_run, WATCHED_SECONDS)
-    files, waiting = choose_files(after_a_run)
-    assert waiting == ("portal.yaml",)
+    files, waiting_names = choose_files(after_a_run)
+    assert waiting_names == ("portal.yaml",)
     assert files.contents["portal.yaml"] == b"profiles: {first: {}}\n"
-
-
-def test_portal_that_ends_by_itself_holds_what_changed_before_and_nothing_that_changes_after(
-    after_a_run: Path,
-) -> None:
-    until_now(after_a_run, WATCHED_SECONDS)
-    Acceptance(after_a_run).note_end()
-    assert Acceptance(after_a_run).held_until() <= time.time()
-    until_now(after_a_run, -1)  # the clock of a file system is a coarse one
+    after_a_run.write_text("profiles: {first: {}}\n")
+    end_portal_of(after_a_run)
     after_a_run.write_text(SECOND)
     assert not waiting(after_a_run)
-    Acceptance(after_a_run).note_end()
+
+
+def test_portal_that_ends_in_order_holds_what_changed_before(after_a_run: Path) -> None:
+    after_a_run.write_text(SECOND)
+    end_portal_of(after_a_run)
+    assert waiting(after_a_run)
+    end_portal_of(after_a_run)
     assert waiting(after_a_run)
 
 
 def test_change_that_waits_still_waits_at_the_next_start_whoever_changes_it_again(after_a_run: Path) -> None:
     after_a_run.write_text(SECOND)
-    until_now(after_a_run, WATCHED_SECONDS)
+    kill_portal_of(after_a_run)
     note_start(*choose_files(after_a_run))
-    assert Acceptance(after_a_run).held_until() > time.time() + WATCHED_SECONDS
     after_a_run.write_text("profiles: {third: {}}\n")
     assert waiting(after_a_run)
     after_a_run.write_text("profiles: {first: {}}\n")
-    note_start(*choose_files(after_a_run))
-    after_a_run.write_text(SECOND)
-    until_now(after_a_run, -60)
     assert not waiting(after_a_run), "what was changed back makes nothing wait"
 
 
@@ -112,7 +109,7 @@ def test_file_that_was_deleted_or_added_is_a_change(after_a_run: Path, name: str
     assert not waiting(after_a_run)
     keep_accepted(read_files(after_a_run, {}))
     beside.unlink()
-    until_now(after_a_run, WATCHED_SECONDS)
+    kill_portal_of(after_a_run)
     assert waiting(after_a_run) == (name,)
 
 
@@ -120,7 +117,7 @@ def test_broken_or_open_file_that_was_changed_while_a_portal_ran_waits(after_a_r
     beside = after_a_run.with_name("portal.env")
     beside.touch()
     beside.chmod(0o644)
-    until_now(after_a_run, WATCHED_SECONDS)
+    kill_portal_of(after_a_run)
     assert waiting(after_a_run)
 
 
@@ -132,7 +129,7 @@ def test_link_that_leads_nowhere_is_a_change_that_waits(after_a_run: Path, name:
     keep_accepted(read_files(after_a_run, {}))
     beside.unlink()
     beside.symlink_to(target)
-    until_now(after_a_run, WATCHED_SECONDS)
+    kill_portal_of(after_a_run)
     files, waiting = choose_files(after_a_run)
     manifest = parse_manifest(files, {})
     assert waiting == (name,)
@@ -145,9 +142,10 @@ def test_link_that_leads_nowhere_is_a_change_that_waits(after_a_run: Path, name:
 def test_end_in_a_folder_that_is_gone_is_one(after_a_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(after_a_run.parent)
     acceptance = Acceptance(Path("portal.yaml"))
+    acceptance.hold()
     shutil.rmtree(after_a_run.parent)
-    acceptance.note_end()
-    assert acceptance.held_until() > time.time()
+    acceptance.release()
+    assert acceptance.is_held
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -162,7 +160,7 @@ def test_link_that_leads_elsewhere_now_is_a_change(path: Path, tmp_path: Path, w
     note_start(*choose_files(way))
     link.unlink()
     link.symlink_to(evil if what == "file" else evil.parent)
-    until_now(way, WATCHED_SECONDS)
+    kill_portal_of(way)
     assert waiting(way)
 
 
@@ -180,15 +178,17 @@ def test_another_way_to_the_same_file_finds_what_was_accepted(
         assert waiting(second)
 
 
-def test_link_to_a_manifest_is_one_of_its_own(path: Path, tmp_path: Path) -> None:
-    """Its portal.env and its relative paths are those beside the link."""
+def test_link_to_a_manifest_shares_what_was_accepted_under_its_own_names(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "other.yaml"
     link.symlink_to(path)
+    for each in (link.with_suffix(".env"), path.with_suffix(".env")):
+        each.touch(0o600)
     note_start(*choose_files(link))
+    assert not waiting(path)
+    path.write_text(SECOND)
     with announced(RunningPortal(os.getpid(), str(link))):
-        assert not waiting(path)
-        path.write_text(SECOND)
-        assert waiting(link)
+        assert (waiting(link), waiting(path)) == (("other.yaml",), ("portal.yaml",))
+    assert not waiting(path)
 
 
 def test_middleware_and_the_component_are_accepted_too(path: Path) -> None:
@@ -197,6 +197,7 @@ def test_middleware_and_the_component_are_accepted_too(path: Path) -> None:
         (path.parent / name).write_text(f"# {name}")
     path.write_text("middleware: ['guard:f', 'hooks.mask:g']\nserver: {component: sandbox.wasm}\n")
     note_start(*choose_files(path))
+    kill_portal_of(path)
     (path.parent / "hooks/mask.py").write_text("evil")
     (path.parent / "sandbox.wasm").write_text("evil")
     assert waiting(path) == ("hooks/mask.py", "sandbox.wasm")
@@ -213,7 +214,7 @@ def test_copies_are_readable_by_their_owner_only_and_old_ones_are_removed(after_
     keep_accepted(read_files(after_a_run, {}))
     folder = Acceptance(after_a_run).folder
     assert not folder.stat().st_mode & 0o077
-    copies = [each for each in folder.iterdir() if "-portal." in each.name]
+    copies = [each for each in folder.iterdir() if len(each.name) == 64]
     assert len(copies) == 2
     assert not any(each.stat().st_mode & 0o077 for each in copies)
 
@@ -230,6 +231,6 @@ def test_state_folder_that_cannot_be_written_is_logged_and_files_apply(
 
 
 def test_damaged_copy_is_not_used(after_a_run: Path) -> None:
-    for copy in state_folder(os.environ).rglob("*-portal.yaml"):
+    for copy in state_folder(os.environ).rglob("?" * 64):
         copy.write_text("profiles: {evil: {}}\n")
     assert Acceptance(after_a_run).files() is None
