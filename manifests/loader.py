@@ -6,7 +6,7 @@ A value is shown only where it cannot be a secret: not if any part came from the
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +36,6 @@ from manifests.references import (
     CallerHeader,
     FetchSecrets,
     Interpolation,
-    SecretReference,
     env_content,
     env_path,
     fetch_nothing,
@@ -84,8 +83,7 @@ def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
             contents |= {} if (content := read(file)) is None else {file.name: content}
         except ManifestError as error:
             contents[file.name], problem = str(error).encode(), problem or error
-    data, references = written(ManifestFiles(path, contents), environ)
-    commands = [each.text for each in references if each.kind == "command"]
+    data, commands = written(ManifestFiles(path, contents), environ)
     for name in (*_code(data), *(name for each in commands for name in command_files(each, path.parent))):
         try:
             max_bytes = MAX_BYTES if name.endswith(".py") else MAX_PROGRAM_BYTES
@@ -104,17 +102,13 @@ def _text(path: Path) -> bytes:
         raise ManifestError([Problem(unreadable(error, path))], path.name) from None
 
 
-def written(
-    files: ManifestFiles, environ: Mapping[str, str]
-) -> tuple[dict[str, Json], Collection[SecretReference]]:
-    """The data of a manifest with stand-ins, valid or not, because what stands in may be invalid, and its references.
-
-    Both are empty if it has none.
-    """
+def written(files: ManifestFiles, environ: Mapping[str, str]) -> tuple[dict[str, Json], list[str]]:
+    """The data of a manifest with stand-ins, valid or not, as what stands in may be invalid, and its commands."""
     with suppress(ManifestError):
         _, interpolation, data = _interpolated(files, environ, stand_in)
-        return data if isinstance(data, dict) else {}, interpolation.fetched
-    return {}, ()
+        commands = [each.text for each in interpolation.fetched if each.kind == "command"]
+        return data if isinstance(data, dict) else {}, commands
+    return {}, []
 
 
 def _code(data: Mapping[str, Json]) -> Iterator[str]:

@@ -44,7 +44,8 @@ class Acceptance:
         """The hashes of the accepted files; None if nothing was accepted."""
         with suppress(OSError, ValueError):
             kept: dict[str, str] = dict(json.loads(self._record.read_bytes()))
-            own = dict(zip(_names(Path(next(iter(kept), ""))), _names(self.path), strict=True))
+            paths = Path(next(iter(kept), "")), self.path  # the name of the manifest comes first
+            own = dict(zip(*((p.name, env_path(p).name, lock_path(p).name) for p in paths), strict=True))
             return {own.get(name, name): sha256 for name, sha256 in kept.items()}
         return None
 
@@ -98,10 +99,7 @@ class Acceptance:
                 each.touch(0o600)
 
     def release(self) -> None:
-        """Let what changes from now on apply at the next start, if nothing waits and no portal of the manifest runs.
-
-        Whoever is killed before this is done has released nothing.
-        """
+        """Let what changes from now on apply, if nothing waits and no portal runs. To be killed releases nothing."""
         with suppress(OSError, ManifestError):
             if not portals_of(self.path) and self.hashes() == read_files(self.path, os.environ).hashes:
                 for each in self._holds:
@@ -111,9 +109,7 @@ class Acceptance:
 
 
 @contextmanager
-def running(
-    manifest: Manifest, host: str = "", port: int = 0
-) -> Iterator[Callable[[Mapping[str, str]], None]]:
+def running(manifest: Manifest, host: str, port: int) -> Iterator[Callable[[Mapping[str, str]], None]]:
     """Announce a portal, and let changes of its files wait until the context is left. Yields as `announced`."""
     path = os.path.abspath(manifest.path) if manifest.path else ""
     acceptance = Acceptance(Path(path))  # without a manifest nothing is accepted, held or released
@@ -137,18 +133,13 @@ def _ways(path: Path) -> tuple[str, ...]:
     return os.path.join(folder, name), os.path.join(os.path.realpath(folder), name), os.path.realpath(path)
 
 
-def _names(path: Path) -> tuple[str, str, str]:
-    """The names of the manifest and what lies beside it, which follow from the name of the manifest."""
-    return path.name, env_path(path).name, lock_path(path).name
-
-
 def choose_files(path: Path) -> tuple[ManifestFiles, tuple[str, ...]]:
     """The files to run on, as they are or as they were accepted, and the names of those whose change waits."""
-    acceptance, current = Acceptance(path), read_files(path, os.environ)
-    accepted = acceptance.files()
+    acceptance = Acceptance(path)
+    waits = acceptance.is_held or portals_of(path)  # before the files are read: a portal may end meanwhile
+    accepted, current = acceptance.files(), read_files(path, os.environ)
     if accepted is None or not (differ := differing(accepted.hashes, current.hashes)):
         return current, ()
-    waits = acceptance.is_held or portals_of(path)
     return (accepted, differ) if waits and not _is_watched(accepted) else (current, ())
 
 

@@ -179,7 +179,7 @@ async def serve_stdio(
     sys.stdout.flush()
     answers = ClientAnswers(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    with running(manifest) as announce:
+    with running(manifest, "", 0) as announce:
         async with (
             open_portal(manifest, progress, profile=profile) as portal,
             stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),

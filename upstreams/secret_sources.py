@@ -4,13 +4,13 @@ import hashlib
 import os
 import shlex
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
@@ -52,7 +52,7 @@ def fetch_secrets(
     values: dict[SecretReference, str | SecretError] = {
         each: SecretError(f"the {each.kind} {late}", hints.get(each.kind, "")) for each in references
     }
-    processes: list[subprocess.Popen[bytes]] = []
+    processes: list[Popen[bytes]] = []
 
     def fetch(reference: SecretReference) -> None:
         try:
@@ -79,9 +79,7 @@ def fetch_secrets(
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def _run_command(
-    command: str, folder: Path, hashes: Mapping[str, str], processes: list[subprocess.Popen[bytes]]
-) -> str:
+def _run_command(command: str, folder: Path, hashes: Mapping[str, str], processes: list[Popen[bytes]]) -> str:
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -97,12 +95,12 @@ def _run_command(
             if hashlib.sha256(content).hexdigest() != hashes.get(name):
                 message = f"{label} is not run: {name} has changed, which waits for a person"
                 raise SecretError(message, "Read the change, and accept it: mcp-code-portal reload")
-        process = subprocess.Popen(
+        process = Popen(
             words,
             cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=DEVNULL,
             process_group=0,
         )
     except (OSError, ValueError, ManifestError) as error:  # ValueError: an argument contains a NUL

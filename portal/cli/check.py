@@ -200,8 +200,8 @@ def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
 def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:
     if manifest.path is not None and manifest.waiting:
         findings.warnings.append(
-            f"a change of {', '.join(manifest.waiting)} waits, and is not checked: `check --waiting` does, and starts "
-            f"what it names; {reload_hint(manifest.path)}"
+            f"a change of {', '.join(manifest.waiting)} waits, as a portal ran, or was killed, and is not checked: "
+            f"`check --waiting` does, and starts what it names; {reload_hint(manifest.path)}"
         )
     for path in literal_tokens(manifest.written, ("upstreams",)):
         findings.warnings.append(

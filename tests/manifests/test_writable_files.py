@@ -10,6 +10,7 @@ from manifests.decision import ListedTool
 from manifests.exposure import writable_files
 from manifests.grants import Hints
 from manifests.loader import load_manifest
+from manifests.references import stand_in
 
 WRITES = ListedTool("write_file", "write_file", Hints(), frozenset({"path", "content"}))
 ADDS = ListedTool("add", "add", Hints(), frozenset({"profile", "security", "text"}))
@@ -33,7 +34,7 @@ def warnings(folder: Path, tool: ListedTool = ADDS, reload: str = "ask", **spec:
     }
     path.write_text(yaml.safe_dump({"upstreams": upstreams, "server": {"reload": reload}}))
     environ = {"HOME": str(folder.parent / "home")}
-    found = [*writable_files(load_manifest(path, environ), {"files": [tool]}, environ)]
+    found = [*writable_files(load_manifest(path, environ, stand_in), {"files": [tool]}, environ)]
     assert all(is_named is (spec.get("cwd", "") is not None) for _, is_named in found)
     return [text for text, _ in found]
 
@@ -57,6 +58,9 @@ def warnings(folder: Path, tool: ListedTool = ADDS, reload: str = "ask", **spec:
         "/nowhere,{folder}",
         "type=bind,src={folder},dst=/x",
         "file://{folder}",
+        "FILE://localhost{folder}",
+        "file:{parent}/%70ortal",
+        '{{"roots": ["file://localhost{parent}/%70ortal"]}}',
         '{{"roots": ["{folder}"]}}',
         "cd {folder} && exec server",
         "{parent}/home/.local/state",
@@ -91,6 +95,14 @@ def test_argument_that_names_another_place_is_not(folder: Path, argument: str) -
 def test_home_as_a_tilde_is_a_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder.parent))
     assert warnings(folder, args=["~/portal"])
+
+
+def test_program_of_a_command_is_one_of_the_files(folder: Path) -> None:
+    (folder / "data" / "token.sh").write_text("echo secret")
+    args = [str(folder / "data")]
+    assert not warnings(folder, args=args)
+    [warning] = warnings(folder, args=args, env={"K": "${command:sh data/token.sh}"})
+    assert "data/token.sh" in warning
 
 
 @pytest.mark.parametrize("spec", [{"roots": ["file://{}"]}, {"cwd": "{}"}, {"cwd": "."}, {"cwd": ".."}])

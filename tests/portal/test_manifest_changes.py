@@ -238,6 +238,28 @@ async def test_signal_accepts_the_files_as_they_are(asking: Path) -> None:
     assert Acceptance(asking).hashes() == read_files(asking, {}).hashes
 
 
+async def test_signal_to_a_portal_with_a_terminal_ends_it_and_accepts_nothing(
+    asking: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell that exits sends it, and a terminal that is closed: nobody decides."""
+    ended = anyio.Event()
+    monkeypatch.setattr(reload, "_has_terminal", lambda: True)
+    async with kept(asking) as applied:
+        monkeypatch.setattr(os, "kill", lambda pid, number: number == signal.SIGTERM and ended.set())
+        write(asking, ASKING % "second")
+        signal.raise_signal(signal.SIGHUP)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await ended.wait()
+    assert not applied.names
+    assert Acceptance(asking).hashes() != read_files(asking, {}).hashes
+
+
+@pytest.mark.parametrize("terminal", [0, 1, 2])
+def test_any_standard_stream_may_be_the_terminal(monkeypatch: pytest.MonkeyPatch, terminal: int) -> None:
+    monkeypatch.setattr(os, "isatty", lambda number: number == terminal)
+    assert reload._has_terminal()
+
+
 async def test_change_runs_no_command_before_it_is_accepted(asking: Path) -> None:
     async with kept(asking):
         with capture_logs() as events:

@@ -6,21 +6,26 @@ import importlib.util
 import os
 import py_compile
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from manifests.loader import read_files
-from manifests.own_files import ManifestFiles
+from manifests.errors import ManifestError
+from manifests.loader import parse_manifest, read_files
+from manifests.own_files import HEADER, ManifestFiles
 from portal.accepted import Acceptance, choose_files, note_start
+from portal.accepted import running as serving
 from portal.cli.reload import difference
 from portal.cli.terminal import Terminal
 from portal.errors import PortalError
 from portal.middleware import load_middleware
 from portal.running import RunningPortal, announced
 from tests.portal.commands import PortalCommand
+from upstreams.secret_sources import fetch_secrets
 
 pytestmark = pytest.mark.usefixtures("own_state")
 
@@ -261,3 +266,231 @@ def test_accepted_middleware_does_not_replace_an_installed_module(tmp_path: Path
     accepted = {"json/__init__.py": MIDDLEWARE.encode(), "json.py": MIDDLEWARE.encode()}
     with pytest.raises(Exception, match="json has no guard"):
         load_middleware(["json:guard"], tmp_path, accepted)
+
+
+SAFE, EVIL = "profiles: {first: {}}\n", "profiles: {evil: {}}\n"
+
+
+def start(path: Path) -> ExitStack:
+    """A portal, as `serve` starts it; closing the stack ends it in order."""
+    files, waiting = choose_files(path)
+    note_start(files, waiting)
+    stack = ExitStack()
+    stack.enter_context(serving(parse_manifest(files, {}, fetch_secrets), "", 0))
+    return stack
+
+
+def kill(portal: ExitStack) -> None:
+    """What a killed process leaves: its lock is gone, and nothing else happens."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Acceptance, "release", lambda self: None)
+        portal.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "portal.yaml"
+    path.write_text(SAFE)
+    return path
+
+
+def waiting(path: Path) -> tuple[str, ...]:
+    return choose_files(path)[1]
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 3])
+def test_kill_at_any_moment_lets_no_change_pass_and_an_end_in_order_does(path: Path, restarts: int) -> None:
+    kill(start(path))  # the first one ever
+    path.write_text(EVIL)
+    for _ in range(restarts):
+        kill(start(path))
+    start(path).close()
+    assert waiting(path), "it is held back by whoever ends while it is there"
+    path.write_text(SAFE)
+    start(path).close()
+    path.write_text(EVIL)
+    assert not waiting(path)
+
+
+@pytest.mark.parametrize("first_ends", [ExitStack.close, kill])
+@pytest.mark.parametrize("last_ends", [ExitStack.close, kill])
+def test_last_of_several_portals_decides_whether_changes_wait(
+    path: Path, first_ends: Callable[[ExitStack], None], last_ends: Callable[[ExitStack], None]
+) -> None:
+    first, last = start(path), start(path)
+    first_ends(first)
+    path.write_text(EVIL)
+    assert waiting(path)
+    path.write_text(SAFE)
+    last_ends(last)
+    path.write_text(EVIL)
+    assert bool(waiting(path)) is (last_ends is kill)
+
+
+def test_portal_that_starts_while_another_one_ends_is_not_missed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, started, unlink = start(path), list[ExitStack](), Path.unlink
+
+    def starting(file: Path, missing_ok: bool = False) -> None:
+        if file.name == "held":
+            started.append(start(path))
+        unlink(file, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", starting)
+    first.close()
+    kill(started[0])
+    path.write_text(EVIL)
+    assert waiting(path)
+
+
+def test_portal_that_ends_while_another_one_looks_releases_nothing_for_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upstream of the first one writes to and fro until its end."""
+    first = start(path)
+    path.write_text(EVIL)
+
+    def slow(*args: Any) -> ManifestFiles:
+        files = read_files(*args)
+        path.write_text(SAFE)
+        monkeypatch.undo()
+        first.close()
+        return files
+
+    monkeypatch.setattr("portal.accepted.read_files", slow)
+    assert waiting(path)
+
+
+def test_start_that_fails_holds_nothing(portal: PortalCommand, path: Path) -> None:
+    assert portal("--profile", "none", "serve", cwd=path.parent).returncode == 2
+    assert not Acceptance(path).is_held
+
+
+def test_reload_after_a_kill_lets_later_changes_apply(portal: PortalCommand, path: Path) -> None:
+    kill(start(path))
+    path.write_text(EVIL)
+    portal("reload", "--yes", cwd=path.parent)
+    path.write_text(SAFE)
+    assert not waiting(path)
+
+
+@pytest.mark.parametrize("is_started_by_the_link", [True, False])
+@pytest.mark.parametrize("was_known", [True, False])
+@pytest.mark.parametrize("name", ["portal.yaml", "other.yaml"])
+def test_change_waits_for_every_name_of_the_manifest(
+    path: Path, tmp_path: Path, is_started_by_the_link: bool, was_known: bool, name: str
+) -> None:
+    link = tmp_path / "linked" / name
+    link.parent.mkdir()
+    link.symlink_to(path)
+    one, other = (link, path) if is_started_by_the_link else (path, link)
+    if was_known:
+        start(other).close()
+    portal = start(one)
+    path.write_text(EVIL)
+    assert waiting(other)
+    kill(portal)
+    files, waits = choose_files(other)
+    assert waits == (other.name,)
+    assert files.contents[other.name] == SAFE.encode()
+    path.write_text(SAFE)
+    start(other).close()
+    path.write_text(EVIL)
+    assert not waiting(one)
+
+
+def test_link_that_led_elsewhere_before_holds_both_records(path: Path, tmp_path: Path) -> None:
+    former, link = tmp_path / "former.yaml", tmp_path / "link.yaml"
+    former.write_text(SAFE)
+    link.symlink_to(former)
+    start(link).close()
+    start(path).close()
+    link.unlink()
+    link.symlink_to(path)
+    kill(start(link))
+    path.write_text(EVIL)
+    assert waiting(path)
+
+
+COMMANDS = [
+    "./token.sh",
+    "sh token.sh",
+    "sh -c './token.sh | head'",
+    "{here}/token.sh",
+    "env F=bin/../token.sh sh token.sh",
+]
+
+
+@pytest.fixture
+def with_command(path: Path, request: pytest.FixtureRequest) -> Path:
+    """A manifest with a secret from a program beside it."""
+    program = path.with_name("token.sh")
+    program.write_text("#!/bin/sh\necho secret123\n")
+    program.chmod(0o700)
+    (path.parent / "bin").mkdir()
+    text = request.param.replace("{here}", str(path.parent))
+    path.write_text(f'server: {{token: "${{command:{text}}}"}}\n')
+    return path
+
+
+@pytest.mark.parametrize("with_command", COMMANDS, indirect=True)
+def test_program_of_a_command_waits_and_is_not_run_when_it_has_changed(
+    portal: PortalCommand, with_command: Path
+) -> None:
+    accepted = read_files(with_command, {})
+    assert "secret123" in parse_manifest(accepted, {}, fetch_secrets).hidden
+    kill(start(with_command))
+    with with_command.with_name("token.sh").open("a") as program:
+        program.write("touch ran\n")
+    assert waiting(with_command) == ("token.sh",)
+    with pytest.raises(ManifestError, match="not run"):
+        parse_manifest(accepted, {}, fetch_secrets)
+    portal("check", cwd=with_command.parent)
+    assert "+touch ran" in portal("reload", cwd=with_command.parent).stdout
+    assert not (with_command.parent / "ran").exists()
+    parse_manifest(read_files(with_command, {}), {}, fetch_secrets)
+    assert (with_command.parent / "ran").exists()
+
+
+def test_command_needs_no_file_and_may_read_one_elsewhere(path: Path) -> None:
+    (path.parent / "folder").mkdir()
+    path.write_text(
+        "server: {token: '${command:sh -c \"echo secret123\" folder /etc/hostname missing.txt}'}\n"
+    )
+    files = read_files(path, {})
+    assert [*files.contents] == ["portal.yaml"]
+    assert "secret123" in parse_manifest(files, {}, fetch_secrets).hidden
+
+
+def test_program_of_a_command_is_no_middleware(path: Path) -> None:
+    path.with_name("token.py").write_text("print('secret123')")
+    path.write_text("server: {token: '${command:python3 token.py}'}\n")
+    manifest = parse_manifest(read_files(path, {}), {}, fetch_secrets)
+    assert "token.py" in manifest.hashes
+    assert not manifest.modules
+
+
+def test_reload_shows_settings_and_what_starts_something(portal: PortalCommand, running: Path) -> None:
+    running.write_text(
+        "upstreams:\n  x: {command: '${RUNNER}', args: ['${PAGE:-a}'], env: {K: '${SECRET}', R: '${REGION:-eu}'}}\n"
+    )
+    secrets = running.with_name("portal.env")
+    secrets.touch(0o600)
+    secrets.write_text("RUNNER=/usr/bin/touch\nPAGE=pwned\nSECRET=very-secret\nREGION=us\n")
+    shown = portal("reload", cwd=running.parent).stdout
+    assert all(each in shown for each in ("/usr/bin/touch", "pwned", "us", "SECRET"))
+    assert "very-secret" not in shown
+
+
+def test_lock_of_garbage_is_told_after_few_lines(path: Path) -> None:
+    path.with_name("portal.lock").write_bytes(HEADER.encode() + b"\nx" * 1_000_000)
+    with pytest.raises(ManifestError) as caught:
+        parse_manifest(read_files(path, {}), {})
+    assert len(caught.value.problems) == 10
+
+
+def test_huge_file_is_refused_without_being_read(path: Path) -> None:
+    with path.with_name("portal.lock").open("wb") as file:
+        file.truncate(1 << 40)
+    assert "larger" in str(read_files(path, {}).problem)
