@@ -182,10 +182,10 @@ def required(data: Json) -> set[str]:
 
 def open_variables(data: Json) -> set[str]:
     """The variables that are settings, or say what is started or asked, which whoever accepts them has to see."""
-    found = [(path, each) for path, text in _texts(data) for each in pieces(text)]
-    variables = [(path, each.name) for path, each in found if isinstance(each, VariableReference)]
-    used = {name for path, name in variables if {*path[2:3]} & {"command", "args", "url", "cwd"}}
-    return used | {name for _, name in variables} - required(data)
+    pairs = [(path, each) for path, text in _texts(data) for each in pieces(text)]
+    found = [(path, each) for path, each in pairs if isinstance(each, VariableReference)]
+    used = {each.name for path, each in found if {*path[2:3]} & {"command", "args", "url", "cwd", "roots"}}
+    return used | {each.name for _, each in found} - {each.name for _, each in found if not each.default}
 
 
 @dataclass

@@ -472,12 +472,13 @@ def test_program_of_a_command_is_no_middleware(path: Path) -> None:
 
 
 def test_reload_shows_settings_and_what_starts_something(portal: PortalCommand, running: Path) -> None:
-    running.write_text(
-        "upstreams:\n  x: {command: '${RUNNER}', args: ['${PAGE:-a}'], env: {K: '${SECRET}', R: '${REGION:-eu}'}}\n"
-    )
+    env = "{K: '${SECRET}${OTHER:-}', R: '${REGION:-eu}'}"
+    running.write_text(f"upstreams:\n  x: {{command: '${{RUNNER}}', args: ['${{PAGE:-a}}'], env: {env}}}\n")
     secrets = running.with_name("portal.env")
     secrets.touch(0o600)
-    secrets.write_text("RUNNER=/usr/bin/touch\nPAGE=pwned\nSECRET=very-secret\nREGION=us\n")
+    secrets.write_text(
+        "RUNNER=/usr/bin/touch\nPAGE=pwned\nSECRET=very-secret\nOTHER=very-secret\nREGION=us\n"
+    )
     shown = portal("reload", cwd=running.parent).stdout
     assert all(each in shown for each in ("/usr/bin/touch", "pwned", "us", "SECRET"))
     assert "very-secret" not in shown
