@@ -70,7 +70,7 @@ class Acceptance:
                 write_whole(copy, content)
         write_whole(self._record, json.dumps(files.hashes).encode())
         if not portals_of(self.path):  # they may use their component for long
-            for path in {*self.folder.iterdir()} - {*copies, self._record, *self._holds}:
+            for path in {*self.folder.iterdir()} - {*copies, self._record, self.folder / "held"}:
                 path.unlink(missing_ok=True)
 
     def with_copies(self, manifest: Manifest) -> Manifest:
