@@ -55,8 +55,7 @@ def _own_files(portal: PortalManifest, path: Path, files: Collection[str]) -> li
         (f"the middleware {each}", each.partition(":")[0].replace(".", "/")) for each in portal.middleware
     ]
     pairs = [*named.items(), *((what, f"{own}{end}") for what, own in modules for end in ("", ".py"))]
-    known = {own for _, own in pairs}
-    pairs += [(each, each) for each in files if each not in known]  # programs of commands, parents of modules
+    pairs += [(each, each) for each in sorted({*files} - {own for _, own in pairs})]  # programs, packages
     return [(what, _around(folder / own)) for what, own in pairs if own is not None]
 
 

@@ -61,6 +61,7 @@ def upstream_settings(manifest: Manifest) -> dict[str, UpstreamSettings]:
     """What a fleet needs to know about the upstreams of this manifest."""
     renewals = header_renewals(manifest)
     defaults = {name: value for name, value in manifest.portal.defaults.env.items() if value}
+    programs = {k: v for k, v in manifest.hashes.items() if Path(k).stem != Path(_file(manifest)).stem}
     return {
         name: UpstreamSettings(
             spec.model_copy(update={"env": {**defaults, **spec.env}})
@@ -70,6 +71,7 @@ def upstream_settings(manifest: Manifest) -> dict[str, UpstreamSettings]:
             renewals.get(name),
             manifest.written.get(name),
             manifest.caller_headers.get(name, {}),
+            programs if name in renewals else {},
         )
         for name, spec in manifest.portal.upstreams.items()
     }

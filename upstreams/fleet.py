@@ -236,8 +236,8 @@ class Fleet:
 class UpstreamSettings:
     """What the manifest says about one upstream.
 
-    `credentials` are secrets that are masked in its results. `renew` fetches new headers after a refusal. `written` is
-    its section with unresolved references (`ListingStore`). `caller_headers` name claims of the caller.
+    `credentials` are secrets that are masked in its results. `renew` fetches new headers after a refusal, by `programs`
+    of these hashes. `written` is its section with unresolved references (`ListingStore`). `caller_headers` name claims.
     """
 
     spec: StdioUpstream | HttpUpstream
@@ -245,6 +245,7 @@ class UpstreamSettings:
     renew: HeaderRenewal | None = None
     written: Json = None
     caller_headers: Mapping[str, CallerHeader] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
 
     def connects_as(self, other: "UpstreamSettings") -> bool:
         """Whether a connection with the other settings serves these as well. The rules about tools are not its own."""

@@ -85,9 +85,11 @@ def http_portal(
     process = subprocess.Popen(
         [*_command(is_warm), "serve", "--config", str(manifest), "--http", address],
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         cwd=manifest.parent,
+        start_new_session=True,  # it has no terminal: SIGHUP accepts
     )
     try:
         yield HttpPortal(listening_url(process), process)

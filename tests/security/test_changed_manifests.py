@@ -23,9 +23,10 @@ from portal.cli.reload import difference
 from portal.cli.terminal import Terminal
 from portal.errors import PortalError
 from portal.middleware import load_middleware
+from portal.reload import upstream_settings
 from portal.running import RunningPortal, announced
 from tests.portal.commands import PortalCommand
-from upstreams.secret_sources import fetch_secrets
+from upstreams.secret_sources import fetch_secrets, header_renewals
 
 pytestmark = pytest.mark.usefixtures("own_state")
 
@@ -391,6 +392,9 @@ def test_change_waits_for_every_name_of_the_manifest(
     path.write_text(EVIL)
     assert waiting(other)
     kill(portal)
+    path.write_text(SAFE)
+    note_start(*choose_files(one))  # it is killed at once
+    path.write_text(EVIL)
     files, waits = choose_files(other)
     assert waits == (other.name,)
     assert files.contents[other.name] == SAFE.encode()
@@ -451,6 +455,24 @@ def test_program_of_a_command_waits_and_is_not_run_when_it_has_changed(
     assert not (with_command.parent / "ran").exists()
     parse_manifest(read_files(with_command, {}), {}, fetch_secrets)
     assert (with_command.parent / "ran").exists()
+
+
+def test_header_is_renewed_by_the_program_that_was_accepted(path: Path) -> None:
+    program = path.with_name("token.sh")
+    program.write_text("echo secret123\n")
+    header = '{Authorization: "${command:sh token.sh}"}'
+    path.write_text(f"upstreams: {{a: {{url: 'https://a.example/mcp', headers: {header}}}}}\n")
+    before = parse_manifest(read_files(path, {}), {}, fetch_secrets)
+    [renew] = header_renewals(before).values()
+    assert anyio.run(renew) == ({"Authorization": "secret123"}, ("secret123",))
+    program.write_text("touch ran; echo secret123\n")
+    assert anyio.run(renew) is None
+    assert not (path.parent / "ran").exists()
+    after = parse_manifest(read_files(path, {}), {}, fetch_secrets)
+    old, new = (upstream_settings(each)["a"] for each in (before, after))
+    assert not new.connects_as(old), "the connection gets the renewal that may run it"
+    path.write_text(f"{path.read_text()}profiles: {{more: {{}}}}\n")
+    assert upstream_settings(parse_manifest(read_files(path, {}), {}, fetch_secrets))["a"].connects_as(new)
 
 
 def test_command_needs_no_file_and_may_read_one_elsewhere(path: Path) -> None:
