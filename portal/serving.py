@@ -104,7 +104,7 @@ def _readiness(portal: Portal, shows_names: bool) -> dict[str, Json]:
     not_ready: dict[str, str] = {}
     for upstream in portal.fleet:
         if not upstream.state.is_well:
-            detail = f": {upstream.state.detail}" if upstream.state.detail else ""
+            detail = f": {upstream.state.advice}" if upstream.state.advice else ""
             retry_status = f"; {upstream.retry_status}" if upstream.retry_status else ""
             not_ready[upstream.name] = f"{upstream.state.status}{detail}{retry_status}"
     answer: dict[str, Json] = {"ready": True, "upstreams": counts}

@@ -48,6 +48,7 @@ class UpstreamError(Exception):
     """A call to an upstream has no result. `Upstream.call` masks configured secrets in the message.
 
     `rpc_code` is the code of a JSON-RPC error, `data` its data, `after_seconds` the `Retry-After` of the upstream.
+    The message says what is the matter, also to scripts; `remedy` what to do about it, to the operator only.
     """
 
     code: ClassVar[str] = "upstream_error"
@@ -62,11 +63,13 @@ class UpstreamError(Exception):
         rpc_code: int | None = None,
         after_seconds: float | None = None,
         data: Json = None,
+        remedy: str = "",
     ) -> None:
         super().__init__(message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "…")
         self.rpc_code = rpc_code
         self.after_seconds = after_seconds
         self.data = data
+        self.remedy = remedy
 
 
 class UpstreamUnavailableError(UpstreamError):
@@ -81,14 +84,16 @@ class UpstreamUnreadError(UpstreamUnavailableError):
 
 
 class UpstreamDownError(UpstreamUnavailableError):
+    hint = (
+        "Nothing was sent. Other upstreams still work. `mcp-code-portal check` tells the operator what to do."
+    )
     repetition = "never"
 
 
 class UpstreamNeedsLoginError(UpstreamDownError):
-    """The message names the command to sign in with."""
+    """The remedy names the command to sign in with."""
 
     code = "upstream_needs_login"
-    hint = "Nothing was sent. Tell the operator to run the command in the message."
 
 
 class UpstreamCallerError(UpstreamError):
@@ -162,8 +167,8 @@ class UpstreamIncompleteError(UpstreamError):
 class UpstreamUnansweredError(UpstreamIncompleteError):
     code = "question_unanswered"
     hint = (
-        "The answer took too long. Answer sooner, or ask the operator to raise this upstream's `call_seconds` (and"
-        " `limits.wall_seconds`). Check the effect before retrying: the call was started."
+        "The answer took too long. Answer sooner, or ask the operator for more time. Check the effect before retrying:"
+        " the call was started."
     )
 
 

@@ -24,16 +24,20 @@ _MAX_REMARK_CHARACTERS: Final = 300
 
 Status = Literal["starting", "ready", "idle", "failing", "needs_login", "down", "stopped"]
 """`idle`: not connected; the next call connects. `failing`: connected, but the circuit breaker is open. `needs_login`:
-down until a person runs the command in the detail."""
+down until a person runs the command in the remedy."""
 
 
 @dataclass(frozen=True)
 class UpstreamState:
-    """`detail` says why it is not ready, for people and without secrets; `since` is UTC."""
+    """`detail` says why it is not ready, `remedy` what the operator can do; without secrets. `since` is UTC.
+
+    Scripts and models read the detail only; the text of a state is for the operator.
+    """
 
     status: Status
     detail: str
     since: datetime
+    remedy: str = ""
 
     @property
     def is_well(self) -> bool:
@@ -45,8 +49,13 @@ class UpstreamState:
         """The status as an adjective."""
         return "waiting for a login" if self.status == "needs_login" else self.status
 
+    @property
+    def advice(self) -> str:
+        """The detail and the remedy."""
+        return "; ".join(filter(None, (self.detail, self.remedy)))
+
     def __str__(self) -> str:
-        return f"{self.adjective}: {self.detail}" if self.detail else self.adjective
+        return f"{self.adjective}: {self.advice}" if self.advice else self.adjective
 
 
 class Diagnostics:

@@ -335,6 +335,7 @@ class Supervisor:
             self.redact.start(ending.reason),
             was_ready=ending.began is not None,
             status="needs_login" if is_login else "down",
+            remedy=self.redact.start(ending.remedy),
         )
 
     async def _serve(self, session: Session) -> str | None:
@@ -418,21 +419,22 @@ class Supervisor:
             await anyio.sleep(RELIST_PAUSE_SECONDS)
             await session.notifications.offerings_change()
 
-    async def _pause(self, reason: str, *, was_ready: bool, status: Literal["needs_login", "down"]) -> None:
+    async def _pause(
+        self, reason: str, *, was_ready: bool, status: Literal["needs_login", "down"], remedy: str
+    ) -> None:
         """Back off before the next attempt. A connection that worked is reopened at once."""
         was_well = was_ready and self._failures == 0
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
         self._failures += 1
         if (self.state.status, self.state.detail) != (status, reason):  # logged once, not at every attempt
-            log.warning(
-                "upstream_lost" if was_ready else "upstream_not_reached", upstream=self.name, reason=reason
-            )
+            event = "upstream_lost" if was_ready else "upstream_not_reached"
+            log.warning(event, upstream=self.name, reason=reason, **({"remedy": remedy} if remedy else {}))
         if was_well:
             self._set_state("starting", reason)
             return
         self._pause_began, self._pause_seconds = anyio.current_time(), longest * random.uniform(0.5, 1.0)
         self._wanted = anyio.Event()
-        self._set_state(status, reason)
+        self._set_state(status, reason, remedy)
         self._wake_calls()  # also if the state did not change
         with anyio.move_on_after(self._pause_seconds):
             await self._wanted.wait()
@@ -443,7 +445,7 @@ class Supervisor:
             self._pause_began = None
             self._attempt_began = anyio.current_time()
 
-    def _set_state(self, status: Status, detail: str) -> None:
+    def _set_state(self, status: Status, detail: str, remedy: str = "") -> None:
         if self._removed.is_set() or (status, detail) == (self.state.status, self.state.detail):
             return
         since = datetime.now(UTC)
@@ -451,7 +453,7 @@ class Supervisor:
             self._down_since = None
         elif status in ("needs_login", "down"):  # since the first failure, not the last
             since = self._down_since = self._down_since or since
-        self.state = UpstreamState(status, detail, since)
+        self.state = UpstreamState(status, detail, since, remedy)
         self._wake_calls()
         self.on_change(self)
 
@@ -468,3 +470,7 @@ class _Ending:
     began: float | None = None
     """When its opening began; None if it never opened."""
     cause: BaseException | None = None
+
+    @property
+    def remedy(self) -> str:
+        return self.cause.remedy if isinstance(self.cause, UpstreamError) else ""

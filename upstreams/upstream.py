@@ -7,6 +7,7 @@ from math import inf
 from typing import Final, TypeVar
 
 import anyio
+import structlog
 
 from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
@@ -27,6 +28,8 @@ from upstreams.tools import LISTING_METHODS, Listed, RecordedTool, ToolResult, r
 from upstreams.transports.wire import ProgressHandler
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 
 class Upstream(Supervisor):
@@ -128,6 +131,9 @@ class Upstream(Supervisor):
                 attempt, attempts=self.spec.retries.attempts, is_safe=is_safe, deadline=deadline
             )
         except UpstreamError as error:
+            if error.remedy:
+                remedy = self.redact.start(error.remedy)
+                log.warning("call_failed", upstream=self.name, code=error.code, remedy=remedy)
             # The same error with the upstream's name, masked.
             error.args = (f"upstream {self.name!r}: {self.redact.start(str(error))}",)
             error.data = self.redact.in_value(error.data)

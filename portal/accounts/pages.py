@@ -108,7 +108,7 @@ async def _answered(page: Callable[[Request], Awaitable[Response]], request: Req
     except PageError as error:
         response = _text(str(error), error.status)
     except OAuthError as error:
-        log.warning("sign_in_failed", reason=str(error))
+        log.warning("sign_in_failed", reason=error.advice)
         response = _text(f"Not signed in: {error}. {_AGAIN}", 502)
     except SignInError as error:
         response = _text(f"Not signed in: {error}. {_AGAIN}", error.status)
@@ -235,7 +235,7 @@ class _Pages:
             async with open_guarded_http(self.auth.issuer, self.auth.issuer) as http:
                 yield http
         except OAuthError as error:
-            raise OAuthError(f"at the identity provider: {error}") from error
+            raise OAuthError(f"at the identity provider: {error}", error.remedy) from error
 
     async def _identity_request(self, http: GuardedHttp) -> CodeRequest:
         """The request for an access token for the portal itself, which is checked like everybody's."""

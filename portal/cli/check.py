@@ -167,7 +167,7 @@ def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -
                 "write": declares.count("writes") + declares.count("destroys"),
                 "undeclared": declares.count("nothing"),
                 "kept_back": len(rows) - len(declares),
-                "detail": state.detail,
+                "detail": state.advice,
             }
         )
         if not state.is_well:

@@ -225,7 +225,7 @@ class Catalog:
 
 
 def describe_state(upstream: Upstream, max_detail_characters: int | None = None) -> str:
-    """The state of an upstream, since when, and why."""
+    """The state of an upstream, since when, and why, as scripts and models may read it."""
     state = upstream.state
     since = state.since.strftime("%H:%M:%S")
     detail = f": {state.detail}" if state.detail else ""

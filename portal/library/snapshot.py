@@ -17,6 +17,7 @@ from portal.errors import refused
 from portal.library.library import Library
 from portal.search.query import asked_name, partitions
 from sandbox_runtime.calls import CallError
+from upstreams.errors import UpstreamDownError
 
 if TYPE_CHECKING:
     from portal.search.index import SearchIndex
@@ -102,7 +103,7 @@ class Snapshot:
             return CallError(
                 "upstream_unavailable",
                 f"{qualified} cannot be called: {self.silent[namespace]}",
-                "Nothing was sent. Try again later, or continue without it.",
+                UpstreamDownError.hint,
             )
         if namespace in self.library.namespaces:
             message, query = f"{namespace} has no function {name!r}", name

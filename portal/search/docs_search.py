@@ -250,6 +250,8 @@ class DocsSearch:
             names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])
             more = ", ..." if len(others) > MAX_STATE_NOTICES else ""
             notices.append(f"{len(others)} more upstreams are not ready: {names}{more}")
+        if any(each.state.remedy for each in silent):
+            notices.append("`mcp-code-portal check` tells the operator what to do")
         if not self.manifest.portal.upstreams:
             notices.append(NO_UPSTREAMS)
         return notices

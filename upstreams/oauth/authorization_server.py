@@ -49,14 +49,23 @@ T = TypeVar("T", ResourceMetadata, ServerMetadata)
 
 
 class OAuthError(Exception):
-    """No token can be obtained."""
+    """No token can be obtained. `remedy` is for the operator, as in `UpstreamError`."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+    @property
+    def advice(self) -> str:
+        """The message and the remedy."""
+        return f"{self}; {self.remedy}" if self.remedy else str(self)
 
 
 class OAuthRefusedError(OAuthError):
     """The request was refused; `code` is the OAuth error code, or ""."""
 
-    def __init__(self, message: str, code: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, code: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy)
         self.code = code
 
 
@@ -224,8 +233,8 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
         allowed = [each for each in found if classify_address(each) in classes or each in _FAKE_IP]
         if not allowed:
             raise OAuthRefusedError(
-                f"the upstream's OAuth URL uses {host[:100]}, which has a non-public address; "
-                "if that is intended, set `oauth.issuer` in the manifest"
+                f"the upstream's OAuth URL uses {host[:100]}, which has a non-public address",
+                remedy="if that is intended, set `oauth.issuer` in the manifest",
             )
         return allowed
 

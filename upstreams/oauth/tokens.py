@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
@@ -230,7 +231,7 @@ class LoginStore:
             with os.fdopen(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-                    raise OAuthError("other users can access the token file; log out and log in again")
+                    raise OAuthError("other users can access the token file", "log out and log in again")
                 return file.read(MAX_LOGIN_BYTES)
 
     def _save(self, text: str) -> None:
@@ -253,7 +254,7 @@ def _storage_errors() -> Iterator[None]:
     try:
         yield
     except SecretError as error:
-        raise OAuthError(f"{error}. {error.hint}".rstrip()) from None
+        raise OAuthError(str(error), error.hint) from None
     except OSError as error:
         raise OAuthError(
             f"the tokens cannot be read or stored: {error.strerror or 'unknown reason'}"
@@ -334,7 +335,7 @@ class OAuthTokens(HttpCredentials):
         outcome = await asyncio.shield(self._renewal)
         if isinstance(outcome, Login):
             return outcome
-        raise type(outcome)(str(outcome))  # a copy for each caller, which modifies it
+        raise copy(outcome)  # one for each caller, which modifies it
 
     async def _run(
         self, renewal: "asyncio.Future[Login | UpstreamError]", stale: Login | None, is_refused: bool
@@ -352,9 +353,11 @@ class OAuthTokens(HttpCredentials):
             outcome = UpstreamUnavailableError(f"got no token: {error}")
         except OAuthError as error:
             if self._is_own:
-                outcome = UpstreamDownError(f"got no token: {error}; check `oauth` in the manifest")
+                remedy = error.remedy or "check `oauth` in the manifest"
+                outcome = UpstreamDownError(f"got no token: {error}", remedy=remedy)
             else:
-                outcome = UpstreamNeedsLoginError(f"{error}; {self._how_to_sign_in}")
+                remedy = "; ".join(filter(None, (error.remedy, self._how_to_sign_in)))
+                outcome = UpstreamNeedsLoginError(str(error), remedy=remedy)
         # Untrusted answers may raise anything. It is this upstream's failure, and must not end the others.
         except Exception as error:
             log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)

@@ -96,7 +96,7 @@ def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
         path = folder / os.path.expanduser(command)
         if not path.exists():
             raise UpstreamUnavailableError(
-                f"command {command!r} does not exist{f'; {split}' if arguments else ''}"
+                f"command {command!r} does not exist", remedy=split if arguments else ""
             )
         if not os.access(path, os.X_OK) or path.is_dir():
             raise UpstreamUnavailableError(f"command {command!r} is not executable")
@@ -108,7 +108,8 @@ def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
     found = shutil.which(command, path=search)
     if found is None:
         hint = split if arguments else f"{_INSTALL_HINTS.get(command, 'install it')}, or give its full path"
-        raise UpstreamUnavailableError(f"command {command!r} was not found on PATH; {hint}. {_SHORT_PATH}")
+        missing = f"command {command!r} was not found on PATH"
+        raise UpstreamUnavailableError(missing, remedy=f"{hint}. {_SHORT_PATH}")
     return found
 
 

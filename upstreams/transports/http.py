@@ -38,6 +38,7 @@ from upstreams.transports.http_errors import (
     kind_of,
     status_error,
     status_line,
+    status_remedy,
 )
 from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import InboundLimits, MessageReader, failure_of, is_answer_to
@@ -301,6 +302,8 @@ class StreamableHttp(HttpTransport):
                 return
             body = await self._body(response, request)
             status = status_line(response) if response.is_error else ""
+            if response.is_error and (remedy := status_remedy(response)):
+                self._diagnostics.note(remedy)
             answer = self._reader.read_answer(body, request.id, status)
             self._check_session(answer, request)
             await self._hand_over(SessionMessage(answer))

@@ -59,13 +59,14 @@ def error_of(
 
 def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError:
     """The error of a status, with an excerpt of the body."""
-    message = status_line(response)
+    message, remedy = status_line(response), status_remedy(response)
     if body and kind_of(response) in _TEXTS and not body.lstrip().startswith(b"<"):
         message += f": {redact.excerpt(body)}"
     is_forbidden = response.status_code == HTTPStatus.FORBIDDEN
     if is_forbidden and (scope := challenge_of(response).get("scope")):
         shown = redact.excerpt(scope.encode())
-        message += f"; it requires the scope {shown!r}: add it to `oauth.scope`, and sign in again"
+        message += f"; it requires the scope {shown!r}"
+        remedy = f"add {shown!r} to `oauth.scope`, and sign in again"
     text = response.headers.get("retry-after", "").strip()
     after_seconds = min(float(text), _DAY_SECONDS) if re.fullmatch(r"\d{1,9}", text) else None
     if after_seconds is not None:
@@ -73,35 +74,40 @@ def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> U
     if response.next_request is not None:
         # A redirect of a POST may mean that the request was carried out.
         message += f": a redirect to {response.next_request.url}, which would drop the call"
-        return UpstreamAnswerError(f"{message}; use that URL if the server has moved there")
+        return UpstreamAnswerError(message, remedy="use that URL if the server has moved there")
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         return UpstreamBusyError(message, after_seconds=after_seconds)
     if is_unauthorized(response):
         alone = response.extensions.get(REFUSED_ALONE)
-        return (UpstreamRightsError if alone else UpstreamUnauthorizedError)(message)
+        return (UpstreamRightsError if alone else UpstreamUnauthorizedError)(message, remedy=remedy)
     # A gateway may answer 502 or 504 after the server acted; a 4xx is the server's own refusal.
     if not response.is_client_error:
         return UpstreamFaultError(message, after_seconds=after_seconds)
-    return UpstreamRefusedError(message)
+    return UpstreamRefusedError(message, remedy=remedy)
 
 
 def status_line(response: httpx2.Response) -> str:
-    """The status, and a possible cause in the manifest."""
-    status, request = response.status_code, response.request
-    hint = ""
+    """The status, and a possible cause."""
+    why = ""
     if response.extensions.get(REFUSED_ALONE):
-        hint = "; other requests with the same credentials are accepted"
-    elif status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        hint = "; check `headers` or `oauth` in the manifest"
-    elif status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
-        hint = "; the proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY wants other credentials"
-    elif status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
-        asked = request.method, request.url.path.rstrip("/")[-4:]
+        why = "; other requests with the same credentials are accepted"
+    elif response.status_code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        why = "; the proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY wants other credentials"
+    return f"HTTP {response.status_code} {response.reason_phrase}".rstrip() + why
+
+
+def status_remedy(response: httpx2.Response) -> str:
+    """What the operator can do about a status; "" if nothing is known."""
+    status, request = response.status_code, response.request
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and not response.extensions.get(REFUSED_ALONE):
+        return "check `headers` or `oauth` in the manifest"
+    asked = request.method, request.url.path.rstrip("/")[-4:]
+    if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
         if asked == ("POST", "/sse"):
-            hint = "; a server with the old HTTP+SSE transport needs `transport: sse` in the manifest"
-        elif asked == ("GET", "/mcp"):
-            hint = "; a server with Streamable HTTP needs no `transport: sse` in the manifest"
-    return f"HTTP {status} {response.reason_phrase}".rstrip() + hint
+            return "a server with the old HTTP+SSE transport needs `transport: sse` in the manifest"
+        if asked == ("GET", "/mcp"):
+            return "a server with Streamable HTTP needs no `transport: sse` in the manifest"
+    return ""
 
 
 def _json_rpc_answer(response: httpx2.Response, body: bytes) -> dict[str, Json] | None:

@@ -43,9 +43,8 @@ class Route:
             raise UpstreamUnavailableError(f"{name} is not the URL of a proxy") from None
         variable = f"{name}={origin(shown)}"
         if shown.scheme not in _PROXIES:
-            raise UpstreamUnavailableError(
-                f"{variable} is none of {', '.join(_PROXIES)}; for socks:// try socks5://"
-            )
+            fault = f"{variable} is none of {', '.join(_PROXIES)}"
+            raise UpstreamUnavailableError(fault, remedy="for socks:// try socks5://")
         return cls(parsed, proxy, variable)
 
     def told(self, error: httpx2.RequestError) -> str:
