@@ -394,27 +394,21 @@ class Execution:
         if timeout_seconds is None:
             return limits, []
         if timeout_seconds > limits.wall_seconds:
-            where = self._where("wall_seconds")
-            lowered = f"lowered to limits.wall_seconds = {limits.wall_seconds:g} ({where})"
+            lowered = f"lowered to limits.wall_seconds = {limits.wall_seconds:g}"
             return limits, [f"timeout_seconds {timeout_seconds:g} was {lowered}"]
         return limits.model_copy(update={"wall_seconds": timeout_seconds}), []
 
     def _where_of(self, limits: Limits, limit: str) -> str:
-        """The place of a limit of this run: in the manifest, or the caller's `timeout_seconds`."""
+        """Who set a limit of this run, if not the manifest: the caller's `timeout_seconds`."""
         ordinary = self.authority.manifest.portal.capabilities.limits
-        if limit == "wall_seconds" and limits.wall_seconds != ordinary.wall_seconds:
-            return "timeout_seconds of this call"
-        return self._where(limit)
-
-    def _where(self, limit: str) -> str:
-        return self.authority.manifest.where("capabilities", "limits", limit)
+        is_callers = limit == "wall_seconds" and limits.wall_seconds != ordinary.wall_seconds
+        return "timeout_seconds of this call" if is_callers else ""
 
     def _stdout_notice(self, result: RunResult) -> tuple[str, ...]:
         if not result.stdout_bytes_dropped:
             return ()
         kept = self.authority.manifest.portal.capabilities.limits.stdout_bytes
-        where = self._where("stdout_bytes")
-        limit = f"limits.stdout_bytes = {kept:,} ({where})"
+        limit = f"limits.stdout_bytes = {kept:,}"
         return (f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped",)
 
 

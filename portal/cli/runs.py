@@ -264,8 +264,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     async with AsyncExitStack() as stack:
         sandbox = await _sandbox(record, own, components_folder(place), stack, terminal)
         try:
-            mask, where = Redaction(manifest.hidden), partial(own.where, "capabilities", "limits")
-            result = await replay_record(sandbox, record, where, mask=mask)
+            result = await replay_record(sandbox, record, "".format, mask=Redaction(manifest.hidden))
         except DivergenceError as error:
             divergence, record = error, record.until(error.index)
         except RecordError:
