@@ -61,7 +61,7 @@ class Approvers:
 
     def oversee(self, owner: str, decider: Decider) -> bool:
         """Whether the decider is an approver of the tenant to which this owner's runs belong."""
-        if decider.owner is None or not self._has(decider):
+        if decider.owner is None or not self.include(decider):
             return False
         return tenant_of(owner) == tenant_of(decider.owner)
 
@@ -72,7 +72,7 @@ class Approvers:
         if not decider.is_known:
             message = "without a token decisions come from a terminal only"
             return RunsError("token_required", message, "Ask the operator to decide, or to set up tokens.")
-        if self.entries and not self._has(decider):
+        if self.entries and not self.include(decider):
             message = "decisions come from the approvers that the manifest names"
             return RunsError("not_an_approver", message, "Ask one of them.")
         # A person with two profiles has two owners, and is one person.
@@ -81,7 +81,8 @@ class Approvers:
             return RunsError("four_eyes", message, "Ask another approver, or the operator.")
         return None
 
-    def _has(self, decider: Decider) -> bool:
+    def include(self, decider: Decider) -> bool:
+        """Whether an entry names the decider."""
         bearer = decider.bearer
         own = {f"profile:{(bearer and bearer.profile) or self.profile or ''}", bearer.entry if bearer else ""}
         return decider.is_known and any(

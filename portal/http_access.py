@@ -4,7 +4,7 @@ import hmac
 import ipaddress
 import math
 import time
-from collections.abc import Collection, Set
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,12 +17,14 @@ from mcp.shared.auth import ProtectedResourceMetadata
 from pydantic import AnyHttpUrl
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.portal_manifest import AuthSettings, ServerSettings, TelemetrySettings, Tenants
-from portal.errors import OpenBindError
+from portal.approvers import Approvers, Decider
+from portal.errors import ASK_OPERATOR, OpenBindError
 from portal.sessions import BEARER, Bearer
 from portal.sign_in import SignIn, SignInError
 from sandbox_runtime.grants.fetch import FROM_SCRIPT
@@ -190,6 +192,7 @@ class HttpAccessMiddleware:
 
     app: ASGIApp
     access: HttpAccess
+    approvers: Callable[[], Approvers] = Approvers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ends = math.inf
@@ -228,15 +231,20 @@ class HttpAccessMiddleware:
         if bearer is None:
             return {**scope, BEARER: None} if self.access.needs_token else scope
         # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
-        user = AuthenticatedUser(AccessToken(token="", client_id=bearer.run_owner, scopes=[]))
-        return {**scope, BEARER: bearer, "user": user}
+        # In them a person's other token may answer, so one that may decide has sessions of its own.
+        scope = {**scope, BEARER: bearer}
+        may_decide = self.approvers().include(Decider.of_request(Request(scope), ""))
+        whose = f"{bearer.run_owner} {may_decide}"
+        return {**scope, "user": AuthenticatedUser(AccessToken(token="", client_id=whose, scopes=[]))}
 
 
 class BrowserAccessMiddleware(CORSMiddleware):
     """HttpAccessMiddleware behind CORS for `/mcp`: a preflight has no token, and pages have to read refusals, too."""
 
-    def __init__(self, app: ASGIApp, access: HttpAccess) -> None:
-        guarded = HttpAccessMiddleware(app, access)
+    def __init__(
+        self, app: ASGIApp, access: HttpAccess, approvers: Callable[[], Approvers] = Approvers
+    ) -> None:
+        guarded = HttpAccessMiddleware(app, access, approvers)
         told = ("Mcp-Session-Id", "WWW-Authenticate", "Retry-After")
         super().__init__(
             guarded, (), ("GET", "POST", "DELETE"), ("*",), allow_private_network=True, expose_headers=told

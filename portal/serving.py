@@ -92,7 +92,8 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
             *account_routes(portal.accounts, whose),
         ],
     )
-    app.user_middleware.append(Middleware(BrowserAccessMiddleware, access=access))
+    browsers = Middleware(BrowserAccessMiddleware, access=access, approvers=lambda: portal.runs.approvers)
+    app.user_middleware.append(browsers)
     if portal.manifest.portal.runs.is_shared:
         app.user_middleware.append(Middleware(ReplicaMiddleware, runs=portal.runs))
     return app

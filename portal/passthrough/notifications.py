@@ -16,7 +16,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 
 from manifests.portal_manifest import UpstreamSection
-from portal.approvers import NOBODY, Decider
+from portal.approvers import NOBODY
 from portal.ledger import Entry, Ledger
 from portal.passthrough.clean_json import Scrub, clean_text, one_line
 from portal.passthrough.questions import CallQuestions, Questions, can_show_forms
@@ -115,6 +115,8 @@ class ClientChannel:
     def __init__(self, questions: Questions | None = None) -> None:
         self._progress: Progress | None = None
         self._questions = questions
+        self.decider = NOBODY if questions is None else questions.decider
+        """The person at the client, or whoever answered last."""
 
     @asynccontextmanager
     async def open(self, context: Context, ledger: Ledger, keep_alive_seconds: float) -> AsyncIterator[None]:
@@ -149,11 +151,6 @@ class ClientChannel:
     def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions | None:
         """The questions that the upstream may ask during one call; None if there is no client."""
         return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
-
-    @property
-    def decider(self) -> Decider:
-        """The person at the client."""
-        return NOBODY if self._questions is None else self._questions.decider
 
     @property
     def can_ask_person(self) -> bool:

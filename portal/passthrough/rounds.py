@@ -26,6 +26,7 @@ from mcp_types import (
 )
 
 from manifests.json_value import Json
+from portal.approvers import Decider
 from portal.ledger import Ledger
 from portal.passthrough.notifications import ClientChannel
 from portal.passthrough.questions import Ask, Question, Questions
@@ -55,7 +56,7 @@ class PendingRequest:
         """None if it was cancelled."""
         self.questions: InputRequests = {}
         """Open questions to the client."""
-        self._answers: dict[str, dict[str, Json]] = {}
+        self._answers: dict[str, tuple[dict[str, Json], Decider]] = {}
         self._asked = 0
         self._changed = anyio.Event()
 
@@ -68,7 +69,7 @@ class PendingRequest:
             self._note_change()
 
     async def ask(self, question: Question) -> dict[str, Json]:
-        """Ask the client and wait for its answer."""
+        """Ask the client and wait for its answer. At the return the channel's decider is whoever answered."""
         self._asked += 1
         key = f"question-{self._asked}"
         self.questions[key] = question
@@ -78,18 +79,21 @@ class PendingRequest:
                 await self._changed.wait()
         finally:
             self.questions.pop(key, None)
-        return self._answers.pop(key)
+        # Set here and not when the answer comes: others may come before this one is read.
+        answer, self.channel.decider = self._answers.pop(key)
+        return answer
 
     async def round(self) -> None:
         """Wait until the request has ended or has a question."""
         while not self.has_ended and not self.questions:
             await self._changed.wait()
 
-    def add_answers(self, answers: InputResponses) -> None:
-        """Add answers. Ignores those to questions that are not open."""
+    def add_answers(self, answers: InputResponses, decider: Decider) -> None:
+        """Add answers, which may come with another token than the request. Ignores those to no open question."""
         for key, answer in answers.items():
             if self.questions.pop(key, None) is not None:
-                self._answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+                shown = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+                self._answers[key] = shown, decider
         self._note_change()
 
     def _note_change(self) -> None:
@@ -124,7 +128,7 @@ class Rounds:
                 "requestState is not valid: it was used, has ended, or belongs to another request",
             )
         del self._waiting[params.request_state]
-        known.add_answers(params.input_responses or {})
+        known.add_answers(params.input_responses or {}, questions(known.ask).decider)
         return known
 
     def start(self, pending: PendingRequest, work: Work) -> None:

@@ -1,8 +1,9 @@
 """Every way to decide about a call that waits, times everybody who must not: nothing is sent. The twin decides."""
 
 import ast
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,16 @@ from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.approvers import Approvers, Decider
+from portal.http_access import HttpAccess
 from portal.server import build_server
+from portal.serving import build_http_app
 from portal.sessions import Bearer
-from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, tool, write_manifest
+from tests.portal.issuer import AUDIENCE, issuing
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool, write_manifest
 from tests.portal.runs.kept_runs import KeptRuns, kept_runs
 from tests.portal.runs.test_tasks import APPROVE, DECLARED, Wire
 from tests.portal.test_http_app import served
+from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 
@@ -100,6 +105,111 @@ async def test_without_a_token_nothing_but_a_terminal_decides(tmp_path: Path) ->
         await own.portal.runs.decide(run, 1, Decider("cli ann"), is_approved=True)
         assert (await wire.until(run, "completed"))["result"]["isError"] is False
         assert [name for name, _ in up.calls] == ["mark"]
+
+
+# With another token than the one that began the request
+
+
+@asynccontextmanager
+async def asking(folder: Path, up: Peer) -> AsyncIterator[tuple[Opened, Callable[[str], httpx2.AsyncClient]]]:
+    """A portal whose approvers have the scope `approve`, and clients of one person by the scope of their tokens."""
+    async with issuing() as issuer, AsyncExitStack() as stack:
+        server = {"auth": {"issuer": issuer.url, "audience": AUDIENCE}}
+        grants: Json = {**ASK, "approvers": ["claim:scope=approve"]}
+        own = await stack.enter_async_context(
+            opened(folder, {"up": up}, server=server, capabilities=grants, runs=SOON)
+        )
+        access = HttpAccess("127.0.0.1", own.portal.manifest.portal.server)
+        app = build_http_app(own.portal, build_server(own.portal), access)
+        peer = await stack.enter_async_context(http_peer(app))
+
+        def client(scope: str) -> httpx2.AsyncClient:
+            headers = {"Authorization": f"Bearer {issuer.token(scope=scope)}"}
+            at = f"http://127.0.0.1:{peer.port}"
+            return httpx2.AsyncClient(base_url=at, headers=headers, timeout=DEADLINE_SECONDS)
+
+        yield own, client
+
+
+FORM: dict[str, Json] = {"elicitation": {"form": {}}}
+
+
+@pytest.mark.parametrize(
+    ("begins", "answers", "is_sent"),
+    [
+        ("mcp approve", "mcp", False),
+        ("mcp approve", "mcp approve", True),
+        ("mcp approve", "approve more mcp", True),
+    ],
+)
+async def test_form_is_decided_by_the_token_with_which_its_answer_comes(
+    tmp_path: Path, begins: str, answers: str, is_sent: bool
+) -> None:
+    up = Peer(tool("mark"))
+    async with asking(tmp_path, up) as (own, client), client(begins) as first, client(answers) as second:
+        sent = {"name": "execute_code", "arguments": {"code": MARK}}
+        asked = await Wire(first, own, FORM, up, up).result("tools/call", **sent)
+        (key,) = asked["inputRequests"]
+        answer = {"requestState": asked["requestState"], "inputResponses": {key: APPROVE}}
+        answered = await Wire(second, own, FORM, up, up).result("tools/call", **sent, **answer)
+        assert answered["structuredContent"]["status"] == ("ok" if is_sent else "waiting")
+    assert len(up.calls) == is_sent
+
+
+async def test_of_two_forms_each_is_decided_by_the_token_of_its_own_answer(tmp_path: Path) -> None:
+    up = Peer(tool("mark"))
+    code = "import asyncio\nawait asyncio.gather(*[up.mark(text=each) for each in 'ab'])"
+    sent = {"name": "execute_code", "arguments": {"code": code}}
+    async with asking(tmp_path, up) as (own, client), client("mcp approve") as may, client("mcp") as must_not:
+        strong, weak = (Wire(each, own, FORM, up, up) for each in (may, must_not))
+        asked = await strong.result("tools/call", **sent)
+        keys = [*asked["inputRequests"]]
+        while len(keys) < 2:  # the second one is asked a moment later
+            asked = await strong.result("tools/call", **sent, requestState=asked["requestState"])
+            keys = [*asked["inputRequests"]]
+        for wire, key in ((weak, keys[0]), (strong, keys[1])):
+            answer = {"requestState": asked["requestState"], "inputResponses": {key: APPROVE}}
+            asked = await wire.result("tools/call", **sent, **answer)
+        assert asked["structuredContent"]["status"] == "waiting"
+        runs = (await may.get("/runs?waiting=true")).json()["runs"]
+    assert len(runs) == 1 and len(up.calls) <= 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "status"), [("mcp", 404), ("mcp approve", 202), ("approve more mcp", 202)]
+)
+async def test_session_of_an_approver_takes_no_answer_with_a_token_that_may_not_decide(
+    tmp_path: Path, answers: str, status: int
+) -> None:
+    up = Peer(tool("mark"))
+    hello = {
+        "capabilities": FORM,
+        "clientInfo": {"name": "x", "version": "1"},
+        "protocolVersion": "2025-11-25",
+    }
+    call = {"name": "execute_code", "arguments": {"code": MARK}}
+
+    def message(method: str, **more: Json) -> Json:
+        return {"json": {"jsonrpc": "2.0", "method": method, **more}}
+
+    async with asking(tmp_path, up) as (_, client), client("mcp approve") as first, client(answers) as second:
+        for each in (first, second):
+            each.headers["Accept"] = "application/json, text/event-stream"
+        began = await first.post("/mcp", **message("initialize", id=1, params=hello))
+        for each in (first, second):
+            each.headers["mcp-session-id"] = began.headers["mcp-session-id"]
+        await first.post("/mcp", **message("notifications/initialized"))
+        posted = first.stream("POST", "/mcp", **message("tools/call", id=2, params=call))
+        statuses = []
+        async with posted as stream:
+            async for line in stream.aiter_lines():
+                told = json.loads(line[5:]) if line.startswith("data: {") else {}
+                if told.get("method") == "elicitation/create":
+                    answer = {"jsonrpc": "2.0", "id": told["id"], "result": APPROVE}
+                    statuses.append((await second.post("/mcp", json=answer)).status_code)
+                if told.get("id") == 2 or statuses == [404]:
+                    break
+    assert statuses == [status] and len(up.calls) == (status == 202)
 
 
 # Approvers
