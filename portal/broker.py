@@ -242,6 +242,7 @@ class Broker:
             try:
                 await self.own.ready(function.upstream)
             except UpstreamError as error:
+                entry.sources |= self.authorization.carry([function.upstream])
                 _end(entry, error.outcome, _call_error(error))
                 self.audit.outcome(entry)
                 return Outcome(error=entry.error)
@@ -320,7 +321,7 @@ class Broker:
                 FETCH, lambda: call.arguments, call.seq, is_approved=is_approved
             )
         elif function is None:
-            return self.absence(call.function)
+            return self.absence(call.function, call.seq)
         elif (changed := self.history.tool_change(function)) is not None:
             return changed
         else:
@@ -424,6 +425,8 @@ class Broker:
         except WithheldError as error:
             return _end(entry, "refused", error.call_error)
         except UpstreamError as error:
+            # Sent or not: the error may have words of the upstream, such as those on its stderr.
+            entry.sources |= self.authorization.carry([function.upstream])
             if asked is not None and (unanswered := asked.refusal(str(error))) is not None:
                 return _end(entry, error.outcome, _unanswered_error(unanswered, str(error)))
             is_rejected = isinstance(error, UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
@@ -454,9 +457,13 @@ class Broker:
         entry.end("done")
         return Outcome(text=answer)
 
-    def absence(self, function: str) -> CallError:
+    def absence(self, function: str, seq: int) -> CallError:
         """The error for a missing function; for the first few of a run with the nearest names."""
         self._absent += 1
+        # It says why an upstream is down, perhaps in its words.
+        silent = {*self.snapshot.silent} & {function.partition(".")[0]}
+        about = [name for name, namespace in self.manifest.namespaces.items() if namespace in silent]
+        self.ledger[seq].sources |= self.authorization.carry(about)
         return self.snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
 
 

@@ -33,7 +33,7 @@ class Entry:
     answered_by: str = ""
     """The fallback that answered, or "middleware" if nothing was sent; "" if the function itself did."""
     sources: set[str] = field(default_factory=set)
-    """Where its data may come from, as the flow rules name it: all to which it was sent, in any of its attempts."""
+    """Where its data may come from, as the flow rules name it: all that an attempt was sent to, or failed at."""
 
     def restart(self, request: str) -> None:
         """Begin an attempt with another request."""

@@ -109,7 +109,7 @@ class Resources:
         if upstream is None:
             return await self._all_listed(method, kinds, entry)
         sent = self._permit(upstream, method, {}, entry)
-        rows = {name: await self._rows(upstream, listed, sent) for name, listed in kinds.items()}
+        rows = {name: await self._rows(upstream, listed, sent, entry) for name, listed in kinds.items()}
         return {**rows, "notices": []}
 
     async def read(self, upstream: str, uri: str, entry: Entry) -> list[Json]:
@@ -155,7 +155,7 @@ class Resources:
         async def ask(key: str, sent: OnSent) -> None:
             try:
                 for name, listed in kinds.items():
-                    parts[key, name] = await self._rows(key, listed, sent, most_seconds=LIST_SECONDS)
+                    parts[key, name] = await self._rows(key, listed, sent, entry, LIST_SECONDS)
             except ResourceError as error:
                 notices.append(error.call_error.message)
 
@@ -166,7 +166,7 @@ class Resources:
         return {**rows, "notices": notices}
 
     async def _rows(
-        self, key: str, listed: Listed, sent: OnSent, *, most_seconds: float = math.inf
+        self, key: str, listed: Listed, sent: OnSent, entry: Entry, most_seconds: float = math.inf
     ) -> list[Json]:
         seconds = min(self.own.fleet[key].spec.call_seconds, most_seconds)
         try:
@@ -175,6 +175,7 @@ class Resources:
             async with self.own.of(key) as upstream:
                 rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
+            entry.sources |= self.authorization.carry([key])
             raise _failure(error) from error
         return [{**row, "upstream": key} for row in rows]
 
@@ -188,6 +189,7 @@ class Resources:
             async with self.own.of(key) as upstream:
                 return await upstream.ask(method, arguments, seconds=seconds, on_sent=sent)
         except UpstreamError as error:
+            entry.sources |= self.authorization.carry([key])
             raise _failure(error) from error
 
     def _permit(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> OnSent:

@@ -204,12 +204,14 @@ class DocsSearch:
             await anyio.to_thread.run_sync(o200k_base)  # their tokens may have to be counted
         return found.answer(self.manifest.portal.server.output_tokens)
 
-    def find(self, snapshot: Snapshot, request: DocsSearchRequest) -> Found:
-        """Search the snapshot, without waiting for upstreams."""
+    def find(
+        self, snapshot: Snapshot, request: DocsSearchRequest, most: int = MAX_DETAIL_CHARACTERS
+    ) -> Found:
+        """Search the snapshot, without waiting for upstreams. Reasons why some are down have `most` characters."""
         query = request.query.strip()
         upstream = self._key(request.upstream)
         functions, total, exact = _search(snapshot, request, upstream)
-        notices = [*self._state_notices(query), *self._upstream_notices(upstream)]
+        notices = [*self._state_notices(query, most), *self._upstream_notices(upstream)]
         if len(self.fleet):
             # An upstream that is starting may soon list the missing function.
             starting = [each for each in self.searched(upstream) if each.state.status == "starting"]
@@ -237,7 +239,7 @@ class DocsSearch:
         key = self._key(upstream)
         return [each for each in self.fleet if key in (None, each.name)]
 
-    def _state_notices(self, query: str) -> list[str]:
+    def _state_notices(self, query: str, most: int) -> list[str]:
         """One line per upstream that is not ready, those that the query names first. Of many, only the names."""
         asked = set(_words(query))
         silent = [upstream for upstream in self.fleet if not upstream.state.is_well]
@@ -245,7 +247,7 @@ class DocsSearch:
         notices = []
         for each in silent[:MAX_STATE_NOTICES]:
             retry_status = f"; {each.retry_status}" if each.retry_status else ""
-            notices.append(f"{describe_state(each, MAX_DETAIL_CHARACTERS)}{retry_status}")
+            notices.append(f"{describe_state(each, most)}{retry_status}")
         if others := silent[MAX_STATE_NOTICES:]:
             names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])
             more = ", ..." if len(others) > MAX_STATE_NOTICES else ""
@@ -372,7 +374,7 @@ class ScriptSearch:
         if call.function not in (SEARCH, DESCRIBE):
             return await self.broker(call)
         entry = self.broker.ledger[call.seq]
-        answer = (self._search if call.function == SEARCH else self._describe)(call.arguments)
+        answer = self._search(call.arguments) if call.function == SEARCH else self._describe(call)
         if isinstance(answer, CallError):
             entry.end("refused", answer)
             return Outcome(error=answer)
@@ -384,12 +386,13 @@ class ScriptSearch:
         try:
             request = docs_search_request(arguments)
         except RequestError as error:
-            return CallError(error.code, str(error), "Change the arguments.")
-        return self.docs_search.find(self.broker.snapshot, request).structured()
+            return CallError(error.code, str(error), error.hint)
+        # Without reasons: they may have words of upstreams, and a search is no data of theirs.
+        return self.docs_search.find(self.broker.snapshot, request, most=0).structured()
 
-    def _describe(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
-        name = arguments.get("function")
-        if not isinstance(name, str) or len(arguments) > 1:
+    def _describe(self, call: ToolCall) -> dict[str, Json] | CallError:
+        name = call.arguments.get("function")
+        if not isinstance(name, str) or len(call.arguments) > 1:
             return CallError(
                 "invalid_arguments", "portal.describe takes the name of one function", "Search first."
             )
@@ -397,7 +400,7 @@ class ScriptSearch:
         if len(named) == 1:
             (row,) = rows(named, full=1)
             return row
-        return self.broker.absence(next(iter(self.broker.snapshot.withheld(name)), name))
+        return self.broker.absence(next(iter(self.broker.snapshot.withheld(name)), name), call.seq)
 
 
 def _named(snapshot: Snapshot, name: str) -> Sequence[Function]:

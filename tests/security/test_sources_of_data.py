@@ -251,6 +251,54 @@ async def test_an_answer_of_middleware_is_from_the_upstream_for_which_it_answers
             assert await outcome(portal, f"await {source}.read()\n{SEND}") == told
 
 
+CRASHES: Json = {"command": "sh", "args": ["-c", "echo secret-of-bob >&2; exit 3"], "call_seconds": 5}
+ERRORS = [
+    "await {}.read()",
+    "await portal.describe('{}.read')",
+    "await portal.resources('{}')",
+    "await portal.read_resource('x://y', '{}')",
+    "await portal.get_prompt('x', upstream='{}')",
+]
+KEPT = "text = ''\ntry: {}\nexcept ToolError as error: text = str(error)\n"
+
+
+@pytest.mark.parametrize("use", ERRORS)
+@pytest.mark.parametrize(("source", "told"), [("mail", "not_granted"), ("note", "sent")])
+async def test_an_error_of_an_upstream_that_is_down_is_its_data_also_after_a_restart(
+    tmp_path: Path, source: str, told: str, use: str
+) -> None:
+    peers: Any = {source: CRASHES, "web": Peer(tool("send"))}
+    manifest: Json = {"runs": RUNS, "server": {"check": "off"}}
+    flows: Json = {"flows": [{"from": source if told != "sent" else "web", "not_to": "web"}]}
+    code = KEPT.format(use.format(source))
+    async with opened(tmp_path, peers, capabilities=flows, **manifest) as portal:
+        await portal.search()
+        assert "secret-of-bob" in await portal.result_of(f"{code}text")
+        assert await outcome(portal, f"{code}{SEND}") == told
+        run = (await waiting(portal, f"{code}await portal.approve('?')\n{SEND}"))["run_id"]
+    async with opened(tmp_path, peers, capabilities=flows, **manifest) as portal:
+        await approved(portal, run, until="ok" if told == "sent" else "error")
+
+
+@pytest.mark.parametrize(("source", "told"), [("mail", "not_granted"), ("note", "sent")])
+async def test_an_error_of_a_call_that_was_not_sent_is_its_upstreams_data(
+    tmp_path: Path, source: str, told: str
+) -> None:
+    async with portal_of(tmp_path) as (portal, web):
+        await portal.run(f"await {source}.read()")
+        portal.portal.fleet[source].remove("as if it had told something")
+        assert await outcome(portal, f"{KEPT.format(f'await {source}.read()')}assert text\n{SEND}") == told
+        assert len(web.calls) == (told == "sent")
+
+
+async def test_a_search_tells_scripts_no_words_of_upstreams_and_is_no_data_of_theirs(tmp_path: Path) -> None:
+    peers: Any = {"mail": CRASHES, "web": Peer(tool("send"))}
+    async with opened(tmp_path, peers, capabilities={"flows": FLOWS}, runs=RUNS) as portal:
+        assert "secret-of-bob" in str((await portal.search())["notices"])
+        found = await portal.result_of(f"found = await portal.search('send')\n{SEND}\nfound")
+    assert "'mail' is down" in str(found["notices"]) and "secret-of-bob" not in str(found)
+
+
 async def test_a_source_that_the_manifest_has_no_more_counts_as_all(tmp_path: Path) -> None:
     async with portal_of(tmp_path) as (portal, _):
         handles = [await kept(portal, "mail"), await kept(portal, "note")]
