@@ -135,6 +135,7 @@ class RequestError(Exception):
     """A client's arguments do not match the tool's inputSchema; nothing was done."""
 
     code = "invalid_arguments"
+    hint = "Nothing was done. Change the arguments."
 
 
 def docs_search_request(arguments: dict[str, Json]) -> DocsSearchRequest:

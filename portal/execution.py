@@ -148,7 +148,7 @@ class Execution:
         except StoreError as error:
             log.error("runs_not_read", error=str(error))
             message = "the store of runs cannot be read; the portal's log says why"
-            return Answer("refused", "", error=RunError("store_failed", message))
+            return Answer("refused", "", error=RunError("store_failed", message, hint="Try again later."))
 
     async def _piece(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
         """A run from its start or its last interruption until it ends or waits in the store."""
@@ -335,7 +335,8 @@ class Execution:
                 grants=grants,
             )
         except ReplayInterruptedError as error:
-            failure = RunError("sandbox_busy", f"the run could not be taken up: {error}")
+            message, hint = f"the run could not be taken up: {error}", "`calls` says what it did before."
+            failure = RunError("sandbox_busy", message, hint=hint)
             return Answer("error", journal.run_id, error=failure, calls=broker.ledger.rows())
         except (DivergenceError, RecordError) as error:
             log.error("run_stuck", run=journal.run_id, reason=str(error))

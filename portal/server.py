@@ -282,7 +282,7 @@ async def fit_answer(portal: Portal, owner: str, answer: Answer) -> CallToolResu
                 handle = await portal.runs.results.keep(answer.run_id, key, owner, whole, answer.sources)
                 kept |= {key: handle} if handle else {}
             except QuotaError as error:
-                notices.append(f"The whole {key} is not kept: {error}.")
+                notices.append(f"The whole {key} is not kept: {error}. {error.hint}")
     if not kept and len(notices) == len(answer.notices):
         return fitted
     return await _fitted(replace(answer, kept=kept, notices=tuple(notices)), output_tokens)
@@ -320,15 +320,15 @@ def _kept_notices(answer: Answer) -> list[str]:
 
 def _failure_result(tool: str, code: str, message: str, ledger: Ledger | None = None) -> CallToolResult:
     """A failure in the shape of the tool's answer. It lists the calls that the script made before."""
+    hint = RequestError.hint if code == RequestError.code else "Tell the operator, or try again later."
     if tool == EXECUTE_CODE:
-        error = RunError(code, message)
+        error = RunError(code, message, hint=hint)
         if ledger is None or not ledger.run_id:
             return tool_result(Answer("refused", run_id="", error=error), output_tokens=1_000)
         failed = Answer("error", ledger.run_id, error=with_effects(error, ledger), calls=ledger.rows())
         return tool_result(failed, output_tokens=1_000)
-    answer = sendable_json(
-        {"functions": [], "total": 0, "notices": [message], "error": {"code": code, "message": message}}
-    )
+    told = {"code": code, "message": message, "hint": hint}
+    answer = sendable_json({"functions": [], "total": 0, "notices": [message], "error": told})
     return CallToolResult(content=[_text(compact(answer))], structured_content=answer, is_error=True)
 
 

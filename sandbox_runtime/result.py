@@ -111,6 +111,7 @@ _HINTS = {
     "cpu_seconds": "Let the tools filter and sort, or process less data.",
     "memory_mib": "Process data in chunks, and keep only what you need.",
     "tool_calls": "Do the work in fewer calls, or in several scripts.",
+    "argument_bytes": "Send less in one call.",
     "result_bytes": "Return a summary, or only the rows and fields that matter.",
 }
 
@@ -157,7 +158,7 @@ class Bounds:
     def exceeded(self, code: str, *, more: str = "") -> RunError:
         """The error of an exceeded limit; `code` is a key of `_EXCEEDED`."""
         key, what = _EXCEEDED[code]
-        return RunError(code, f"{what}{more} {self.name(key)}", hint=_HINTS.get(key, ""))
+        return RunError(code, f"{what}{more} {self.name(key)}", hint=_HINTS[key])
 
     def result(self, size: int | None) -> RunError:
         return self.exceeded(

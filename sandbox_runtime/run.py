@@ -52,7 +52,9 @@ MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0
 _REPLACEMENTS = 3
 _TOO_SLOW = RunError(
-    "wall_limit", f"parsing the script took more than the fixed limit of {_PREPARE_SECONDS:g} s"
+    "wall_limit",
+    f"parsing took more than the fixed limit of {_PREPARE_SECONDS:g} s",
+    hint="Split the script.",
 )
 _CANCELLED = RunError("cancelled", "the run was cancelled")
 _LOST = 0

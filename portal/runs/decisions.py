@@ -218,7 +218,7 @@ def answer_of(stored: StoredRun) -> Answer:
         notices = tuple(advice(row.id, stored.calls))
         return Answer(row.told, row.id, calls=calls, notices=notices, waiting=waiting)
     code = "run_lost" if row.state == "error" else row.state
-    error = RunError(code, _WHY.get(row.state, "the run has ended"))
+    error = RunError(code, _WHY.get(row.state, "the run has ended"), hint="`calls` says what it did before.")
     return Answer(row.state, row.id, error=error, calls=calls)
 
 

@@ -256,7 +256,7 @@ async def _answer(handler: Handler, request: Request) -> Response:
     except RunsError as error:
         code, message, hint = error.code, str(error), error.hint
     except OwnLimitError as error:
-        code, message, hint = error.code, f"The run did not start: {error}", ""
+        code, message, hint = error.code, f"The run did not start: {error}", error.hint
     except StoreError as error:
         log.error("runs_not_served", error=str(error))  # the client gets no path of the host
         code, message, hint = "store_failed", "the store of runs cannot be used now", "Try again later."

@@ -551,7 +551,7 @@ class Journal:
 def unwritten(error: StoreError, what: str) -> RunError:
     """The error of something that is not done because it cannot be written before."""
     if isinstance(error, OwnLimitError):
-        return RunError(error.code, f"{what}: {error}")
+        return RunError(error.code, f"{what}: {error}", hint=error.hint)
     if isinstance(error, DatabaseError) and error.is_in_doubt:
         what, hint = f"{what}, as far as is known", "Look whether it was done before you try again."
         return RunError("journal_failed", f"{what}: the store of runs was lost meanwhile", hint=hint)

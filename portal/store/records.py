@@ -57,21 +57,24 @@ class DamagedRowError(StoreError):
 
 
 class OwnLimitError(StoreError):
-    """The owner is over a limit. `code` is stable, and the message says what to do."""
+    """The owner is over a limit. `code` is stable, and the hint says what to do."""
 
     code: str
+    hint: str
 
 
 class TooManyRunsError(OwnLimitError):
     """The owner has MAX_OPEN_RUNS open runs."""
 
     code = "too_many_runs"
+    hint = "Cancel some, or wait for them."
 
 
 class QuotaError(OwnLimitError):
     """The owner keeps more than `runs.quota_mib`."""
 
     code = "quota_exceeded"
+    hint = "Nothing was kept. What has ended is deleted after runs.keep_days. Ask the operator for more."
 
 
 class FencedError(Exception):

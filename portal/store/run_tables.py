@@ -70,9 +70,7 @@ class RunTables(Tables):
         """Add a run, with its epoch, of the caller with this name. Raises OwnLimitError."""
         self._refuse_over_quota(row.owner)
         if self._value(f"SELECT count(*) FROM runs WHERE owner = ? AND {_OPEN}", row.owner) >= MAX_OPEN_RUNS:
-            raise TooManyRunsError(
-                f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit. Cancel some, or wait for them"
-            )
+            raise TooManyRunsError(f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit")
         named = {name: getattr(row, name) for name in _RUN_FIELDS}
         values = {
             **named,

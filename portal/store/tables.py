@@ -137,8 +137,7 @@ class Tables:
         if self._kept[owner] >= self._quota_bytes:
             kept, most = (f"{size / 2**20:,.0f} MiB" for size in (self._kept[owner], self._quota_bytes))
             raise QuotaError(
-                f"this caller keeps {kept} in the store of runs, and the limit runs.quota_mib is {most}. What has "
-                "ended is deleted after runs.keep_days; the operator can raise the limit"
+                f"this caller keeps {kept} in the store of runs, and the limit runs.quota_mib is {most}"
             )
 
     # What portals keep besides, such as logins and types

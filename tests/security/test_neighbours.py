@@ -242,7 +242,8 @@ async def test_quota_is_told_with_its_limit(tmp_path: Path) -> None:
         assert answer["status"] == "ok" and "kept" not in answer
         assert any("runs.quota_mib" in notice for notice in answer["notices"])
         result = await portal.call("execute_code", code="1", background=True)
-        assert result.structured_content["error"]["code"] == "quota_exceeded"
+        error = result.structured_content["error"]
+        assert error["code"] == "quota_exceeded" and error["hint"]
         assert await portal.result_of("1 + 1") == 2
 
 
