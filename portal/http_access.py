@@ -123,12 +123,10 @@ class HttpAccess:
         """421 for an unknown Host, 403 for an unknown Origin; None if both are allowed."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if not _matches(host, self._hosts):
-            text = f"Host {host[:100]!r} is not allowed. Add it to server.allowed_hosts in portal.yaml.\n"
+            text = f"Host {host[:100]!r} is not allowed by server.allowed_hosts. {ASK_OPERATOR}\n"
             return PlainTextResponse(text, 421)
         if origin is not None and not _matches(origin, self._origins):
-            text = (
-                f"Origin {origin[:100]!r} is not allowed. Add it to server.allowed_origins in portal.yaml.\n"
-            )
+            text = f"Origin {origin[:100]!r} is not allowed by server.allowed_origins. {ASK_OPERATOR}\n"
             return PlainTextResponse(text, 403)
         return None
 
@@ -143,7 +141,7 @@ class HttpAccess:
         """
         if self._metrics_token is None:
             if self.needs_token:
-                return PlainTextResponse("Set telemetry.metrics_token in portal.yaml.\n", 403)
+                return PlainTextResponse(f"There is no telemetry.metrics_token. {ASK_OPERATOR}\n", 403)
             return self.refusal(headers)
         expected = self._metrics_token.get_secret_value().encode()
         if hmac.compare_digest(_token(headers).encode(), expected):

@@ -84,9 +84,7 @@ class UpstreamUnreadError(UpstreamUnavailableError):
 
 
 class UpstreamDownError(UpstreamUnavailableError):
-    hint = (
-        "Nothing was sent. Other upstreams still work. `mcp-code-portal check` tells the operator what to do."
-    )
+    hint = "Nothing was sent. Others still work. `mcp-code-portal check` tells the operator what to do."
     repetition = "never"
 
 

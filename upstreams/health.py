@@ -29,10 +29,7 @@ down until a person runs the command in the remedy."""
 
 @dataclass(frozen=True)
 class UpstreamState:
-    """`detail` says why it is not ready, `remedy` what the operator can do; without secrets. `since` is UTC.
-
-    Scripts and models read the detail only; the text of a state is for the operator.
-    """
+    """`detail` says why it is not ready, `remedy` what to do, to the operator only. No secrets. `since` is UTC."""
 
     status: Status
     detail: str

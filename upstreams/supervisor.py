@@ -335,7 +335,7 @@ class Supervisor:
             self.redact.start(ending.reason),
             was_ready=ending.began is not None,
             status="needs_login" if is_login else "down",
-            remedy=self.redact.start(ending.remedy),
+            remedy=self.redact.start(getattr(ending.cause, "remedy", "")),
         )
 
     async def _serve(self, session: Session) -> str | None:
@@ -470,7 +470,3 @@ class _Ending:
     began: float | None = None
     """When its opening began; None if it never opened."""
     cause: BaseException | None = None
-
-    @property
-    def remedy(self) -> str:
-        return self.cause.remedy if isinstance(self.cause, UpstreamError) else ""

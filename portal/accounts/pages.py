@@ -108,7 +108,7 @@ async def _answered(page: Callable[[Request], Awaitable[Response]], request: Req
     except PageError as error:
         response = _text(str(error), error.status)
     except OAuthError as error:
-        log.warning("sign_in_failed", reason=error.advice)
+        log.warning("sign_in_failed", reason=str(error), remedy=error.remedy)
         response = _text(f"Not signed in: {error}. {_AGAIN}", 502)
     except SignInError as error:
         response = _text(f"Not signed in: {error}. {_AGAIN}", error.status)

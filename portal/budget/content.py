@@ -249,7 +249,7 @@ def _shown(answer: Answer, size: int, max_tokens: int) -> Answer:
         # No commas in the number: a larger budget must not cost more tokens than it adds.
         advice = (
             f"Cut to fit {max_tokens} tokens and JSON: {', '.join(cut)}. To see more, filter in the script and return "
-            "less, or raise server.output_tokens."
+            "less."
         )
         shown["notices"] = [*shown.get("notices", ()), advice]
     return shown

@@ -44,7 +44,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             return await _out(manifest, name, spec, terminal)
         return await _in(manifest, name, spec, options.browser, terminal)
     except OAuthError as error:
-        terminal.error(f"upstream {name!r}: {error.advice}")
+        terminal.error("; ".join(filter(None, (f"upstream {name!r}: {error}", error.remedy))))
         return 1
 
 
@@ -75,7 +75,7 @@ async def _out(manifest: Manifest, name: str, spec: HttpUpstream, terminal: Term
         try:
             login = await store.load()
         except OAuthError as error:  # an unreadable login can still be deleted
-            terminal.note(f"the stored login cannot be revoked: {error.advice}")
+            terminal.note(f"the stored login cannot be revoked: {error}")
         await store.delete()
     return _none(name, terminal) if login is None else await _revoked(name, spec, login, terminal)
 
@@ -107,7 +107,7 @@ async def _revoked(name: str, spec: HttpUpstream, login: Login, terminal: Termin
     try:
         is_revoked = await revoke(login, spec.oauth or OAuthSettings())
     except OAuthError as error:
-        terminal.error(f"the tokens were deleted here, but not revoked: {error.advice}")
+        terminal.error(f"the tokens were deleted here, but not revoked: {error}")
         return 1
     lasts = "; the authorization server does not support revocation, so they are valid until they expire"
     terminal.note(f"signed out of {name!r}: the tokens are deleted {'and revoked' if is_revoked else lasts}")

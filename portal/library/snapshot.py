@@ -100,11 +100,8 @@ class Snapshot:
         qualified = qualified[:MAX_NAME_CHARACTERS]
         namespace, _, name = qualified.partition(".")
         if namespace in self.silent:
-            return CallError(
-                "upstream_unavailable",
-                f"{qualified} cannot be called: {self.silent[namespace]}",
-                UpstreamDownError.hint,
-            )
+            message = f"{qualified} cannot be called: {self.silent[namespace]}"
+            return CallError(UpstreamDownError.code, message, UpstreamDownError.hint)
         if namespace in self.library.namespaces:
             message, query = f"{namespace} has no function {name!r}", name
         else:

@@ -192,7 +192,7 @@ class Runs:
         return RunError(
             "runs_unavailable",
             f"{what} needs the store of runs, which cannot be used; the portal's log says why",
-            hint="Ask the operator: it is set by runs.store.",
+            hint="Tell the operator.",
         )
 
     async def end(

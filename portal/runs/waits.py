@@ -17,6 +17,7 @@ from manifests.json_value import Json
 from portal.audit.audit import NO_RUN_AUDIT, RunAudit
 from portal.authority import ApprovalNeeded, Authorization
 from portal.budget.tokens import compact
+from portal.errors import ASK_OPERATOR
 from portal.ledger import Entry
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.journal import Journal
@@ -78,7 +79,7 @@ class Waits:
         An approval is for this definition of the tool and these arguments, unless the person changed them.
         """
         if self.journal is None:
-            return self._no_journal(f"{call.function} asks a person ({needed.where}), and asking")
+            return self._no_journal(f"{call.function} asks a person, and asking")
         arguments_sha256 = sha256_of(needed.arguments)
         shown = {
             "upstream": upstream,
@@ -193,11 +194,7 @@ class Waits:
         if self.journal is None:
             return self._no_journal(function)
         if self.runs.public_url is None:
-            return CallError(
-                "no_public_url",
-                "events come over HTTP, and this portal has no URL for them",
-                "Ask the operator: it is set by runs.public_url.",
-            )
+            return CallError("no_public_url", "events need a URL, and this portal has none", ASK_OPERATOR)
         await self.journal.begin()
         token = await self.journal.store.write(partial(RunTables.hook, run=self.journal.run_id, name=name))
         return f"{self.runs.public_url}/hooks/{token}"
@@ -232,7 +229,7 @@ def question(run: str, shown: Json) -> str:
     arguments = json.dumps(shown["arguments"], indent=2, ensure_ascii=False)
     return (
         f"{script} wants to call {shown['function']} of the upstream {shown['upstream']} with\n"
-        f"{arguments}\nThe rule {shown['rule']} ({shown['where']}) asks you first."
+        f"{arguments}\nThe rule {shown['rule']} asks you first."
     )
 
 

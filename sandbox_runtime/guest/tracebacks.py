@@ -29,7 +29,7 @@ _JAVASCRIPT = re.compile(
 _PYTHON = "This is JavaScript. Scripts are Python: `issue = await tickets.get_issue(id=3)`, `print(issue)`."
 _NO_FILES = (
     "Scripts have no files, processes or network. Call upstream functions instead. "
-    "An operator can grant a folder with capabilities.files."
+    "Only the operator can grant a folder: ask them."
 )
 _FILES = "Scripts can only access files in /workspace, their working directory. They have no processes and no sockets."
 _NO_SOCKETS = (

@@ -5,26 +5,44 @@ What a model can do, a stranger can tell it to do, and many models have a shell.
 
 import ast
 import gc
+import itertools
 import re
-from collections.abc import Iterator
+import secrets
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
+from mcp_types import CallToolResult
+from pydantic import SecretStr
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 import manifests
 import portal
 import sandbox_runtime
 from manifests.json_value import Json
+from manifests.portal_manifest import ServerSettings
+from portal.http_access import HttpAccess
+from portal.runs.journal import unwritten
+from portal.runs.waits import question
+from portal.serving import _readiness
+from portal.store.records import QuotaError, TooManyRunsError
 from tests.portal.commands import portal_command
-from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, tool, write_manifest
+from tests.portal.peers import Opened, Peer, never, opened, raw, raw_tools, text, tool, write_manifest
 from tests.portal.pinning import accept
+from tests.portal.runs.kept_runs import KeptRuns, kept_runs
+from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 
 RECIPE = re.compile(
     r"mcp-code-portal (?!check)|runs approve|lock --|--accept|--yes|--config|portal\.yaml:\d|[Tt]o grant it|"
-    r"\b(?:write|set|add|remove) (?:\"|server|capabilities|runs|upstreams|profiles)",
+    r"\b(?:write|set|add|remove|raise) (?:\"|server|capabilities|runs|upstreams|profiles)|set by|"
+    r"args: \[|on PATH;|full path|in the manifest(?!\\?')|`?oauth\.|transport: |if that is intended|log out and|"
+    r"try socks",
     re.IGNORECASE,
 )
 DESTRUCTIVE: Json = {"annotations": {"destructiveHint": True}}
@@ -97,6 +115,140 @@ async def test_no_text_for_a_model_is_a_recipe(tmp_path: Path, check: str) -> No
     assert '"up.wipe"' in fixes and "Remove" in fixes and "lock --accept" in fixes
 
 
+async def refusing(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers as its path says."""
+    status = int(first) if (first := scope["path"].split("/")[1]).isdigit() else 404
+    headers = {"WWW-Authenticate": 'Bearer scope="wide"'} if status == 403 else {}
+    moved = {"Location": "https://elsewhere.example/mcp"} if status == 302 else {}
+    error: Json = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "no"}}
+    is_json = scope["path"].endswith("/json/sse")
+    answer = JSONResponse(error, status) if is_json else Response("no", status, {**headers, **moved})
+    await answer(scope, receive, send)
+
+
+STDIO: dict[str, dict[str, Json]] = {
+    "split": {"command": "npx -y some-server"},
+    "absent": {"command": "no-such-program"},
+    "npx": {"command": "npx", "env": {"PATH": "/nowhere"}},
+    "away": {"command": "./no-such-program -y"},
+    "folder": {"command": "sh", "cwd": "nowhere"},
+    "crash": {"command": "sh", "args": ["-c", "echo the-reason >&2; exit 3"]},
+}
+URLS = {"a401": "401/mcp", "a403": "403/mcp", "sse": "405/sse", "moved": "302/mcp", "json": "404/json/sse"}
+REASONS = {
+    "split": "'npx -y some-server' was not found on PATH",
+    "folder": "does not exist",
+    "crash": "the-reason",
+    "a401": "HTTP 401",
+    "a403": "the scope 'wide'",
+    "sse": "HTTP 405",
+    "login": "not signed in",
+    "own": "got no token: ",
+}
+REMEDIES = {
+    "split": "args: [-y, some-server]",
+    "npx": "Node.js",
+    "a401": "`headers`",
+    "a403": "`oauth.scope`",
+    "sse": "transport: sse",
+    "login": "mcp-code-portal login login",
+    "own": "`oauth`",
+}
+
+
+async def test_upstream_that_is_down_tells_models_why_and_the_operator_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    async with http_peer(refusing) as peer:
+        at = f"http://127.0.0.1:{peer.port}"
+        urls: dict[str, dict[str, Json]] = {name: {"url": f"{at}/{path}"} for name, path in URLS.items()}
+        own: Json = {"grant": "client_credentials", "client_id": "x", "client_secret": "y-long", "issuer": at}
+        urls |= {
+            "login": {"url": f"{at}/401/mcp", "oauth": {}},
+            "own": {"url": f"{at}/404/mcp", "oauth": own},
+        }
+        down: Any = {**STDIO, **urls}
+        with structlog.testing.capture_logs() as logged:
+            async with opened(tmp_path, down, server={"check": "off"}) as portal:
+                fleet = portal.portal.fleet
+                read = {name: [await portal.search_text(name)] for name in down}
+                scripts = ["await portal.describe('{}.x')", "await portal.resources('{}')", "await {}.x()"]
+                for name, code in itertools.product(down, scripts):
+                    read[name].append(str(await portal.run(code.format(name))))
+                told = {each.name: str(each.state) for each in fleet}
+                noted = str(fleet["json"].diagnostics)
+                ready = str(_readiness(portal.portal, shows_names=True))
+    found = {name: RECIPE.findall(text) for name, texts in read.items() for text in texts}
+    assert {name: each for name, each in found.items() if each} == {}
+    for name, reason in REASONS.items():
+        assert all(reason in text for text in (read[name][0], read[name][-1], told[name])), name
+        assert "mcp-code-portal check" in read[name][-1]
+    assert "transport: sse" in noted
+    for name, remedy in REMEDIES.items():
+        assert all(remedy in text for text in (told[name], ready)), name
+        assert any(remedy in each.get("remedy", "") for each in logged), name
+
+
+LIMITS: dict[str, str] = {
+    "cpu_limit": "while True: pass",
+    "memory_limit": "x = bytearray(200 << 20)",
+    "tool_calls_limit": "for i in range(9): await up.read(i=i)",
+    "argument_limit": "await up.read(x='x' * 2_000)",
+    "outcome_limit": "await up.flood()",
+    "result_limit": "'x' * 5_000",
+    "fetch_requests_limit": "for i in range(2): await portal.fetch('http://{}/')",
+    "script_error": "import pathlib\npathlib.Path('f').write_text('x' * 200)",
+    "file_operations_limit": "import os\nfor i in range(99): os.mkdir('f' + str(i))",
+    "wall_limit": "await up.hang()",
+}
+
+
+async def test_no_limit_says_where_it_is_set(tmp_path: Path) -> None:
+    async def flood(arguments: dict[str, Json]) -> CallToolResult:
+        return text("x" * 10_000)
+
+    limits: Json = {
+        "cpu_seconds": 0.3,
+        "wall_seconds": 3,
+        "memory_mib": 128,
+        "tool_calls": 5,
+        "stdout_bytes": 10,
+        "argument_bytes": 1_000,
+        "outcome_bytes": 5_000,
+        "result_bytes": 4_000,
+    }
+    files: Json = {"workspace": "w", "mode": "write", "share": "run", "file_bytes": 100, "operations": 50}
+    (tmp_path / "w").mkdir()
+    up = Peer(*map(tool, ("read", "flood", "hang")), flood=flood, hang=never)
+    async with http_peer(refusing) as peer:
+        at = f"127.0.0.1:{peer.port}"
+        grants: Json = {"limits": limits, "files": files, "network": {"private": [at], "requests": 1}}
+        async with opened(tmp_path, {"up": up}, capabilities=grants) as portal:
+            for code, script in LIMITS.items():
+                answer = await portal.run(f"print('x' * 20)\n{script.format(f'{at}/200')}")
+                assert answer["error"]["code"] == code
+                assert RECIPE.findall(str(answer)) == []
+            lowered = await portal.run("1", timeout_seconds=99)
+            assert "wall_seconds" in lowered["notices"][0] and RECIPE.findall(str(lowered)) == []
+
+
+def test_doors_say_which_rule_refuses_and_not_what_to_write() -> None:
+    access = HttpAccess("127.0.0.1", ServerSettings(token=SecretStr("x" * 20)))
+    for headers in ({"host": "evil.example"}, {"host": "localhost", "origin": "https://evil.example"}):
+        refused = access.refusal(Headers(headers))
+        assert refused is not None
+        told = bytes(refused.body).decode()
+        assert "server.allowed_" in told and RECIPE.findall(told) == []
+    assert access.refusal(Headers({"host": "localhost", "origin": "http://localhost:3000"})) is None
+
+
+def test_form_says_which_rule_asks_and_not_where_it_is() -> None:
+    asked: Json = {"function": "up.ask", "upstream": "up", "arguments": {}, "rule": "ask: up.*"}
+    told = question("run_1", {**asked, "where": "portal.yaml:4:2"})
+    assert "ask: up.*" in told and RECIPE.findall(told) == []
+
+
 def test_operator_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,8 +258,17 @@ def test_operator_is_told(
     assert "Remove" in told and "portal.yaml:" in told
 
 
-HINTS = {"CallError": 2, "RuleError": 2, "FetchError": 2, "RunsError": 2}
-"""The errors of calls and of requests, and which of their arguments is the hint."""
+HINTS = {"CallError": 2, "RuleError": 2, "FetchError": 2, "RunsError": 2, "RunError": 3}
+"""The errors of calls, of requests and of runs, and which of their arguments is the hint."""
+
+SCRIPTS_OWN = {"script_exit", "script_error", "cancelled", "diverged", "result_not_json"}
+"""How runs end that nothing refused."""
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncIterator[KeptRuns]:
+    async with kept_runs(tmp_path, quota_mib=1) as kept:
+        yield kept
 
 
 @pytest.fixture
@@ -130,6 +291,39 @@ def test_no_refusal_is_without_a_hint(no_collections: None) -> None:
                     continue
                 named = [each.value for each in node.keywords if each.arg in ("hint", None)]
                 hint = next(iter([*named, *node.args[HINTS[name] :]]), ast.Constant(""))
-                if isinstance(hint, ast.Constant) and not hint.value:
+                code = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
+                if isinstance(hint, ast.Constant) and not hint.value and code not in SCRIPTS_OWN:
                     silent.append(f"{file.name}:{node.lineno}")
     assert silent == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("execute_code", {}),
+        ("execute_code", {"code": 5}),
+        ("execute_code", {"code": "1", "x": 1}),
+        ("execute_code", {"code": "1", "run": "run_x"}),
+        ("execute_code", {"code": "", "run": "run_x"}),
+        ("execute_code", {"code": "1", "background": True, "session": "new"}),
+        ("docs_search", {"query": 5}),
+        ("docs_search", {"query": "x", "limit": 0}),
+    ],
+)
+async def test_arguments_that_are_refused_come_with_a_hint(
+    tmp_path: Path, name: str, arguments: Json
+) -> None:
+    async with opened(tmp_path) as portal:
+        refused = await portal.call(name, **arguments)
+        assert refused.is_error and (refused.structured_content or {})["error"]["hint"]
+        assert not (await portal.call(name, **{"execute_code": {"code": "1"}}.get(name, {}))).is_error
+
+
+async def test_own_limits_come_with_a_hint_at_every_door(kept: KeptRuns) -> None:
+    async with kept.client() as http:
+        script = {"code": secrets.token_hex(400_000)}
+        answers = [await http.post("/runs", json=script) for _ in range(4)]
+    assert [each.status_code for each in answers[:1]] == [202]
+    error = answers[-1].json()["error"]
+    assert error["code"] == "quota_exceeded" and error["hint"]
+    assert all(unwritten(kind("x"), "y").hint for kind in (QuotaError, TooManyRunsError))

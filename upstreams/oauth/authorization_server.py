@@ -55,11 +55,6 @@ class OAuthError(Exception):
         super().__init__(message)
         self.remedy = remedy
 
-    @property
-    def advice(self) -> str:
-        """The message and the remedy."""
-        return f"{self}; {self.remedy}" if self.remedy else str(self)
-
 
 class OAuthRefusedError(OAuthError):
     """The request was refused; `code` is the OAuth error code, or ""."""
