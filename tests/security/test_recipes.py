@@ -42,7 +42,7 @@ RECIPE = re.compile(
     r"mcp-code-portal (?!check)|runs approve|lock --|--accept|--yes|--config|portal\.yaml:\d|[Tt]o grant it|"
     r"\b(?:write|set|add|remove|raise) (?:\"|server|capabilities|runs|upstreams|profiles)|set by|"
     r"args: \[|on PATH;|full path|in the manifest(?!\\?')|`?oauth\.|transport: |if that is intended|log out and|"
-    r"try socks",
+    r"try socks|in portal\.yaml",
     re.IGNORECASE,
 )
 DESTRUCTIVE: Json = {"annotations": {"destructiveHint": True}}
@@ -235,11 +235,16 @@ async def test_no_limit_says_where_it_is_set(tmp_path: Path) -> None:
 
 def test_doors_say_which_rule_refuses_and_not_what_to_write() -> None:
     access = HttpAccess("127.0.0.1", ServerSettings(token=SecretStr("x" * 20)))
-    for headers in ({"host": "evil.example"}, {"host": "localhost", "origin": "https://evil.example"}):
-        refused = access.refusal(Headers(headers))
+    by_tokens = HttpAccess("127.0.0.1", ServerSettings.model_validate({"tokens": [{"token": "y" * 20}]}))
+    refusals = [
+        access.refusal(Headers({"host": "evil.example"})),
+        access.refusal(Headers({"host": "localhost", "origin": "https://evil.example"})),
+        by_tokens.metrics_refusal(Headers({"host": "localhost"})),
+    ]
+    for refused in refusals:
         assert refused is not None
         told = bytes(refused.body).decode()
-        assert "server.allowed_" in told and RECIPE.findall(told) == []
+        assert re.search(r"server\.allowed_|telemetry\.metrics_token", told) and RECIPE.findall(told) == []
     assert access.refusal(Headers({"host": "localhost", "origin": "http://localhost:3000"})) is None
 
 
