@@ -364,7 +364,8 @@ async def server_metadata(
         if server is not None:
             http.checked(server.token_endpoint)
             return server
-    raise _none("no usable metadata of an authorization server; set `oauth.token_url` to do without", faults)
+    remedy = "set `oauth.token_url`, and for people `oauth.authorize_url`, to do without"
+    raise _none("no usable metadata of an authorization server", faults, remedy)
 
 
 async def _first(
@@ -396,10 +397,10 @@ async def _first(
     return None
 
 
-def _none(message: str, faults: Sequence[OAuthError]) -> OAuthError:
+def _none(message: str, faults: Sequence[OAuthError], remedy: str = "") -> OAuthError:
     is_later = any(isinstance(each, OAuthUnreachableError) for each in faults)
     kind = OAuthUnreachableError if is_later else OAuthRefusedError
-    return kind(f"{message} ({'; '.join(map(str, faults))})")
+    return kind(f"{message} ({'; '.join(map(str, faults))})", remedy=remedy)
 
 
 def fault_of(error: ValidationError) -> str:

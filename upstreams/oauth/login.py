@@ -174,8 +174,7 @@ async def _client(
     if server.registration_endpoint is None:
         raise OAuthRefusedError(
             "the authorization server does not register clients automatically",
-            remedy=f"register one there with the redirect URI {uris[0]}, and set its client_id and redirect_port in the "
-            "manifest",
+            remedy=f"register one there with the redirect URI {uris[0]}, and set its client_id and redirect_port",
         )
     asked = settings.token_endpoint_auth_method or _method_to_ask_for(server)
     uri, answer = await _registration(found, uris, asked, http)

@@ -99,7 +99,9 @@ def status_line(response: httpx2.Response) -> str:
 def status_remedy(response: httpx2.Response) -> str:
     """What the operator can do about a status; "" if nothing is known."""
     status, request = response.status_code, response.request
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and not response.extensions.get(REFUSED_ALONE):
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and not response.extensions.get(
+        REFUSED_ALONE
+    ):
         return "check `headers` or `oauth` in the manifest"
     asked = request.method, request.url.path.rstrip("/")[-4:]
     if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
