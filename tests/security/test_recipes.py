@@ -152,7 +152,7 @@ REMEDIES = {
     "a403": "`oauth.scope`",
     "sse": "transport: sse",
     "login": "mcp-code-portal login login",
-    "own": "`oauth`",
+    "own": "`oauth.token_url`",
 }
 
 
