@@ -209,7 +209,7 @@ async def test_error_names_each_place_and_what_was_wrong_there() -> None:
 
 
 async def test_second_authorization_server_is_tried() -> None:
-    named = {**NAMED, "authorization_servers": ["https://away.example/t", ISSUER]}
+    named = {**NAMED, "authorization_servers": ["", None, "https://away.example/t", ISSUER]}
     assert (await found({PRM: named})).server.issuer == ISSUER
 
 
@@ -217,6 +217,8 @@ async def test_second_authorization_server_is_tried() -> None:
     "text",
     [
         f'Bearer resource_metadata="{ROOT_PRM}"',
+        'Bearer resource_metadata="None/.well-known/oauth-protected-resource"',
+        'Bearer resource_metadata="ftp://tickets.example/prm"',
         'Bearer resource_metadata="http://tickets.example/prm"',
         'Bearer resource_metadata="https://tickets.example/gone"',
         'Bearer resource_metadata=""',

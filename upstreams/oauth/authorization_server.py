@@ -309,9 +309,8 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
     probe = httpx2.Request("POST", url, json=_PING, headers={**spec.headers, **_ACCEPT})
     answer = await http.find(probe, reads=False)
     challenge = challenge_of(answer) if answer.status_code == HTTPStatus.UNAUTHORIZED else {}
-    hint = challenge.get("resource_metadata")
-    if hint and re.match("/(?!/)", hint):  # a path is of the upstream's origin
-        hint = urljoin(url, hint)
+    if hint := challenge.get("resource_metadata"):
+        hint = urljoin(url, hint)  # some servers name a path
     faults: list[OAuthError] = []
     urls = sdk.build_protected_resource_metadata_discovery_urls(hint, url)
     metadata = await _first(http, urls, ResourceMetadata, lambda found: "", faults)
@@ -373,7 +372,7 @@ async def _first(
 ) -> T | None:
     """The first document without a fault. `faults` gets what is wrong with the others.
 
-    Raises OAuthRefusedError: a URL is not allowed. One with http://, as from behind a proxy, is only left out.
+    Raises OAuthRefusedError: an https:// URL is not allowed. One with http://, as from behind a proxy, is left out.
     """
     for url in dict.fromkeys(urls):
         try:
@@ -391,7 +390,7 @@ async def _first(
             fault = fault_of(error)
         except OAuthError as error:
             fault, is_later = str(error), isinstance(error, OAuthUnreachableError)
-            if not is_later and urlsplit(url).scheme != "http":
+            if not is_later and urlsplit(url).scheme == "https":
                 raise
         faults.append((OAuthUnreachableError if is_later else OAuthRefusedError)(f"{shown(url)}: {fault}"))
     return None

@@ -42,7 +42,7 @@ class ResourceMetadata(_Document):
     """Protected resource metadata: the upstream's."""
 
     resource: _Url
-    authorization_servers: tuple[_Url, ...] = ()
+    authorization_servers: Annotated[tuple[_Url, ...], BeforeValidator(words)] = ()
     scopes_supported: _Words = ()
 
 
