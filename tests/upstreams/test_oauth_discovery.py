@@ -301,7 +301,9 @@ async def test_offline_access_is_for_people_alone() -> None:
     assert (await found(answers, **oauth)).scope == "a"
 
 
-@pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+@pytest.mark.parametrize(
+    ("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("", bytes)]
+)
 async def test_compressed_answers_are_read(coding: str, pack: object) -> None:
     answers = {PRM: coded(NAMED, coding, pack), ASM: coded(SERVER, coding, pack)}
     assert (await found(answers)).server.issuer == ISSUER
@@ -418,6 +420,14 @@ async def test_refusal_says_where_and_why_but_no_secret(description: str, shown:
     assert caught.value.code == "invalid_grant"
     assert shown in str(caught.value) and f"{ISSUER}/token" in str(caught.value)
     assert not any(secret in str(caught.value) for secret in ("c0de", "s3cret", "v3rifier", "\x1b", "\u202e"))
+
+
+@pytest.mark.parametrize(
+    ("code", "setting"), [("invalid_target", "send_resource"), ("consent_required", "authorize_parameters")]
+)
+async def test_refusal_that_a_setting_mends_names_it(code: str, setting: str) -> None:
+    with pytest.raises(OAuthRefusedError, match=f"{code}.*`{setting}"):
+        await token_of({"error": code, "error_description": "no"})
 
 
 @pytest.mark.parametrize("description", [None, 5, [], {}, "", " "])

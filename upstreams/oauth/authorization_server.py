@@ -89,6 +89,7 @@ _MAX_DESCRIPTION: Final = 300
 _SECRETS: Final = ("code", "code_verifier", "refresh_token")
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
+_SETTINGS: Final = {"consent_required": "authorize_parameters", "invalid_target": "send_resource"}
 _LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
 
 AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
@@ -182,7 +183,7 @@ class GuardedHttp:
 
 
 async def _body(response: httpx2.Response, url: str) -> bytes:
-    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    coding = (response.headers.get("content-encoding") or "identity").strip().lower()
     if coding not in _CODINGS:
         raise OAuthUnreachableError(f"{url} answers in the encoding {shown(coding)}, which nobody asked for")
     body = bytearray()
@@ -458,8 +459,8 @@ def oauth_error(answer: httpx2.Response, secrets: Iterable[str | None] = ()) -> 
     deployment.
     """
     code, status = error_code(answer), answer.status_code
-    why = described(_Refusal.model_validate_json(answer.content).error_description, secrets) if code else ""
-    said = f"{shown(str(answer.request.url))} says {code or f'HTTP {status}'}{why}"
+    text = _Refusal.model_validate_json(answer.content).error_description if code else None
+    said = f"{shown(str(answer.request.url))} says {described(code or f'HTTP {status}', text, secrets)}"
     is_later = code in _LATER or answer.is_server_error or status in (408, 429)
     if is_later or not (code or status in (400, 401)):
         return OAuthUnreachableError(said)
@@ -480,7 +481,8 @@ def error_code(answer: httpx2.Response) -> str:
     return code if CODE.fullmatch(code) else ""
 
 
-def described(description: object, secrets: Iterable[str | None] = ()) -> str:
-    """An `error_description`, to be put behind its code: masked, printable, shortened."""
+def described(code: str, description: object, secrets: Iterable[str | None] = ()) -> str:
+    """A code, its `error_description` (masked, printable, shortened), and the setting that may help."""
     text = description.encode("utf-8", "replace") if isinstance(description, str) else b""
-    return f": {Redaction(filter(None, secrets)).excerpt(text, _MAX_DESCRIPTION)!r}" if text.strip() else ""
+    why = f": {Redaction(filter(None, secrets)).excerpt(text, _MAX_DESCRIPTION)!r}" if text.strip() else ""
+    return f"{code}{why}{f'; see `{_SETTINGS[code]}` in the manifest' if code in _SETTINGS else ''}"

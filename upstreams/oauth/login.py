@@ -65,7 +65,7 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
     ):
         found = await discover(spec, http)
         started = await CodeRequest.of(spec, found, redirection.uris, http)
-        show(str(found.server.issuer), started.url(redirection.state, http))
+        show(found.server.issuer, started.url(redirection.state, http))
         token = await started.token(await redirection.answer(), http)
         return Login.first(spec.url, found, started.client, token)
 
@@ -85,10 +85,8 @@ class CodeRequest:
     async def of(cls, spec: HttpUpstream, found: Discovered, uris: Sequence[str], http: GuardedHttp) -> Self:
         """A login with the first of these redirect URIs that the server takes. Raises OAuthError: there is none."""
         settings, offered = spec.oauth or OAuthSettings(), found.server.code_challenge_methods_supported
-        if settings.pkce == "required" and "S256" not in (offered or ()):
-            raise OAuthRefusedError(
-                "the authorization server does not support PKCE with S256, which a safe login requires"
-            )
+        if settings.pkce == "required" and "S256" not in offered:
+            raise OAuthRefusedError("the server offers no PKCE (S256), which is required; see `oauth.pkce`")
         if found.server.authorization_endpoint is None:
             raise OAuthRefusedError("the authorization server's metadata has no authorization_endpoint")
         client, redirect_uri = await _client(settings, found, uris, http)
@@ -123,8 +121,8 @@ class CodeRequest:
         error = query.get("error", "")
         if error or "code" not in query:
             reason = error if CODE.fullmatch(error) else "no"
-            why = described(query.get("error_description")) if error == reason else ""
-            raise OAuthRefusedError(f"the authorization server says {reason}{why}", code=reason)
+            said = described(reason, query.get("error_description") if error == reason else None)
+            raise OAuthRefusedError(f"the authorization server says {said}", code=reason)
         issuer, server = query.get("iss"), self.found.server
         # RFC 9207, 2.4: compared as texts. Otherwise a server could pass on the code of another one (mix-up attack).
         is_due = issuer is not None or server.authorization_response_iss_parameter_supported
@@ -137,7 +135,7 @@ class CodeRequest:
             "code_verifier": self.verifier,
             "resource": self.found.resource,
         }
-        return await request_token(http, str(self.found.server.token_endpoint), self.client, form)
+        return await request_token(http, self.found.server.token_endpoint, self.client, form)
 
 
 async def revoke(login: Login, settings: OAuthSettings) -> bool:

@@ -425,7 +425,7 @@ class OAuthTokens(HttpCredentials):
             client = configured_client(self._settings, found.server)
             resource = found.resource if self._settings.send_resource else None
             form = {"grant_type": "client_credentials", "scope": found.scope, "resource": resource}
-            token = await request_token(http, str(found.server.token_endpoint), client, form)
+            token = await request_token(http, found.server.token_endpoint, client, form)
         self._unaccepted = token.access_token
         return Login.first(self._spec.url, found, client, token)
 
