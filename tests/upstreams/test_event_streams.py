@@ -106,7 +106,7 @@ async def test_server_without_such_a_stream_is_asked_once(status: int) -> None:
 
 @pytest.mark.parametrize(
     "streams",
-    [[], [503] * 9, [502, 409, 503], [400], [500, "", "id: 9\n\n", 503], ["retry: 1\n\n"] * 3],
+    [[], [503] * 9, [502, 409, 503], [503, 400, 503, 401], [500, "", "id: 9\n\n", 503], ["retry: 1\n\n"] * 3],
 )
 async def test_call_whose_stream_can_be_resumed_is_answered(streams: list[int | str]) -> None:
     server = Streaming(405, *streams)

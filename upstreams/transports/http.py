@@ -332,16 +332,16 @@ class StreamableHttp(HttpTransport):
         """Deliver an event stream until it answers the request; without one, unsolicited events.
 
         A stream that breaks off is resumed after its last event with an id, with backoff, as long as the caller waits.
-        HTTP 404 and 405 end that, and for a request a second attempt that is refused.
+        HTTP 404 and 405 end that, and for a request a second refusal in a row.
         Raises UpstreamError: the answer does not come.
         """
-        last_id, pause_seconds, failures = "", _LEAST_RETRY_SECONDS, 0
+        last_id, pause_seconds, failures, refusals = "", _LEAST_RETRY_SECONDS, 0, 0
         longest_seconds = _LONGEST_RETRY_SECONDS if request is None else _LONGEST_RESUME_SECONDS
         while True:
             opened = await self._opened(last_id) if response is None else response
             response = None
             if isinstance(opened, httpx2.Response):
-                failures = 0
+                failures = refusals = 0
                 async with aclosing(self._events(opened)) as events:
                     async for event in events:
                         last_id = event.id or last_id
@@ -352,10 +352,10 @@ class StreamableHttp(HttpTransport):
                             return
             else:
                 failures += 1
-                is_refused = 400 <= opened < 500 and opened not in _PASSING
-                if opened in (404, 405) or (is_refused and request is not None and failures > 1):
+                refusals = refusals + 1 if 400 <= opened < 500 and opened not in _PASSING else 0
+                if opened in (404, 405) or (request is not None and refusals > 1):
                     break
-                last_id = "" if is_refused and request is None else last_id  # it may have forgotten the event
+                last_id = "" if refusals and request is None else last_id  # it may have forgotten the event
             if request is not None and not last_id:
                 break
             backoff_seconds = min(longest_seconds, pause_seconds * 2.0 ** min(failures, 10))
