@@ -63,7 +63,7 @@ from upstreams.transports.wire import ProgressHandler, Wire, is_closed, with_std
 
 PROBE_SECONDS: Final = 0.5
 HTTP_PROBE_SECONDS: Final = 10.0
-"""A server that has not answered the probe by then gets the older handshake, too: with one shared stream, or else."""
+"""A server with one shared stream, or another one, that has not answered the probe by then gets the handshake, too."""
 
 MOST_EXTENSION: Final = 10
 """Each progress gives a call its time once more, but in all it has this many times that time at most."""

@@ -332,6 +332,7 @@ async def test_endpoints_of_the_manifest_are_taken_without_a_question() -> None:
         f"{ISSUER}:443/t",
     )
     assert got.server.issuer == ISSUER
+    assert (await found({}, URL.replace("//", "//me:p@ss@"), **oauth)).resource == URL  # no password
     assert (await found({}, issuer="https://own.example/t", **oauth)).server.issuer == "https://own.example/t"
 
 

@@ -86,6 +86,7 @@ CODE: Final = re.compile(r"[a-z_]{1,64}")
 """An OAuth error code. Only an answer that has one has a description that is shown."""
 
 _MAX_DESCRIPTION: Final = 300
+_USER: Final = re.compile(r"//[^/?#]*@")
 _SECRETS: Final = ("code", "code_verifier", "refresh_token")
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
@@ -196,7 +197,7 @@ async def _body(response: httpx2.Response, url: str) -> bytes:
 
 def shown(url: str) -> str:
     """A URL in a message: escaped, shortened, and without user and query, which may have a key."""
-    return ascii(re.sub(r"//[^/@]*+@", "//", url.partition("?")[0])[:200])
+    return ascii(_USER.sub("//", url).partition("?")[0][:200])
 
 
 def origin_of(url: str) -> str:
@@ -298,7 +299,7 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
 
     Raises OAuthRefusedError: there is no usable metadata. Raises OAuthUnreachableError: there may be some later.
     """
-    url, settings = urldefrag(spec.url).url, spec.oauth or OAuthSettings()
+    url, settings = _USER.sub("//", urldefrag(spec.url).url), spec.oauth or OAuthSettings()
     if settings.token_url is not None:
         server = ServerMetadata(
             issuer=settings.issuer or origin_of(settings.token_url),
