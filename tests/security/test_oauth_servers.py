@@ -265,7 +265,7 @@ async def test_reason_in_the_redirect_is_told_without_control_characters(server:
 
     server.authorization.answers["/authorize"] = deny
     error = await refused(server.spec())
-    assert "access_denied: 'ask [2J Ann'" in str(error)
+    assert "/authorize' says access_denied: 'ask [2J Ann'" in str(error)
 
 
 @pytest.mark.parametrize("has_oauth", [False, True])

@@ -311,6 +311,12 @@ async def test_compressed_answers_are_read(coding: str, pack: object) -> None:
     assert token.access_token == "t"
 
 
+async def test_byte_order_mark_costs_no_document() -> None:
+    assert (
+        await found({ASM: Response(b"\xef\xbb\xbf" + json.dumps(SERVER).encode())})
+    ).server.issuer == ISSUER
+
+
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "gzip,deflate"])
 async def test_other_encodings_are_told(coding: str) -> None:
     assert coding.split(",")[0] in str(await refused({ASM: coded(SERVER, coding)}))

@@ -192,7 +192,7 @@ async def _body(response: httpx2.Response, url: str) -> bytes:
         body += chunk
         if len(body) > MAX_ANSWER_BYTES:
             raise OAuthUnreachableError(f"the answer of {url} is longer than {MAX_ANSWER_BYTES} bytes")
-    return bytes(body)
+    return bytes(body).removeprefix(b"\xef\xbb\xbf")  # of a file: JSON has no byte order mark
 
 
 def shown(url: str) -> str:
@@ -379,10 +379,8 @@ async def _first(
     for url in dict.fromkeys(urls):
         try:
             answer = await http.find(sdk.create_oauth_metadata_request(url))
-            target = answer.next_request
-            fault = (
-                f"HTTP {answer.status_code}{f', a redirect to {shown(str(target.url))}' if target else ''}"
-            )
+            new = answer.next_request
+            fault = f"HTTP {answer.status_code}{f', a redirect to {shown(str(new.url))}' if new else ''}"
             is_later = answer.is_server_error or answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
             if answer.status_code == HTTPStatus.OK:
                 document = kind.model_validate_json(answer.content)

@@ -88,7 +88,7 @@ class CodeRequest:
         if settings.pkce == "required" and "S256" not in offered:
             raise OAuthRefusedError("the server offers no PKCE (S256), which is required; see `oauth.pkce`")
         if found.server.authorization_endpoint is None:
-            raise OAuthRefusedError("the authorization server's metadata has no authorization_endpoint")
+            raise OAuthRefusedError("the metadata has no authorization_endpoint; set `oauth.authorize_url`")
         client, redirect_uri = await _client(settings, found, uris, http)
         if not settings.send_resource:
             found = replace(found, resource=None)
@@ -118,12 +118,12 @@ class CodeRequest:
 
     async def token(self, query: Mapping[str, str], http: GuardedHttp) -> Token:
         """The token for what the redirect brought. Raises OAuthError: refused, or from another server."""
-        error = query.get("error", "")
+        error, server = query.get("error", ""), self.found.server
         if error or "code" not in query:
             reason = error if CODE.fullmatch(error) else "no"
             said = described(reason, query.get("error_description") if error == reason else None)
-            raise OAuthRefusedError(f"the authorization server says {said}", code=reason)
-        issuer, server = query.get("iss"), self.found.server
+            raise OAuthRefusedError(f"{shown(str(server.authorization_endpoint))} says {said}", code=reason)
+        issuer = query.get("iss")
         # RFC 9207, 2.4: compared as texts. Otherwise a server could pass on the code of another one (mix-up attack).
         is_due = issuer is not None or server.authorization_response_iss_parameter_supported
         if is_due and issuer != server.issuer:
@@ -135,7 +135,7 @@ class CodeRequest:
             "code_verifier": self.verifier,
             "resource": self.found.resource,
         }
-        return await request_token(http, self.found.server.token_endpoint, self.client, form)
+        return await request_token(http, server.token_endpoint, self.client, form)
 
 
 async def revoke(login: Login, settings: OAuthSettings) -> bool:
@@ -184,7 +184,8 @@ async def _client(
         method = client.token_endpoint_auth_method or (secret if client.client_secret else "none")
         return Client.model_validate({**client.model_dump(), "auth_method": method}), redirect_uri
     except ValidationError as error:
-        raise OAuthUnreachableError(f"an unusable client was registered: {fault_of(error)}") from None
+        told = f"{shown(server.registration_endpoint)} registered an unusable client: {fault_of(error)}"
+        raise OAuthUnreachableError(told) from None
 
 
 def _method_to_ask_for(server: ServerMetadata) -> AuthMethod:
