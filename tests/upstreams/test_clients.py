@@ -28,6 +28,7 @@ from tests.upstreams.oauth_peer import (
 from tests.upstreams.peers import closed_port
 from tests.upstreams.test_token_renewal import tokens_of
 from upstreams.fleet import login_store
+from upstreams.oauth import tokens
 from upstreams.oauth.authorization_server import (
     OAuthRefusedError,
     discover,
@@ -215,6 +216,15 @@ async def test_manifest_says_how_its_client_is_registered(server: ProtectedServe
     async with tokens_of(spec) as kept:
         await kept.headers()
     assert server.authorization.grants == ["client_credentials"]
+
+
+async def test_token_of_a_slow_start_has_connect_seconds(
+    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "RENEWAL_SECONDS", 0.0)
+    server.authorization.add_client("portal", SECRET, "client_secret_basic")
+    async with tokens_of(own_spec(server)) as kept:
+        assert await kept.headers()
 
 
 async def test_new_client_asks_only_for_grants_that_the_server_has(server: ProtectedServer) -> None:

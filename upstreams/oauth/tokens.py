@@ -54,7 +54,7 @@ _SERVICE: Final = "mcp-code-portal"
 _MOST_SECONDS: Final = 10 * 365 * 86_400
 
 RENEWAL_SECONDS: Final = 25.0
-"""Time limit of a renewal: waiting for another portal, discovery, and the request."""
+"""Time limit of a renewal: waiting for another portal, discovery, and the request; or `connect_seconds`, if longer."""
 
 REFRESH_SECONDS: Final = 12.0
 """Time limit of the refresh request. A stopping portal waits for it, because the old refresh token may be invalid."""
@@ -343,7 +343,7 @@ class OAuthTokens(HttpCredentials):
         outcome: Login | UpstreamError = UpstreamUnavailableError("got no token")
         renew = self._signed_in if self._is_own else self._stored_or_refreshed
         try:
-            with anyio.fail_after(RENEWAL_SECONDS):
+            with anyio.fail_after(max(RENEWAL_SECONDS, self._spec.connect_seconds)):
                 outcome = await renew(stale, is_refused)
             self._mask_new(outcome.secrets)
             self._login = outcome
