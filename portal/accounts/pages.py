@@ -184,7 +184,8 @@ class _Pages:
         logins = self.accounts.logins(upstream, owner)
         async with open_guarded_http(spec.url, _settings(spec).issuer) as http:
             token = await started.request.token(query, http)
-        if origin_of(started.request.found.server.issuer) == origin_of(self.auth.issuer):
+        server, own = started.request.found.server, origin_of(self.auth.issuer)
+        if own in map(origin_of, (server.issuer, str(server.authorization_endpoint), server.token_endpoint)):
             await self._check_is_foreign(token.access_token)
         login = Login.first(spec.url, started.request.found, started.request.client, token)
         await logins.save(login)
@@ -195,7 +196,7 @@ class _Pages:
 
     async def _check_is_foreign(self, token: str) -> None:
         """Raises PageError: the token opens the portal. An upstream that names the portal's identity provider as its
-        own could ask for one, and use it as the person.
+        own, or its endpoints, could ask for one, and use it as the person.
         """
         try:
             await self.whose(token)

@@ -170,3 +170,20 @@ async def test_upstream_that_names_the_portals_provider_gets_no_token_for_the_po
         own.provider.claims.clear()
         if audience == "portal":
             await link_of(own, "ann")
+
+
+async def test_upstream_that_borrows_endpoints_of_the_portals_provider_gets_no_token_for_the_portal(
+    tmp_path: Path,
+) -> None:
+    async with company(tmp_path) as own:
+        link = await link_of(own, "ann")
+        ends = {f"{name}_endpoint": f"{own.provider.url}/{name}" for name in ("authorization", "token")}
+        told = {"issuer": own.authorization.issuer, "code_challenge_methods_supported": ["S256"], **ends}
+        own.authorization.answers["/.well-known/oauth-authorization-server"] = saying(told)
+        await own.portal.reload.apply(
+            changed(tmp_path, lambda data: data["upstreams"]["tickets"]["oauth"].update(client_id="portal"))
+        )
+        url = httpx2.URL(await callback_of(own, "ann", link))
+        page = await own.browser("ann").get(url.copy_remove_param("iss"))  # many providers send none
+        assert page.status_code == 502, page.text
+        await link_of(own, "ann")
