@@ -80,7 +80,7 @@ class OAuthSettings(Section):
     client_metadata_url: Url | None = None
     """The https:// URL of a client metadata document, for servers that accept it as the client_id."""
     issuer: Url | None = None
-    """The issuer URL of the authorization server; required with client_secret. Default: the one the upstream names."""
+    """The authorization server's issuer URL; client_secret needs it, or token_url. Default: what the upstream names."""
     authorize_url: SafeUrl | None = None
     """The authorization endpoint of a server without usable metadata; then nothing is discovered."""
     token_url: SafeUrl | None = None
@@ -118,7 +118,7 @@ class OAuthSettings(Section):
             raise refusal("has one of authorize_url and token_url", "Set both, or none.")
         if self.client_secret and not (self.client_id and (self.issuer or self.token_url)):
             raise refusal(
-                "has a client_secret, but lacks client_id or issuer",
+                "has a client_secret, but lacks client_id, or issuer and token_url",
                 "Set issuer to the authorization server. The secret is sent only there.",
             )
         if self.client_metadata_url and (
