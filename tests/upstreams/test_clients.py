@@ -184,7 +184,8 @@ BOTH = ["client_secret_post", "client_secret_basic"]
         (["private_key_jwt", "client_secret_basic"], "client_secret_basic", False, "client_secret_basic"),
         (["client_secret_post"], "client_secret_post", False, "client_secret_post"),
         (["none", "client_secret_post"], "client_secret_post", False, "none"),
-        (["none", *BOTH], "client_secret_basic", False, "none"),
+        (["none", *BOTH], "client_secret_post", False, "none"),
+        (["none", *BOTH[::-1]], "client_secret_basic", False, "none"),
         (None, "client_secret_basic", False, "none"),
     ],
 )

@@ -60,7 +60,7 @@ class OAuthRefusedError(OAuthError):
     """The request was refused; `code` is the OAuth error code, or ""."""
 
     def __init__(self, message: str, code: str = "", remedy: str = "") -> None:
-        super().__init__(message, remedy)
+        super().__init__(message, remedy or _REMEDIES.get(code, ""))
         self.code = code
 
 
@@ -90,7 +90,10 @@ _USER: Final = re.compile(r"//[^/?#]*@")
 _SECRETS: Final = ("code", "code_verifier", "refresh_token")
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
-_SETTINGS: Final = {"consent_required": "authorize_parameters", "invalid_target": "send_resource"}
+_REMEDIES: Final = {
+    "consent_required": "see `oauth.authorize_parameters`",
+    "invalid_target": "see `oauth.send_resource`",
+}
 _LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
 
 AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
@@ -481,7 +484,7 @@ def error_code(answer: httpx2.Response) -> str:
 
 
 def described(code: str, description: object, secrets: Iterable[str | None] = ()) -> str:
-    """A code, its `error_description` (masked, printable, shortened), and the setting that may help."""
+    """A code, its `error_description` (masked, printable, shortened)."""
     text = description.encode("utf-8", "replace") if isinstance(description, str) else b""
     why = f": {Redaction(filter(None, secrets)).excerpt(text, _MAX_DESCRIPTION)!r}" if text.strip() else ""
-    return f"{code}{why}{f'; see `{_SETTINGS[code]}` in the manifest' if code in _SETTINGS else ''}"
+    return f"{code}{why}"

@@ -37,7 +37,6 @@ from upstreams.oauth.authorization_server import (
     oauth_error,
     open_guarded_http,
     request_token,
-    secret_method,
     shown,
 )
 from upstreams.oauth.documents import Registration, ServerMetadata, Token
@@ -86,9 +85,13 @@ class CodeRequest:
         """A login with the first of these redirect URIs that the server takes. Raises OAuthError: there is none."""
         settings, offered = spec.oauth or OAuthSettings(), found.server.code_challenge_methods_supported
         if settings.pkce == "required" and "S256" not in offered:
-            raise OAuthRefusedError("the server offers no PKCE (S256), which is required; see `oauth.pkce`")
+            raise OAuthRefusedError(
+                "the server offers no PKCE (S256), which is required", remedy="see `oauth.pkce`"
+            )
         if found.server.authorization_endpoint is None:
-            raise OAuthRefusedError("the metadata has no authorization_endpoint; set `oauth.authorize_url`")
+            raise OAuthRefusedError(
+                "the metadata has no authorization_endpoint", remedy="set `oauth.authorize_url`"
+            )
         client, redirect_uri = await _client(settings, found, uris, http)
         if not settings.send_resource:
             found = replace(found, resource=None)
@@ -180,12 +183,22 @@ async def _client(
         client = Registration.model_validate_json(answer.content)
         # The server may choose another one.
         redirect_uri = next((each for each in uris if each in client.redirect_uris), uri)
-        secret = secret_method(server) if asked == "none" else asked
+        secret = _offered_first(server) if asked == "none" else asked
         method = client.token_endpoint_auth_method or (secret if client.client_secret else "none")
         return Client.model_validate({**client.model_dump(), "auth_method": method}), redirect_uri
     except ValidationError as error:
         told = f"{shown(server.registration_endpoint)} registered an unusable client: {fault_of(error)}"
         raise OAuthUnreachableError(told) from None
+
+
+def _offered_first(server: ServerMetadata) -> AuthMethod:
+    """The first method for a secret that the server offers; Basic is the default of RFC 7591, 2."""
+    known: Mapping[str, AuthMethod] = {
+        "client_secret_post": "client_secret_post",
+        "client_secret_basic": "client_secret_basic",
+    }
+    offered = (*server.token_endpoint_auth_methods_supported, "client_secret_basic")
+    return next(known[each] for each in offered if each in known)
 
 
 def _method_to_ask_for(server: ServerMetadata) -> AuthMethod:
