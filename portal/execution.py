@@ -378,6 +378,9 @@ class Execution:
         """Check the script. Returns an error if it is refused, else notices."""
         if self.checker is None:
             return None, []
+        if self.authority.manifest.portal.capabilities.files:
+            mistakes = tuple(each for each in prepared.problems if each.code != "no_files")
+            prepared = replace(prepared, problems=mistakes)
         with self.telemetry.check.span("check script", {}) as found:
             diagnostics = await self.checker.check(prepared, snapshot, caller.queue_key)
             refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]

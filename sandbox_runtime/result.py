@@ -76,7 +76,9 @@ class ScriptProblem(NamedTuple):
     """A mistake that the sandbox found in the script."""
 
     line: Line
-    code: Literal["not_awaited", "not_called", "not_a_function", "not_python", "unknown_field"]
+    code: Literal[
+        "not_awaited", "not_called", "not_a_function", "not_python", "not_there", "no_files", "unknown_field"
+    ]
     message: str
     hint: str
 

@@ -127,9 +127,21 @@ class Interpreter:
             if error.code not in (None, 0):
                 raise
             value = None
-        text, notices = encode_value(value)
-        self._portal.charge(len(text) if text.isascii() else len(text.encode()))
-        return text, [*notices, *unawaited_notices(self._main.__dict__)]
+        variables = self._main.__dict__
+        is_assigned = script.assigned is not None and value is variables.get(script.assigned)
+        try:
+            text, notices = encode_value(value)
+            self._portal.charge(len(text) if text.isascii() else len(text.encode()))
+        except (NotJsonError, ResultLimitError) as error:
+            if not is_assigned:
+                raise
+            text, notices = (
+                "null",
+                [f"`{script.assigned}`, the last assignment, is not returned: {error.args[0]}"],
+            )
+        else:
+            notices += _assignment_notices(script.assigned) if is_assigned else []
+        return text, [*notices, *unawaited_notices(variables)]
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         try:
@@ -156,6 +168,12 @@ class Interpreter:
         elif isinstance(error, NotJsonError) and report["line"] is None:
             report.update(code="result_not_json", message=str(error), traceback="")
         return report
+
+
+def _assignment_notices(name: str | None) -> list[str]:
+    if name:
+        return [f"the result is `{name}`, the last assignment"]
+    return ["the script ends with an assignment, so it returns nothing: end with the value"]
 
 
 _input = builtins.input

@@ -12,7 +12,7 @@ from itertools import islice
 from types import CodeType, CoroutineType
 from typing import Any
 
-from sandbox_runtime.guest.analysis.awaits import await_notices, forgotten_calls, with_awaits
+from sandbox_runtime.guest.analysis.awaits import await_notices, forgotten_calls, hidden_notices, with_awaits
 from sandbox_runtime.guest.analysis.names import LIBRARY, Names
 from sandbox_runtime.guest.analysis.usage import Usage
 
@@ -31,6 +31,7 @@ class Script:
 
     `source` is its text with inserted awaits and the original line numbers. `names` are the namespaces that it
     mentions. `usage` has the facts for the check (shapes: `analysis.usage.Usage`); None if the script calls nothing.
+    `assigned` is the name that its last statement assigns, whose value is the script's then; "" for other targets.
     """
 
     source: str
@@ -38,6 +39,7 @@ class Script:
     notices: list[str]
     usage: Usage | None
     _pieces: tuple[CodeType, ...]
+    assigned: str | None = None
 
     @classmethod
     def parse(cls, text: str, namespaces: frozenset[str], known: Iterable[str] = ()) -> "Script":
@@ -53,21 +55,22 @@ class Script:
             text, tree, notices = _parse_leniently(text)
             mentioned = namespaces.intersection(re.findall(r"\w+", text))
             if not mentioned and LIBRARY not in text and "(" not in text:
-                return cls(text, mentioned, notices, None, _compiled(tree))
+                return cls(text, mentioned, notices, None, *_compiled(tree))
             names = Names(tree, namespaces, known)
             forgotten = forgotten_calls(names)
             usage = Usage(names, forgotten)
             inserted = [call for call in forgotten if not call.sync_scope]
-            if inserted:
+            if inserted or names.hidden:
                 source = with_awaits(text, names, [call.node for call in inserted])
                 try:
-                    pieces = _compiled(ast.parse(source, FILENAME))
+                    compiled = _compiled(ast.parse(source, FILENAME))
                 except SyntaxError:
                     pass  # the script's own error is raised below, at its own place
                 else:
-                    return cls(source, _named(names), [*notices, *await_notices(inserted)], usage, pieces)
+                    told = [*notices, *await_notices(inserted), *hidden_notices(names)]
+                    return cls(source, _named(names), told, usage, *compiled)
             named = _named(names)
-            return cls(text, named, notices, usage, _compiled(tree))
+            return cls(text, named, notices, usage, *_compiled(tree))
 
     def run(self, globals: dict[str, Any], drive: Callable[[Coroutine[Any, Any, Any]], Any]) -> Any:
         """Run the script in `globals`. Returns its value: its last expression, or its return value.
@@ -136,7 +139,8 @@ def _candidate_sources(text: str) -> Iterator[tuple[str, str]]:
 
 def _named(names: Names) -> frozenset[str]:
     """The namespaces that the code may use, including in strings if it can access them so."""
-    found = {node.id for node in names.all_of(ast.Name)} | {node.attr for node in names.all_of(ast.Attribute)}
+    found = {*names.hidden.values(), *(node.id for node in names.all_of(ast.Name))}
+    found |= {node.attr for node in names.all_of(ast.Attribute)}
     found.update(part for node in names.all_of(ast.alias) for part in node.name.split("."))
     found.update(part for node in names.all_of(ast.ImportFrom) for part in (node.module or "").split("."))
     if not found.isdisjoint(_DYNAMIC):
@@ -146,12 +150,35 @@ def _named(names: Names) -> frozenset[str]:
     return names.namespaces & found
 
 
-def _compiled(tree: ast.Module) -> tuple[CodeType, ...]:
-    """Code objects to run in order in the same globals; the last one's result is the value. Modifies `tree`.
+def _compiled(tree: ast.Module) -> tuple[tuple[CodeType, ...], str | None]:
+    """Code objects to run in order in the same globals, the last one's result is the value; and what it assigns.
 
-    Raises:
-        SyntaxError: As Python raises it.
+    Modifies `tree`. Raises SyntaxError, as Python does.
     """
+    if tree.body and _is_main_block(tree.body[-1]):
+        tree.body[-1:] = tree.body[-1].body  # type: ignore[attr-defined]  # always true: it is the main module
+    assigned = _assigned(tree.body[-1]) if tree.body else None
+    if assigned:
+        value = ast.copy_location(ast.Name(assigned, ast.Load()), tree.body[-1])
+        tree.body.append(ast.copy_location(ast.Expr(value), value))
+    return _pieces(tree), assigned
+
+
+def _is_main_block(statement: ast.stmt) -> bool:
+    """Whether it is `if __name__ == "__main__":`."""
+    is_if = isinstance(statement, ast.If) and not statement.orelse
+    return is_if and ast.unparse(statement.test) == "__name__ == '__main__'"  # type: ignore[attr-defined]
+
+
+def _assigned(statement: ast.stmt) -> str | None:
+    """The name that a statement assigns, "" for another target, None if it assigns nothing."""
+    if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or not statement.value:
+        return None
+    target = statement.targets[-1] if isinstance(statement, ast.Assign) else statement.target
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _pieces(tree: ast.Module) -> tuple[CodeType, ...]:
     if any(isinstance(statement, ast.Return) for block in _blocks(tree) for statement in block):
         return (_function_code(tree),)
     if not (tree.body and isinstance(tree.body[-1], ast.Expr)):

@@ -4,18 +4,17 @@ import asyncio
 import contextlib
 import difflib
 import errno
-import importlib.metadata
 import json
 import os
 import posix
 import re
 import socket
-import sys
 import traceback
 import types
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from sandbox_runtime.guest.analysis.absences import NO_FILES, NO_SOCKETS, missing_module
 from sandbox_runtime.guest.calls import ToolError
 from sandbox_runtime.guest.script import FILENAME
 
@@ -27,29 +26,19 @@ _JAVASCRIPT = re.compile(
     r"^\s*(?:const|let|var)\s+[\w{\[]|^\s*(?:async\s+)?function\b|=>|===|console\.log|^\s*//", re.MULTILINE
 )
 _PYTHON = "This is JavaScript. Scripts are Python: `issue = await tickets.get_issue(id=3)`, `print(issue)`."
-_NO_FILES = (
-    "Scripts have no files, processes or network. Call upstream functions instead. "
-    "Only the operator can grant a folder: ask them."
-)
 _FILES = "Scripts can only access files in /workspace, their working directory. They have no processes and no sockets."
-_NO_SOCKETS = (
-    "Scripts have no sockets. Call upstream functions, or portal.fetch if the operator grants network access."
-)
 _FILE_NUMBERS = {errno.ENOENT, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP}
 _RUNTIME = {
     "can't start new thread": "There are no threads here. Use asyncio.gather for parallel calls.",
     "no running event loop": "A task runs only while the script awaits. Write `await` before the call, or `await` the "
     "task later in the script.",
 }
-_NOT_HERE = "The sandbox does not support this module of the standard library."
-_HTTP_CLIENTS = {"aiohttp", "httpx", "requests", "urllib3"}
 _GATHER = asyncio.gather.__code__
 _GATHERED = (
     "asyncio.gather expects calls that are not awaited: `await asyncio.gather(a(), b())`, or for a list "
     "`await asyncio.gather(*calls)`."
 )
 _MAX_QUERY_CHARS = 60
-_VERY_NEAR = 0.75  # strict, because a missing module is more often a package than a namespace
 
 
 def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any]:
@@ -150,7 +139,7 @@ def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
         case AttributeError():
             return _hidden_namespace(error, namespaces)
         case ModuleNotFoundError():
-            return _missing_module(error.name or "", namespaces)
+            return missing_module(error.name or "", namespaces)
         case ImportError() if error.name == "tools":
             return f"Namespaces: {', '.join(sorted(namespaces)) or 'none'}"
         case TypeError() if any(
@@ -160,10 +149,10 @@ def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
         case RuntimeError():
             return _RUNTIME.get(str(error), "")
         case OSError() if isinstance(error, socket.gaierror) or hasattr(error, "reason"):
-            return _NO_SOCKETS  # errors of urllib have a `reason`
+            return NO_SOCKETS  # errors of urllib have a `reason`
         case OSError() if error.errno in _FILE_NUMBERS:
             # A mounted workspace replaces this function.
-            return _NO_FILES if os.getcwd is posix.getcwd else _FILES
+            return NO_FILES if os.getcwd is posix.getcwd else _FILES
     return ""
 
 
@@ -192,16 +181,3 @@ def _hidden_namespace(error: AttributeError, namespaces: Collection[str]) -> str
     if not module or namespace not in namespaces:
         return ""
     return f"{module} is Python's own module; the upstream's namespace is {namespace}: {namespace}.{error.name}(...)"
-
-
-def _missing_module(name: str, namespaces: Collection[str]) -> str:
-    name = name.removeprefix("tools.")
-    if name.partition(".")[0] in _HTTP_CLIENTS:
-        return _NO_SOCKETS
-    if name.partition(".")[0] in sys.stdlib_module_names:
-        return _NOT_HERE
-    near = difflib.get_close_matches(name, namespaces, 1, _VERY_NEAR)
-    if near:
-        return f"Did you mean the namespace {near[0]}? It needs no import."
-    packages = ", ".join(sorted(package.name for package in importlib.metadata.distributions()))
-    return f"Available are Python's standard library, {packages}, and the namespaces that docs_search shows."

@@ -45,6 +45,28 @@ async def test_an_answer_has_these_fields_in_both_forms(portal: Opened) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("x = 1", 1),
+        ("x: int = 1", 1),
+        ("x = 1\nx += 1", 2),
+        ("if __name__ == '__main__':\n    x = y = 3", 3),
+        ("if __name__ == '__main__':\n    4", 4),
+        ("x = {}\nx['a'] = 1", None),
+        ("a, b = 1, 2", None),
+        ("x = object()", None),
+        ("if False:\n    return 1\nx = 2", 2),
+    ],
+)
+async def test_a_script_that_ends_with_an_assignment_has_its_value(
+    portal: Opened, code: str, value: Json
+) -> None:
+    answer = await portal.run(code)
+    assert (answer["status"], answer["result"]) == ("ok", value)
+    assert ("4" in code) == (answer["notices"] == [])
+
+
 async def test_a_call_that_the_check_cannot_see_is_refused_by_the_broker(portal: Opened, peer: Peer) -> None:
     code = (
         "errors = []\n"

@@ -34,6 +34,9 @@ sum(x['n'] for x in ~git.f())
 sum([«git.f(x=x)»['n'] for x in xs])
 print(~git.f())
 for n in ~git.f(): ~git.g(n=n)
+~portal.sleep(1)
+x = «portal.search('a')»['functions']
+from portal import approve; ~approve('now?')
 """
 """One script a line. `~` stands for an inserted `await `, `«` and `»` for the `(await ` and `)` around a call."""
 

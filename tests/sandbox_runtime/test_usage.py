@@ -100,3 +100,50 @@ def test_certain_lines_stand_outside_of_try_where_they_are_reached(text: str, ce
 )
 def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) -> None:
     assert Script.parse(text, NAMESPACES).names == names
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("async def main():\n    return await git.log()", ["not_called"]),
+        ("def helper(): pass\nasync def main():\n    helper()\nprint(1)", ["not_called"]),
+        ("async def collect():\n    return await git.log()", ["not_called"]),
+        ("async def main():\n    return 1\nawait main()", []),
+        ("async def collect():\n    return await git.log()\nx = 1", []),
+        ("import nothing_here\nx = input('?')\nf = open('x')", ["not_there", "not_there", "no_files"]),
+        ("from nothing_here.deep import x\nprint(x)", ["not_there"]),
+        ("try:\n    import nothing_here\nexcept ImportError:\n    print(1)", []),
+        ("import git, tools.git, portal, json\nfrom portal import sleep\nprint(1)", []),
+        ("def open(x): return x\nopen(1)", []),
+        ("if portal.approve('?') and True: print(1)", ["not_awaited"]),
+        ("x = 1 if not portal.approve('?') else 2", ["not_awaited"]),
+        ("def f():\n    portal.sleep(1).x\nf()", ["not_awaited"]),
+        ("if await portal.approve('?'): print(1)", []),
+    ],
+)
+def test_what_cannot_work_is_told_before_the_run(text: str, codes: list[str]) -> None:
+    assert [code for _, code, *_ in usage(text).problems] == codes
+
+
+def test_what_a_session_defined_may_call_main_later() -> None:
+    assert usage("def main(): pass", "main").problems == []
+
+
+@pytest.mark.parametrize(
+    ("text", "mended"),
+    [
+        ("await time.now(zone=1)", "await time_.now(zone=1)"),
+        (
+            "import time\nx = time.now()['a']\ntime.sleep(0)",
+            "import time\nx = (await time_.now())['a']\ntime.sleep(0)",
+        ),
+        ("list.items_of(a=1)", "await list_.items_of(a=1)"),
+        ("time.sleep(0)", "time.sleep(0)"),
+        ("time = f()\ntime.now()", "time = f()\ntime.now()"),
+        ("import json as time\ntime.now()", "import json as time\ntime.now()"),
+    ],
+)
+def test_name_of_a_module_means_the_namespace_where_the_module_lacks_it(text: str, mended: str) -> None:
+    script = Script.parse(text, frozenset({"time_", "list_"}))
+    assert script.source == mended
+    assert ("_." in mended) == bool(script.names)

@@ -43,6 +43,7 @@ _AWAITING_MODULES: Final = frozenset(
 """Modules whose functions await or return their arguments."""
 
 _REMEDIES = {
+    "a condition": "Write `await portal.approve(...)`: nothing here does what needs an answer unasked.",
     "a lambda": "Use an `async def`.",
     "a generator expression": "Use a list comprehension.",
     "a class body": "Call it before the class.",
@@ -72,16 +73,14 @@ def forgotten_calls(names: Names) -> list[ForgottenCall]:
 
     Variables with the same name count as one, so at worst a missing `await` is not found.
     """
-    calls = {
-        node: ".".join(path[1:])
-        for node in names.all_of(ast.Call)
-        if (path := names.function(node.func)) is not None
-    }
+    calls = {node: name for node in names.all_of(ast.Call) if (name := names.awaitable(node.func))}
     if all(isinstance(names.parents[node], ast.Await) for node in calls):
         return []
     flow = _Flow(names, calls)
     return [
-        ForgottenCall(node, function, _sync_scope_of(names, node), _DATA in uses)
+        ForgottenCall(
+            node, function, _condition_of(names, node, function) or _sync_scope_of(names, node), _DATA in uses
+        )
         for node, function in calls.items()
         if _AWAITED not in (uses := flow.uses_of(node))
     ]
@@ -228,6 +227,17 @@ def _imported(names: Names) -> Iterator[str]:
             yield alias.asname or alias.name.partition(".")[0]
 
 
+def _condition_of(names: Names, node: ast.AST, function: str) -> str:
+    """ "a condition" if an approval decides something right where it is asked for: that is not left to a guess."""
+    if function != "portal.approve":
+        return ""
+    child, node = node, names.parents[node]
+    while isinstance(node, (ast.BoolOp, ast.UnaryOp, ast.Compare, ast.NamedExpr)):
+        child, node = node, names.parents[node]
+    is_test = child is getattr(node, "test", None) or child in getattr(node, "ifs", ())
+    return "a condition" if is_test else ""
+
+
 def _sync_scope_of(names: Names, node: ast.AST) -> str:
     """The enclosing scope of a node that allows no `await`; "" if one is allowed."""
     while not isinstance(node, (ast.Module, ast.AsyncFunctionDef)):
@@ -244,7 +254,7 @@ def _sync_scope_of(names: Names, node: ast.AST) -> str:
 
 
 def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
-    """The text with an `await` before each call, in parentheses where its result is used further.
+    """The text with an `await` before each call, in parentheses where its result is used further; and hidden names.
 
     `await f()["rows"]` would await an item of the result, so it becomes `(await f())["rows"]`.
     """
@@ -264,6 +274,9 @@ def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
             insertions += [(node.lineno, node.col_offset, b"(await "), (*end, b")")]
         else:
             insertions.append((node.lineno, node.col_offset, b"await "))
+    for name in names.hidden:
+        assert name.end_lineno is not None and name.end_col_offset is not None
+        insertions.append((name.end_lineno, name.end_col_offset, b"_"))
     # From the end, so that insertions do not move later positions.
     for line, column, inserted in sorted(insertions, reverse=True):
         before = lines[line - 1]
@@ -301,3 +314,9 @@ def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:
     if len(notices) > _MAX_NOTICES:
         notices[_MAX_NOTICES - 1 :] = [f"`await` was inserted before {len(calls)} library calls in all"]
     return notices
+
+
+def hidden_notices(names: Names) -> list[str]:
+    """Notices about names of Python's modules that were taken for namespaces."""
+    found = {f"`{name.id}` means the namespace {meant}" for name, meant in names.hidden.items()}
+    return sorted(found)[:_MAX_NOTICES]

@@ -1,11 +1,22 @@
 """Resolves the names of a script: which are the library's, and which the script binds."""
 
 import ast
+import builtins
+import importlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 LIBRARY = "tools"  # the package whose modules are the library's namespaces
+PORTAL = "portal"
+_PORTAL_CALLS = frozenset(
+    """
+    approve describe event event_url fetch get_prompt prompts read_resource recall resources search search_text sleep
+    """.split()  # noqa: SIM905
+)
+"""Functions of `portal` that have to be awaited."""
+
 Path = tuple[str, ...]
 """`("tools", namespace, function)` for a library function; prefixes of it for its namespace and the package."""
 
@@ -21,6 +32,8 @@ class _Binding:
     position: _Position
     path: Path | None = None
     value: ast.expr | None = None
+    module: str = ""
+    """What an import binds."""
 
 
 @dataclass(eq=False)
@@ -49,6 +62,8 @@ class Names:
         self._scopes: dict[ast.AST, Scope] = {}
         self._paths: dict[ast.expr, Path | None] = {}
         self._meanings: dict[tuple[Scope, str], Path | None] = {}
+        self.hidden: dict[ast.Name, str] = {}
+        """The names of Python's modules that mean a namespace: `time` in `time.get_current_time`, and `time_`."""
         self._read(tree)
 
     def all_of(self, *kinds: type[Any]) -> Iterator[Any]:
@@ -67,6 +82,13 @@ class Names:
         path = self.path(node)
         return path if path is not None and len(path) == 3 else None
 
+    def awaitable(self, node: ast.expr) -> str:
+        """The name of the function, of the library or of `portal`, whose calls have to be awaited; or ""."""
+        path = self.path(node) or ()
+        if path[:1] == (PORTAL,):
+            return ".".join(path) if len(path) == 2 and path[1] in _PORTAL_CALLS else ""
+        return ".".join(path[1:]) if len(path) == 3 else ""
+
     def is_bound(self, node: ast.Name) -> bool:
         """Whether the script, or an earlier one of the session, binds the name."""
         return node.id in self.known or self._owner(node) is not None
@@ -82,13 +104,13 @@ class Names:
 
     def library_path(self, path: Path) -> Path | None:
         """The library path of an imported name: `github.get_issue` is importable directly, too."""
-        if path[0] == LIBRARY:
+        if path[0] in (LIBRARY, PORTAL):
             return path
         return (LIBRARY, *path) if path[0] in self.namespaces else None
 
     def _path(self, node: ast.expr) -> Path | None:
         if isinstance(node, ast.Attribute):
-            path = self.path(node.value)
+            path = self.path(node.value) or self._hidden(node)
             return None if path is None else (*path, node.attr)
         if not isinstance(node, ast.Name):
             return None
@@ -101,6 +123,22 @@ class Names:
             if path is not None or not is_earlier:
                 return path
         return None if node.id in self.known else self.library_path((node.id,))
+
+    def _hidden(self, node: ast.Attribute) -> Path | None:
+        """The path of a namespace that is meant by the name of Python's module, which has no such attribute."""
+        name = node.value
+        if not isinstance(name, ast.Name) or f"{name.id}_" not in self.namespaces or name.id in self.known:
+            return None
+        owner = self._owner(name)
+        if owner is not None and any(each.module != name.id for each in owner.bindings[name.id]):
+            return None
+        own = getattr(builtins, name.id, None)
+        with suppress(ImportError):
+            own = own or importlib.import_module(name.id)
+        if own is None or hasattr(own, node.attr):
+            return None
+        self.hidden[name] = f"{name.id}_"
+        return (LIBRARY, f"{name.id}_")
 
     def _meaning(self, owner: Scope, name: str) -> Path | None:
         """The library path of a scope's name, if all its bindings agree."""
@@ -174,7 +212,7 @@ class Names:
             name = tuple(alias.name.split(".")) if not start else (*start, alias.name)
             bound = alias.asname or (alias.name if start else name[0])
             path = name if alias.asname or start else name[:1]
-            self._bind(scope, bound, _Binding(_start(node), self.library_path(path)))
+            self._bind(scope, bound, _Binding(_start(node), self.library_path(path), module=".".join(path)))
 
     def _bind(self, scope: Scope, name: str, binding: _Binding) -> None:
         scope.elsewhere.get(name, scope).bindings.setdefault(name, []).append(binding)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from sandbox_runtime.guest.analysis.absences import absences
 from sandbox_runtime.guest.analysis.awaits import ForgottenCall
 from sandbox_runtime.guest.analysis.names import LIBRARY, Names, last_name
 from sandbox_runtime.guest.values import clean
@@ -49,7 +50,6 @@ class Usage:
         checks = any(node.id in _TYPE_CHECKS for node in names.all_of(ast.Name))
         self._checks_types = checks or any(names.all_of(ast.Match))
         reachability = _Reachability(names)
-        self.unguarded_lines = sorted(reachability.lines)
         uses = [*self._mentions(), *self._imports(), *self._unbound_calls()]
         kept = [use for use in uses if not self._is_probed(use) and use[2] not in reachability.typing]
         self.uses = sorted(kept, key=lambda use: use[2])[:_MAX_USES]
@@ -57,12 +57,18 @@ class Usage:
             [
                 call.node.lineno,
                 "not_awaited",
-                f"{call.function}(...) is never awaited, and {call.sync_scope} allows no `await`",
+                f"{call.function}(...) is never awaited, and no `await` can be put into {call.sync_scope}",
                 call.remedy,
             ]
             for call in blocked
         ]
-        self.problems = sorted([*unawaited, *self._misuses(), *self._awaiting_blocks()])[:_MAX_USES]
+        absent = [each for each in absences(names) if each[0] in reachability.lines]
+        uncalled = [*self._uncalled()]
+        self.unguarded_lines = sorted(
+            reachability.lines.union(each[0] for each in uncalled if "`main`" in each[2])
+        )
+        found = [*unawaited, *self._misuses(), *self._awaiting_blocks(), *absent, *uncalled]
+        self.problems = sorted(found)[:_MAX_USES]
 
     def _mentions(self) -> Iterator[list[Any]]:
         stored = (node for node in self._names.all_of(ast.Attribute) if not isinstance(node.ctx, ast.Load))
@@ -93,7 +99,11 @@ class Usage:
             if isinstance(statement, ast.ImportFrom):
                 start = f"{statement.module}." if statement.module and not statement.level else "."
             path = self._names.library_path(tuple((start + name).removesuffix(".*").split("."))) or ()
-            is_absent = len(path) == 2 and path[1] not in self._names.namespaces | self._names.known
+            is_absent = (
+                len(path) == 2
+                and path[0] == LIBRARY
+                and path[1] not in self._names.namespaces | self._names.known
+            )
             if (len(path) == 3 or is_absent) and not _is_special(path):
                 yield [path[1], "" if is_absent else path[2], alias.lineno, alias.lineno, None]
 
@@ -106,7 +116,8 @@ class Usage:
             while isinstance(root, ast.Attribute):
                 root = root.value
             path = self._names.path(function) or ()
-            if len(path) == 2 and path[1] not in self._names.namespaces and not _is_special(path):
+            is_tools = len(path) == 2 and path[0] == LIBRARY
+            if is_tools and path[1] not in self._names.namespaces and not _is_special(path):
                 yield self._use(function, "", path[1])
             elif isinstance(root, ast.Name) and root.id not in _OTHER_LANGUAGES and self._is_unbound(root):
                 namespace = "" if root is function else root.id
@@ -211,6 +222,27 @@ class Usage:
                 hint = f"Write `... = await {function}(...)`."
                 message = f"{function} returns a value, not a context manager"
                 yield [node.context_expr.lineno, "not_awaited", message, hint]
+
+    def _uncalled(self) -> Iterator[list[Any]]:
+        """`main`, or the last function of a script that only defines some, if nothing calls it.
+
+        None of a session's later scripts: what the session defined may call it.
+        """
+        module = self._names.module.node
+        assert isinstance(module, ast.Module)
+        used = {node.id for node in self._names.all_of(ast.Name)} | self._texts
+        only_defines = all(isinstance(statement, _DEFINING) for statement in module.body)
+        last = module.body[-1] if only_defines and module.body else None
+        is_first = all(name.startswith("__") for name in self._names.known)
+        for each in module.body if is_first else ():
+            if (
+                isinstance(each, _FUNCTIONS)
+                and each.name not in used
+                and (each.name == "main" or each is last)
+            ):
+                call = f"{'await ' if isinstance(each, ast.AsyncFunctionDef) else ''}{each.name}(...)"
+                message = f"`{each.name}` is never called"
+                yield [each.lineno, "not_called", message, f"End the script with `{call}`."]
 
     def _result_of(self, node: ast.expr | None) -> str:
         """The function that certainly produced a value, directly or through a name that is bound once; or ""."""
@@ -330,6 +362,8 @@ def _is_from_result(value: ast.expr, names: Names, tainted: frozenset[str]) -> b
     return False
 
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINING = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
 _ASSIGNING = (
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr),
     *(ast.For, ast.AsyncFor, ast.comprehension, ast.withitem),

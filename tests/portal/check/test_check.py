@@ -84,7 +84,7 @@ async def test_names_of_earlier_runs_of_the_session_are_known(
         "await github.list_issues('a', 'open')",
         "await github.get_issue({'number': 1})",
         "n = 3\nawait echo.say(text=n)",
-        "label = input()\nawait github.list_issues(repo='a', labels=label, limit=label)",
+        "label = chr(97)\nawait github.list_issues(repo='a', labels=label, limit=label)",
     ],
 )
 async def test_what_will_be_repaired_is_not_refused(checker: Checker, text: str) -> None:
