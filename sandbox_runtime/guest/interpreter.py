@@ -158,7 +158,7 @@ class Interpreter:
             return {"code": "memory_limit", "line": line}
         if isinstance(error, ResultLimitError):
             return {"code": "result_limit", "bytes": error.args[1]}
-        report = describe(error, self._library.namespaces)
+        report = describe(error, self._library.namespaces, self._calls.results.origin)
         if isinstance(error, SystemExit):
             code = error.code
             report["code"] = "script_exit"

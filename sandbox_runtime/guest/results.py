@@ -56,6 +56,11 @@ class Results:
             blocks = [] if value is None else value if isinstance(value, list) else [value]
         return [_block(each, at, value) for at, each in enumerate(blocks)]
 
+    def origin(self, value: object) -> str:
+        """The function that returned this value, or ""."""
+        known = self._known.get(id(value)) if isinstance(value, (dict, list, str)) else None
+        return known[1] if known is not None else ""
+
     def notices(self) -> list[str]:
         """What came beside the data of functions, if the script did not look at it."""
         found = [(name, kinds) for name, kinds in self._beside.items() if name not in self._seen]

@@ -11,12 +11,13 @@ import re
 import socket
 import traceback
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from sandbox_runtime.guest.analysis.absences import NO_FILES, NO_SOCKETS, missing_module
 from sandbox_runtime.guest.calls import ToolError
 from sandbox_runtime.guest.script import FILENAME
+from sandbox_runtime.guest.shapes import shapes_at
 
 _MAX_MESSAGE_CHARS = 2000
 _MAX_TRACEBACK_CHARS = 4000
@@ -41,8 +42,10 @@ _GATHERED = (
 _MAX_QUERY_CHARS = 60
 
 
-def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any]:
-    """Code, message, line, hint and traceback of an uncaught exception."""
+def describe(
+    error: BaseException, namespaces: Collection[str], origin: Callable[[object], str]
+) -> dict[str, Any]:
+    """Code, message, line, hint and traceback of an uncaught exception. `origin` names the function of a result."""
     report = traceback.TracebackException.from_exception(error, limit=-_MAX_FRAMES)
     for part in _parts(report):
         part.stack = traceback.StackSummary.from_list(
@@ -53,7 +56,7 @@ def describe(error: BaseException, namespaces: Collection[str]) -> dict[str, Any
         "code": error.code if isinstance(error, ToolError) else "script_error",
         "message": _shorten(_message(error, report), _MAX_MESSAGE_CHARS),
         "line": innermost_line(error),
-        "hint": _shorten(_hint(error, namespaces, line or ""), _MAX_MESSAGE_CHARS),
+        "hint": _shorten(_hint(error, namespaces, line or "") or _shapes(error, origin), _MAX_MESSAGE_CHARS),
         "traceback": _shorten("".join(report.format()), _MAX_TRACEBACK_CHARS),
     }
 
@@ -153,6 +156,14 @@ def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
         case OSError() if error.errno in _FILE_NUMBERS:
             # A mounted workspace replaces this function.
             return NO_FILES if os.getcwd is posix.getcwd else _FILES
+    return ""
+
+
+def _shapes(error: BaseException, origin: Callable[[object], str]) -> str:
+    """What the values are that an error is about, if it may be about values."""
+    with contextlib.suppress(Exception):  # a script's own classes may do anything
+        if isinstance(error, (LookupError, TypeError, AttributeError)):
+            return shapes_at(error, origin)
     return ""
 
 

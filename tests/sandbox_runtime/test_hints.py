@@ -71,3 +71,20 @@ async def test_gather_that_is_given_no_calls_says_what_it_takes(run: Runner, arg
 @pytest.mark.parametrize("task", ["asyncio.create_task(github.create_issue())", "asyncio.current_task()"])
 async def test_task_of_a_script_that_awaits_nothing_is_told_why_it_cannot_run(run: Runner, task: str) -> None:
     assert "Write `await`" in (await error(run, f"t = {task}\n1")).hint
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (
+            "data = await github.create_issue(rows=[{'a': 1}])\ndata['cells']",
+            "data is {rows: list[dict]}, from github.create_issue",
+        ),
+        ("for row in [1, 'x']:\n    row['a']", "row is int"),
+        ("def f(page):\n    return page.items.total\nf({'items': 1})", "page is {items: int}"),
+        ("x = []\nx[3]", "x is list"),
+        ("int('a')", ""),
+    ],
+)
+async def test_error_about_a_value_tells_what_it_is(run: Runner, script: str, told: str) -> None:
+    assert (await error(run, script)).hint == told
