@@ -73,14 +73,22 @@ class LibraryUse(NamedTuple):
 
 
 class ScriptProblem(NamedTuple):
-    """A mistake that the sandbox found in the script."""
+    """A mistake that the sandbox found in the script; `function` is the one whose result it is about, or ""."""
 
     line: Line
     code: Literal[
-        "not_awaited", "not_called", "not_a_function", "not_python", "not_there", "no_files", "unknown_field"
+        "not_awaited",
+        "not_called",
+        "not_a_function",
+        "not_python",
+        "not_there",
+        "no_files",
+        "unknown_field",
+        "keys_only",
     ]
     message: str
     hint: str
+    function: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from manifests.json_value import UNKNOWN, Json
 from manifests.names import STANDARD_LIBRARY
 from portal.check.ty_server import Finding, TypeChecker
 from portal.library.arguments import ArgumentError, normalize_arguments
-from portal.library.function import Function
+from portal.library.function import Function, declared_result
 from portal.library.library import Library
+from portal.library.shape_text import shape_text
 from portal.library.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
@@ -177,8 +178,11 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
     `repairs` says whether invalid arguments are repaired where the meaning is certain.
     """
     for problem in prepared.problems:
-        refuses = problem.line in prepared.unguarded_lines
-        yield Diagnostic(problem.line, problem.message, problem.hint, refuses, problem.code)
+        refuses = problem.line in prepared.unguarded_lines and problem.code != "keys_only"
+        shape = _result_shape(problem.function, snapshot) if problem.function else ""
+        if problem.code != "keys_only" or shape.startswith("{"):
+            hint = " ".join(filter(None, [problem.hint, f"It returns {shape}." if shape else ""]))
+            yield Diagnostic(problem.line, problem.message, hint, refuses, problem.code)
     absences: dict[str, Diagnostic] = {}
     for use in prepared.uses:
         absence = _absence(use, snapshot, with_nearest=len(absences) < _MAX_NEAREST)
@@ -192,6 +196,13 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
                 use.line, absence.message, absence.hint, refuses, absence.code
             )
     yield from absences.values()
+
+
+def _result_shape(function: str, snapshot: Snapshot) -> str:
+    """What a function declares to return; "" if that is nothing."""
+    found = snapshot.library.functions.get(snapshot.canonical(function))
+    shape = shape_text(declared_result(found.recorded.output_schema)) if found is not None else "Any"
+    return "" if shape == "Any" else shape
 
 
 def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> CallError | None:
@@ -210,17 +221,29 @@ def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> Call
 
 
 def _bare_name(use: LibraryUse, snapshot: Snapshot) -> CallError | None:
-    """A function that is called without its namespace, or through a generic `call_tool`."""
+    """A function that is called without its namespace, by another client's name, or through a generic `call_tool`."""
+    functions = [each for name, each in snapshot.library.functions.items() if name not in snapshot.denied]
     message = f"there is no function {use.function!r}"
     if use.function in _CALLERS:
-        given = (use.arguments or {}).get("*0")
-        name = given if isinstance(given, str) and given in snapshot.library.functions else ""
-        example = snapshot.library.functions[name].signature if name else "await tickets.get_issue(id=3)"
+        given = [each for each in (use.arguments or {}).values() if isinstance(each, str)]
+        meant = next((found for each in given[:2] if (found := _meant(each, functions))), None)
+        example = meant.signature if meant else "await tickets.get_issue(id=3)"
         return CallError("unknown_function", message, f"Call functions by their names: {example}")
-    meant = [each for each in snapshot.library.functions.values() if each.name == use.function]
-    if not meant:
+    function = _meant(use.function, functions)
+    if function is None:
         return None  # not a library function; Python raises the error
-    return CallError("unknown_function", message, f"Write its namespace: {meant[0].signature}")
+    return CallError("unknown_function", message, f"Write its namespace: {function.signature}")
+
+
+def _meant(name: str, functions: Iterable[Function]) -> Function | None:
+    """The function with this name, or with another client's: `mcp__git__git_log`, `git_git_log`."""
+    named = {name, _squeezed(name.removeprefix("mcp__"))}
+    functions = [each for each in functions if not named.isdisjoint((each.name, _squeezed(each.qualified)))]
+    return min(functions, key=lambda each: each.name == name, default=None)
+
+
+def _squeezed(name: str) -> str:
+    return re.sub(r"[\W_]+", "_", name).casefold()
 
 
 def _argument_diagnostics(

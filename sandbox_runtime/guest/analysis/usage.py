@@ -35,8 +35,9 @@ class Usage:
 
     `uses` are `[namespace, function, line, end line, arguments]`. The function is empty for a missing namespace, the
     namespace for a call of an unbound bare name, and the arguments are None if the function is only named. Positional
-    arguments are called `*0`, `*1`. `problems` are `[line, code, message, hint]`. `unguarded_lines` are the lines
-    outside of any `try`, at module level or in a function that is called there.
+    arguments are called `*0`, `*1`. `problems` are `[line, code, message, hint]`, and the function if it is about the
+    result of one. `unguarded_lines` are the lines outside of any `try`, at module level or in a function that is
+    called there.
     """
 
     def __init__(self, names: Names, forgotten: Iterable[ForgottenCall]) -> None:
@@ -67,7 +68,14 @@ class Usage:
         self.unguarded_lines = sorted(
             reachability.lines.union(each[0] for each in uncalled if "`main`" in each[2])
         )
-        found = [*unawaited, *self._misuses(), *self._awaiting_blocks(), *absent, *uncalled]
+        found = [
+            *unawaited,
+            *self._misuses(),
+            *self._taken_apart(),
+            *self._awaiting_blocks(),
+            *absent,
+            *uncalled,
+        ]
         self.problems = sorted(found)[:_MAX_USES]
 
     def _mentions(self) -> Iterator[list[Any]]:
@@ -208,7 +216,29 @@ class Usage:
                 hint = f'Write ["{part.attr}"].' if is_field else "A call returns the data itself."
                 hint = "Write len(...)." if part.attr == "length" else hint
                 message = f"{function} returns plain data, which has no attribute {part.attr!r}"
-                yield [part.end_lineno, "unknown_field", message, hint]
+                yield [part.end_lineno, "unknown_field", message, hint, function]
+
+    def _taken_apart(self) -> Iterator[list[Any]]:
+        """Where a whole result is iterated, measured or searched, which means the keys of a dict."""
+        names = self._names
+        taken = [(node.iter, "iterating it gives") for node in names.all_of(ast.For, ast.comprehension)]
+        taken += [
+            (node.comparators[0], "`in` looks at")
+            for node in names.all_of(ast.Compare)
+            if type(node.ops[0]) in _IN
+        ]
+        for call in names.all_of(ast.Call):
+            if last_name(call.func) in _COUNTING and len(call.args) == 1 and isinstance(call.func, ast.Name):
+                taken.append((call.args[0], f"{call.func.id}() takes"))
+        for node, effect in taken:
+            if function := self._result_of(node):
+                yield [
+                    node.lineno,
+                    "keys_only",
+                    f"{effect} the keys of what {function} returns",
+                    "",
+                    function,
+                ]
 
     def _awaiting_blocks(self) -> Iterator[list[Any]]:
         """`async for` and `async with` over a call, whose result is a plain value."""
@@ -362,6 +392,8 @@ def _is_from_result(value: ast.expr, names: Names, tainted: frozenset[str]) -> b
     return False
 
 
+_IN = (ast.In, ast.NotIn)
+_COUNTING = frozenset({"len", "list", "enumerate", "sorted", "set", "tuple", "max", "min", "any", "all"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINING = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
 _ASSIGNING = (

@@ -29,6 +29,10 @@ UNKNOWN: list[Row] = [
     ("await get_issue(number=1)", 1, "get_issue github.get_issue"),
     ("json.dumps([])", 1, "json import"),
     ("await call_tool('github.get_issue', {'number': 1})", 1, "call_tool github.get_issue(*, number: int)"),
+    ("await call_tool('mcp__github__get_issue', {})", 1, "call_tool github.get_issue(*, number: int)"),
+    ("await mcp.call_tool(server='x', name='github_get_issue')", 1, "call_tool github.get_issue(*, number: int)"),
+    ("await mcp__github__get_issue(number=1)", 1, "mcp__github__get_issue github.get_issue(*, number: int)"),
+    ("await github_get_issue(number=1)", 1, "github_get_issue github.get_issue(*, number: int)"),
 ]  # fmt: skip
 
 ARGUMENTS: list[Row] = [
@@ -69,6 +73,7 @@ ARGUMENTS: list[Row] = [
 FIELDS: list[Row] = [
     ("r = await github.list_issues(repo='a')\nr.rows", 2, 'rows ["rows"]'),
     ("r = await github.get_issue(number=1)\nr.title", 2, 'title ["title"]'),
+    ("r = await github.list_issues(repo='a')\nr.content[0].text", 2, "content itself returns {items: list[{"),
     ("r = await github.list_issues(repo='a')\nr['items'][0].number", 2, 'number ["number"]'),
     ("(await github.get_issue(number=1)).number", 1, '["number"]'),
     ("github.get_issue(number=1).number", 1, '["number"]'),
@@ -117,6 +122,9 @@ TOLD: list[tuple[str, int, str, str]] = [
     ("try:\n    await echo.say()\nexcept ToolError as e:\n    print(e)", 2, "text", "invalid_arguments"),
     ("with suppress(Exception):\n    await echo.say(text=[])\n", 2, "text", "invalid_arguments"),
     ("async def unused():\n    return await echo.nope()\n5", 2, "nope", "unknown_function"),
+    ("r = await github.list_issues(repo='a')\nfor x in r: print(x)", 2, "keys {items: list[{", "keys_only"),
+    ("r = await github.list_issues(repo='a')\nlen(r)", 2, "keys total: int", "keys_only"),
+    ("'crash' in await github.list_issues(repo='a')", 1, "keys {items:", "keys_only"),
     ("try:\n    r = await slack.post(x=1)\nexcept NameError:\n    r = 5", 2, "slack", "unknown_function"),
 ]  # fmt: skip
 """What is no reason to refuse: a result may be otherwise than it declares, and what is in a `try` may fail."""
