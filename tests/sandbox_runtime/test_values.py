@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
     [
         ("1 + 1", 2),
         ("return 'early'\n1 / 0", "early"),
-        ("x: int = 3", None),
+        ("x: int = 3", 3),
         ("(1, [2.5, None, True], {'a': ()})", [1, [2.5, None, True], {"a": []}]),
         ("2**63, -(10**40)", [2**63, -(10**40)]),
         ("{1: 'one', None: 0, True: 1, 2.5: 2}", {"1": 1, "null": 0, "2.5": 2}),
