@@ -17,6 +17,9 @@ class Limits(Section):
     wall_seconds: Seconds = 60.0
     """Seconds per run, including waits for upstreams (default 60). Then it is stopped. Does not cover waiting for a
     free worker, parsing the script (at most 5 s) or checking it."""
+    background_seconds: Seconds | None = None
+    """The same for runs in the background (default: wall_seconds if it is set, else 3600). Waits of `portal.sleep`,
+    `event` and `approve` do not count once a run is parked."""
     cpu_seconds: Seconds = 10.0
     """Seconds of CPU time per run (default 10). Then it is stopped. Does not cover waiting for calls."""
     memory_mib: Annotated[int, Field(ge=40, le=1024)] = 256
@@ -36,6 +39,14 @@ class Limits(Section):
     counts at least 32. More is an error. server.output_tokens limits what the model sees."""
     stdout_bytes: Annotated[int, Field(ge=0, le=64 * 1024 * 1024)] = 256 * 1024
     """Bytes of a script's output, in UTF-8 (default 262144, 256 KiB). The rest is dropped with a notice."""
+
+    def of_run(self, is_background: bool) -> tuple[str, Self]:
+        """The limits of one run, and the name of the one that gives its wall_seconds."""
+        if not is_background or (self.background_seconds is None and "wall_seconds" in self.model_fields_set):
+            return "wall_seconds", self
+        return "background_seconds", self.model_copy(
+            update={"wall_seconds": self.background_seconds or 3600.0}
+        )
 
 
 NO_TENANT: Final = "_nobody"

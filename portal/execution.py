@@ -181,7 +181,7 @@ class Execution:
 
     async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
         request, caller = piece.head.request, piece.head.caller
-        limits, notices = self._limits(request.timeout_seconds)
+        limits, notices = self._limits(piece.head)
         if not self.authority.manifest.portal.upstreams:
             notices.append(NO_UPSTREAMS)
         channel.stage("waiting for a sandbox process")
@@ -220,7 +220,7 @@ class Execution:
                         own=CallerUpstreams(self.accounts, caller, channel, limits.wall_seconds / 2),
                         telemetry=self.telemetry,
                     )
-                    where, code = partial(self._where_of, limits), request.code
+                    where, code = partial(self._where_of, piece.head), request.code
                     if isinstance(recording, Repetition):
                         work = partial(self._resume, recording, sandbox, where, caller, grants, broker)
                     else:
@@ -228,13 +228,14 @@ class Execution:
                             limits, where, session, caller.queue_key, grants, recording, len(code)
                         )
                         work = partial(self._start, run, code, broker)
-                    answer = await self._journaled(journal, work)
+                    answer = await self._journaled(journal, work, notices)
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(ledger, RunError(error.code, str(error), hint=error.hint))
         if request.session is not None and identifier is None:
-            notices.append("the session ended with this run; its variables are lost")
-        return replace(answer, notices=(*notices, *answer.notices), session=identifier)
+            lost = "the session ended with this run; its variables are lost"
+            answer = replace(answer, notices=(*answer.notices, lost))
+        return replace(answer, session=identifier)
 
     def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
         """A new recording, or one that begins with what an earlier piece of the run recorded."""
@@ -243,15 +244,20 @@ class Execution:
             return Recording()
         return Repetition(record.with_environment(grants.environment), goes_on=True, mask=self.runs.mask)
 
-    async def _journaled(self, journal: Journal | None, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Do a piece of a run, and write its end. If it waits, or somebody else has ended it, the answer says so."""
+    async def _journaled(
+        self, journal: Journal | None, work: Callable[[], Awaitable[Answer]], notices: Sequence[str]
+    ) -> Answer:
+        """Do a piece of a run, and write its end, with `notices` about how it runs.
+
+        If it waits, or somebody else has ended it, the answer says so.
+        """
         if journal is None:
-            return await work()
+            return _noted(await work(), notices)
         answer: Answer | None = None
         self.runs.opened(journal)
         try:
             with journal.scope:
-                answer = await work()
+                answer = _noted(await work(), notices)
             if answer is not None:
                 await journal.finish(answer)
                 return answer
@@ -270,7 +276,7 @@ class Execution:
             with anyio.CancelScope(shield=True):
                 await journal.flushed()
             self.runs.closed(journal)
-        return await self.runs.answer(journal.run_id, None)
+        return _noted(await self.runs.answer(journal.run_id, None), notices)
 
     async def _start(self, waiting: AbstractAsyncContextManager[Run], code: str, broker: Broker) -> Answer:
         """Check and run a script from its beginning, as soon as there is a process for it."""
@@ -393,20 +399,24 @@ class Execution:
             for each in diagnostics
         ]
 
-    def _limits(self, timeout_seconds: float | None) -> tuple[Limits, list[str]]:
-        limits = self.authority.manifest.portal.capabilities.limits
-        if timeout_seconds is None:
+    def _limits(self, head: RunHead) -> tuple[Limits, list[str]]:
+        name, limits = self.authority.manifest.portal.capabilities.limits.of_run(head.is_background)
+        seconds = head.request.timeout_seconds
+        if seconds is None:
             return limits, []
-        if timeout_seconds > limits.wall_seconds:
-            lowered = f"lowered to limits.wall_seconds = {limits.wall_seconds:g}"
-            return limits, [f"timeout_seconds {timeout_seconds:g} was {lowered}"]
-        return limits.model_copy(update={"wall_seconds": timeout_seconds}), []
+        if seconds > limits.wall_seconds:
+            lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {limits.wall_seconds:g}"
+            return limits, [f"{lowered}; `await portal.sleep(hours=6)` can wait longer"]
+        return limits.model_copy(update={"wall_seconds": seconds}), []
 
-    def _where_of(self, limits: Limits, limit: str) -> str:
-        """Who set a limit of this run, if not the manifest: the caller's `timeout_seconds`."""
-        ordinary = self.authority.manifest.portal.capabilities.limits
-        is_callers = limit == "wall_seconds" and limits.wall_seconds != ordinary.wall_seconds
-        return "timeout_seconds of this call" if is_callers else ""
+    def _where_of(self, head: RunHead, limit: str) -> str:
+        """Who set a limit of this run, if it is not the manifest's limit of that name."""
+        if limit != "wall_seconds":
+            return ""
+        name, limits = self.authority.manifest.portal.capabilities.limits.of_run(head.is_background)
+        seconds = head.request.timeout_seconds
+        is_callers = seconds is not None and seconds < limits.wall_seconds
+        return "timeout_seconds of this call" if is_callers else name.removeprefix("wall_seconds")
 
     def _stdout_notice(self, result: RunResult) -> tuple[str, ...]:
         if not result.stdout_bytes_dropped:
@@ -414,6 +424,10 @@ class Execution:
         kept = self.authority.manifest.portal.capabilities.limits.stdout_bytes
         limit = f"limits.stdout_bytes = {kept:,}"
         return (f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped",)
+
+
+def _noted(answer: Answer, notices: Sequence[str]) -> Answer:
+    return replace(answer, notices=(*notices, *answer.notices))
 
 
 def _refused(ledger: Ledger, error: RunError, notices: Sequence[str] = ()) -> Answer:

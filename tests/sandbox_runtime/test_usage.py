@@ -29,6 +29,8 @@ def usage(text: str, *known: str) -> Usage:
         ("await tools.nothing.log()", [("nothing", "log", 1)]),
         ("from tools import nothing", [("nothing", "", 1)]),
         ("import tools.nothing", [("nothing", "", 1)]),
+        ("portal.run.id, portal.run, portal(1)", []),
+        ("from portal import run\nrun.id", []),
         ("git.log.__doc__, git.__name__, tools.__path__", [("git", "log", 1)]),
         ("def f(git):\n    git.log()", []),
         ("git = {}\ngit.log", []),

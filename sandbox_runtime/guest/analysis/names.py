@@ -80,7 +80,7 @@ class Names:
     def function(self, node: ast.expr) -> Path | None:
         """The path of the library function that an expression names, or None."""
         path = self.path(node)
-        return path if path is not None and len(path) == 3 else None
+        return path if path is not None and len(path) == 3 and path[0] == LIBRARY else None
 
     def awaitable(self, node: ast.expr) -> str:
         """The name of the function, of the library or of `portal`, whose calls have to be awaited; or ""."""

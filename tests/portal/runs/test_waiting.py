@@ -186,6 +186,33 @@ async def test_a_run_in_the_background_answers_at_once_and_later_with_its_value(
         assert states(done) == [("git.push", "done")]
 
 
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        ({}, "background_seconds = 3600"),
+        ({"wall_seconds": 20}, "wall_seconds = 20"),
+        ({"wall_seconds": 20, "background_seconds": 90}, "background_seconds = 90"),
+    ],
+)
+async def test_a_run_in_the_background_has_its_own_time(
+    tmp_path: Path, limits: dict[str, Json], most: str
+) -> None:
+    async with opened(tmp_path, capabilities={"limits": limits}) as portal:
+        result = await portal.call("execute_code", code="1", background=True, timeout_seconds=7200)
+        notice, *_ = (await answer_of(portal, result.structured_content["run_id"]))["notices"]
+    assert f"lowered to limits.{most}" in notice
+    assert "portal.sleep" in notice
+
+
+async def test_the_end_of_a_run_in_the_background_names_its_limit(tmp_path: Path) -> None:
+    async with opened(tmp_path, capabilities={"limits": {"background_seconds": 0.5}}) as portal:
+        result = await portal.call(
+            "execute_code", code="import asyncio\nawait asyncio.sleep(9)", background=True
+        )
+        error = (await answer_of(portal, result.structured_content["run_id"], until="error"))["error"]
+    assert (error["code"], "background_seconds" in error["message"]) == ("wall_limit", True)
+
+
 @pytest.mark.parametrize("requests", [1, 2])
 async def test_budgets_count_the_calls_before_a_run_waited(
     tmp_path: Path, requests: int, monkeypatch: pytest.MonkeyPatch
