@@ -17,9 +17,9 @@ class Limits(Section):
     wall_seconds: Seconds = 60.0
     """Seconds per run, including waits for upstreams (default 60). Then it is stopped. Does not cover waiting for a
     free worker, parsing the script (at most 5 s) or checking it."""
-    background_seconds: Seconds | None = None
-    """The same for runs in the background (default: wall_seconds if it is set, else 3600). Waits of `portal.sleep`,
-    `event` and `approve` do not count once a run is parked."""
+    background_seconds: Seconds = 3600.0
+    """The same for runs in the background (default 3600; if only wall_seconds is set, that holds). Waits of
+    `portal.sleep`, `event` and `approve` do not count once a run is parked."""
     cpu_seconds: Seconds = 10.0
     """Seconds of CPU time per run (default 10). Then it is stopped. Does not cover waiting for calls."""
     memory_mib: Annotated[int, Field(ge=40, le=1024)] = 256
@@ -42,11 +42,10 @@ class Limits(Section):
 
     def of_run(self, is_background: bool) -> tuple[str, Self]:
         """The limits of one run, and the name of the one that gives its wall_seconds."""
-        if not is_background or (self.background_seconds is None and "wall_seconds" in self.model_fields_set):
+        is_own = "background_seconds" in self.model_fields_set or "wall_seconds" not in self.model_fields_set
+        if not (is_background and is_own):
             return "wall_seconds", self
-        return "background_seconds", self.model_copy(
-            update={"wall_seconds": self.background_seconds or 3600.0}
-        )
+        return "background_seconds", self.model_copy(update={"wall_seconds": self.background_seconds})
 
 
 NO_TENANT: Final = "_nobody"

@@ -138,8 +138,9 @@ def _profile_problems(portal: PortalManifest, name: str) -> Iterator[_Finding]:
     base, profile = portal.capabilities, portal.profiles[name]
     for limit in profile.limits.model_fields_set:
         own, most = getattr(profile.limits, limit), getattr(base.limits, limit)
-        most = base.limits.of_run(is_background=True)[1].wall_seconds if most is None else most
-        if own is not None and own > most:
+        if limit == "background_seconds":
+            most = base.limits.of_run(is_background=True)[1].wall_seconds
+        if own > most:
             message = f"{limit} is {own:g}, above the {most:g} of capabilities.limits; a profile only narrows"
             yield ("profiles", name, "limits", limit), message, "Lower it, or raise capabilities.limits."
     for index, variable in enumerate(profile.environment or ()):

@@ -7,7 +7,7 @@ from manifests.portal_manifest import HttpUpstream, PortalManifest, ServerSettin
 def test_defaults_are_those_of_the_design() -> None:
     assert Limits().model_dump() == {
         "wall_seconds": 60,
-        "background_seconds": None,
+        "background_seconds": 3600,
         "cpu_seconds": 10,
         "memory_mib": 256,
         "tool_calls": 200,

@@ -121,6 +121,7 @@ def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) 
         ("x = 1 if not portal.approve('?') else 2", ["not_awaited"]),
         ("def f():\n    portal.sleep(1).x\nf()", ["not_awaited"]),
         ("if await portal.approve('?'): print(1)", []),
+        ("ask = portal.approve\nif ask('?'): print(1)", []),
     ],
 )
 def test_what_cannot_work_is_told_before_the_run(text: str, codes: list[str]) -> None:

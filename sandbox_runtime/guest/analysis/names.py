@@ -83,9 +83,14 @@ class Names:
         return path if path is not None and len(path) == 3 and path[0] == LIBRARY else None
 
     def awaitable(self, node: ast.expr) -> str:
-        """The name of the function, of the library or of `portal`, whose calls have to be awaited; or ""."""
+        """The name of the function, of the library or of `portal`, whose calls have to be awaited; or "".
+
+        Whoever keeps a function of `portal` under a name of their own knows what they do.
+        """
         path = self.path(node) or ()
         if path[:1] == (PORTAL,):
+            if isinstance(node, ast.Name) and self.only_value(node) is not None:
+                return ""
             return ".".join(path) if len(path) == 2 and path[1] in _PORTAL_CALLS else ""
         return ".".join(path[1:]) if len(path) == 3 else ""
 
