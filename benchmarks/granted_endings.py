@@ -53,7 +53,7 @@ async def granted_endings() -> AsyncIterator[Mapping[str, Callable[[Sandbox], Aw
             network=NetworkGrant(private=(f"127.0.0.1:{port}",), response_bytes=1000),
         )
         try:
-            async with open_grants(granted, Path(folder)) as grants:
+            async with open_grants(granted, Path(folder), lambda *keys: ".".join(map(str, keys))) as grants:
                 ending = _Ending(grants, f"http://127.0.0.1:{port}")
                 yield {
                     **{way.name: partial(ending.take, way) for way in WAYS},

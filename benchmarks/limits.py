@@ -178,7 +178,7 @@ async def held_by_files(sandbox: Sandbox, script: str) -> float:
         for who in range(FILE_RUNS):
             (Path(folder) / str(who)).write_bytes(bytes(FILE_BYTES))
         grant = FileGrant(workspace=folder, mode="write")
-        async with open_workspaces(grant, Path(folder)) as workspaces, watched() as delays:
+        async with open_workspaces(grant, Path(folder), str) as workspaces, watched() as delays:
             await asyncio.gather(
                 *(
                     _run_with_files(sandbox, script.replace("WHO", str(who)), workspaces)

@@ -125,7 +125,7 @@ class Authority:
     def replace(self, manifest: Manifest) -> None:
         """Decide and grant by this manifest from now on."""
         self.manifest, self.since = manifest, time.monotonic()
-        self.grants = self.grants.narrowed(manifest.portal.capabilities)
+        self.grants = self.grants.narrowed(manifest.portal.capabilities, manifest.where)
         self.pins = Pins(manifest.lock)
         # A name equals the same name with another former one, which rules match, too. So that is a part of the key.
         self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))

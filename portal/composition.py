@@ -144,7 +144,7 @@ async def open_portal(
         audit = await open_audit(manifest, shared)
         stack.callback(audit.close)
         grants = await stack.enter_async_context(
-            open_grants(manifest.portal.capabilities, manifest.folder, is_portal_port)
+            open_grants(manifest.portal.capabilities, manifest.folder, manifest.where, is_portal_port)
         )
         observations = await stack.enter_async_context(_open_observations(manifest, shared))
         workspace = await _open_workspace(stack, manifest, place, kept)
@@ -220,7 +220,7 @@ async def open_portal(
 
 def _lazy_sandbox(manifest: Manifest, component: Path | None, progress: Callable[[str], None]) -> LazySandbox:
     settings = manifest.portal.server
-    queue = QueueLimits(settings.queue, settings.queue_seconds)
+    queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
     return LazySandbox(
         partial(open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress)
     )

@@ -405,24 +405,30 @@ class Execution:
         if seconds is None:
             return limits, []
         if seconds > limits.wall_seconds:
-            lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {limits.wall_seconds:g}"
-            return limits, [f"{lowered}; `await portal.sleep(hours=6)` can wait longer"]
+            most = f"limits.{name} = {limits.wall_seconds:g} ({self._where(name)})"
+            told = f"timeout_seconds {seconds:g} was lowered to {most}; `await portal.sleep(hours=6)` can wait longer"
+            return limits, [told]
         return limits.model_copy(update={"wall_seconds": seconds}), []
 
     def _where_of(self, head: RunHead, limit: str) -> str:
-        """Who set a limit of this run, if it is not the manifest's limit of that name."""
+        """The place of a limit of this run: in the manifest, or the caller's `timeout_seconds`."""
         if limit != "wall_seconds":
-            return ""
+            return self._where(limit)
         name, limits = self.authority.manifest.portal.capabilities.limits.of_run(head.is_background)
         seconds = head.request.timeout_seconds
         is_callers = seconds is not None and seconds < limits.wall_seconds
-        return "timeout_seconds of this call" if is_callers else name.removeprefix("wall_seconds")
+        place = self._where(name) if name == limit else f"{name}, {self._where(name)}"
+        return "timeout_seconds of this call" if is_callers else place
+
+    def _where(self, limit: str) -> str:
+        return self.authority.manifest.where("capabilities", "limits", limit)
 
     def _stdout_notice(self, result: RunResult) -> tuple[str, ...]:
         if not result.stdout_bytes_dropped:
             return ()
         kept = self.authority.manifest.portal.capabilities.limits.stdout_bytes
-        limit = f"limits.stdout_bytes = {kept:,}"
+        where = self._where("stdout_bytes")
+        limit = f"limits.stdout_bytes = {kept:,} ({where})"
         return (f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped",)
 
 

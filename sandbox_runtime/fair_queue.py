@@ -4,7 +4,7 @@ import asyncio
 import math
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -22,17 +22,21 @@ class BusyError(Exception):
 class QueueLimits:
     """How many scripts may wait for a worker, and how long. One more is refused at once.
 
-    Does not cover runs in sessions, which have their own workers.
+    `where` gives the place of a limit ("queue", "queue_seconds") in the manifest. Does not cover runs in sessions,
+    which have their own workers.
     """
 
     most: int = 1000
     seconds: float = 60.0
+    where: Callable[[str], str] = "server.{}".format
 
     def full(self) -> BusyError:
-        return BusyError(f"all workers are busy and the queue is full: the limit queue of {self.most:,}")
+        limit = f"the limit queue of {self.most:,} ({self.where('queue')})"
+        return BusyError(f"all workers are busy and the queue is full: {limit}")
 
     def too_long(self) -> BusyError:
-        return BusyError(f"no worker was free for {self.seconds:g} s, the limit queue_seconds")
+        limit = f"the limit queue_seconds of {self.seconds:g} ({self.where('queue_seconds')})"
+        return BusyError(f"no worker was free for {self.seconds:g} s: {limit}")
 
 
 def has_room(held: Counter[str], caller: str, size: float, most: float) -> bool:

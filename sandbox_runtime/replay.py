@@ -23,7 +23,7 @@ async def replay(
     """Run a recorded script again. Returns the same result, bit for bit, except for the durations.
 
     No call is made: each call of the script must equal the recorded one, and gets the recorded answer at once. If the
-    recorded run was ended from outside, the replay ends at the same event. `where` is that of `Bounds`, `mask`
+    recorded run was ended from outside, the replay ends at the same event. `where` gives the place of a limit, `mask`
     is what masked the texts of the record.
 
     Raises:

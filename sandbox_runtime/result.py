@@ -149,21 +149,21 @@ _ENDINGS: dict[int, RunError] = {
 }
 
 
-def limit_text(limits: object, key: str, where: str = "") -> str:
-    """A limit in words: "the limit wall_seconds of 5 (timeout_seconds of this call)"; `where` says who set it."""
-    return f"the limit {key} of {getattr(limits, key):,}" + (f" ({where})" if where else "")
+def limit_text(limits: object, key: str, where: Callable[[str], str]) -> str:
+    """A limit in words: "the limit tool_calls of 200 (portal.yaml:14:5)"; `where` gives its place."""
+    return f"the limit {key} of {getattr(limits, key):,} ({where(key)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits; `where` says who set one, "" if it is the manifest's: scripts do not read its places."""
+    """Limits with their places; `where` gives the place of a limit in the manifest."""
 
     limits: Limits
     where: Callable[[str], str]
 
     def name(self, key: str) -> str:
-        """A limit in words: "the limit tool_calls of 200"."""
-        return limit_text(self.limits, key, self.where(key))
+        """A limit in words: "the limit tool_calls of 200 (portal.yaml:14:5)"."""
+        return limit_text(self.limits, key, self.where)
 
     def exceeded(self, code: str, *, more: str = "") -> RunError:
         """The error of an exceeded limit; `code` is a key of `_EXCEEDED`."""

@@ -98,7 +98,7 @@ class Sandbox:
         recording: Recording | None = None,
         script_bytes: int = 0,
     ) -> AsyncIterator[Run]:
-        """Take a worker for one script; `where` says who set a limit, as in `Bounds`.
+        """Take a worker for one script; `where` gives the place of a limit.
 
         Waits for a free worker in a fair queue: `caller` identifies the caller, and `script_bytes` is the memory held
         meanwhile, which may be less than the whole script. If no worker becomes free, or too many wait

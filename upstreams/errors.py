@@ -89,7 +89,7 @@ class UpstreamDownError(UpstreamUnavailableError):
 
 
 class UpstreamNeedsLoginError(UpstreamDownError):
-    """The remedy names the command to sign in with."""
+    """The message names the command to sign in with."""
 
     code = "upstream_needs_login"
 

@@ -24,7 +24,7 @@ _MAX_REMARK_CHARACTERS: Final = 300
 
 Status = Literal["starting", "ready", "idle", "failing", "needs_login", "down", "stopped"]
 """`idle`: not connected; the next call connects. `failing`: connected, but the circuit breaker is open. `needs_login`:
-down until a person runs the command in the remedy."""
+down until a person runs the command in the detail."""
 
 
 @dataclass(frozen=True)

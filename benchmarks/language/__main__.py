@@ -39,7 +39,7 @@ async def run(options: argparse.Namespace) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         suite.link_into(folder / "suite")
         sandbox = await stack.enter_async_context(open_sandbox(workers=1, progress=print))
-        workspaces = await stack.enter_async_context(open_workspaces(GRANT, folder))
+        workspaces = await stack.enter_async_context(open_workspaces(GRANT, folder, str))
         version = await version_inside(sandbox)
         for module in options.modules or modules:
             component = None if options.keep else sandbox.component

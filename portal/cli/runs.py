@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -263,7 +264,8 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     async with AsyncExitStack() as stack:
         sandbox = await _sandbox(record, own, components_folder(place), stack, terminal)
         try:
-            result = await replay_record(sandbox, record, "".format, mask=Redaction(manifest.hidden))
+            mask, where = Redaction(manifest.hidden), partial(own.where, "capabilities", "limits")
+            result = await replay_record(sandbox, record, where, mask=mask)
         except DivergenceError as error:
             divergence, record = error, record.until(error.index)
         except RecordError:

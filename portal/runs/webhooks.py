@@ -103,7 +103,7 @@ def network_of(url: str, manifest: Manifest) -> Network:
         seconds=REQUEST_SECONDS,
         response_bytes=MAX_RESPONSE_BYTES,
     )
-    return Network(grant, is_of_scripts=False)
+    return Network(grant, partial(manifest.where, "capabilities", "network"), is_of_scripts=False)
 
 
 @dataclass(frozen=True)

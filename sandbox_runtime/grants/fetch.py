@@ -122,13 +122,14 @@ class Network:
     def __init__(
         self,
         grant: NetworkGrant,
+        where: Callable[[str], str],
         *,
         resolve: Resolver | None = None,
         trusted: ssl.SSLContext | None = None,
         is_portal: IsPortal = lambda port: False,
         is_of_scripts: bool = True,
     ) -> None:
-        """`trusted` are the certificate authorities, by default the system's.
+        """`where` gives the place of a limit; `trusted` are the certificate authorities, by default the system's.
 
         `is_portal` says whether a portal listens on a port of this machine, which no rule lets scripts reach.
         """
@@ -139,10 +140,11 @@ class Network:
         self._granted = (*map(HostPattern.parse, grant.allow), *self._private)
         self._resolve = resolve or self._look_up
         self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
+        self._where = where
         self._trusted = trusted
 
     def name(self, limit: str) -> str:
-        return limit_text(self.grant, limit)
+        return limit_text(self.grant, limit, self._where)
 
     async def check(self, url: httpx2.URL) -> Destination:
         """Check a URL and resolve its host. Raises FetchError: not http(s), or not allowed by the manifest."""

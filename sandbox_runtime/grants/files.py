@@ -78,10 +78,14 @@ class FileAnswer:
 
 @dataclass(eq=False)
 class FileService:
-    """Answers the file operations of one run in turn. `open_workspace` is called in a thread before the first."""
+    """Answers the file operations of one run, one at a time.
+
+    `open_workspace` is called in a thread before the first one; `where` gives the place of a limit.
+    """
 
     grant: FileGrant
     open_workspace: Callable[[], Workspace]
+    where: Callable[[str], str]
     threads: ThreadPoolExecutor
     is_in_doubt: bool = False
     """Whether the run was interrupted during a change. Then all further changes are refused: a file that could not be
@@ -108,7 +112,7 @@ class FileService:
             )
         if self._operations > self.grant.operations:
             self._count(is_writing, "refused")
-            message = f"{limit_text(self.grant, 'operations')} is used up"
+            message = f"{self.limit('operations')} is used up"
             return _refused("file_operations_limit", message, "Read and write whole files.")
         self.is_busy = True
         if is_writing and self.before_change is not None:
@@ -134,6 +138,10 @@ class FileService:
                 await self.after()
             self.is_busy = False
         return FileAnswer(b"1," + encode(value))
+
+    def limit(self, key: str) -> str:
+        """For example "the limit operations of 10,000 (portal.yaml:14:5)"."""
+        return limit_text(self.grant, key, self.where)
 
     def tallies(self) -> list[FileTally]:
         """The counts so far."""
@@ -217,27 +225,30 @@ class Owner(Protocol):
 
 
 @asynccontextmanager
-async def open_workspaces(grant: FileGrant | None, folder: Path) -> AsyncIterator["Workspaces"]:
-    """Prepare the granted folder. Its path is relative to `folder`.
+async def open_workspaces(
+    grant: FileGrant | None, folder: Path, where: Callable[[str], str]
+) -> AsyncIterator["Workspaces"]:
+    """Prepare the granted folder. Its path is relative to `folder`; `where` gives the place of a limit.
 
     Raises WorkspaceError: the folder does not exist, or the portal cannot access it as granted.
     """
     if grant is None:
-        yield Workspaces(None, folder)
+        yield Workspaces(None, folder, where)
         return
     workspace = await anyio.to_thread.run_sync(_usable, grant, folder)
     is_private = grant.share in ("session", "run")
     with _private_folder(workspace) if is_private else nullcontext(workspace) as inner:
-        yield Workspaces(grant, inner)
+        yield Workspaces(grant, inner, where)
 
 
 class Workspaces:
     """Gives each run its files: those of all runs, of its tenant, of its session, or its own."""
 
-    def __init__(self, grant: FileGrant | None, folder: Path) -> None:
+    def __init__(self, grant: FileGrant | None, folder: Path, where: Callable[[str], str]) -> None:
         """`folder` has the files of all runs, or the folders of tenants, sessions and runs."""
         self._grant = grant
         self._folder = folder
+        self._where = where
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="files")
         self._shared: dict[str, Place] = {}
         self._owned: dict[Owner, Place] = {}
@@ -256,17 +267,19 @@ class Workspaces:
         elif grant.share in ("all", "tenant"):
             # All runs of a tenant share one quota.
             name = (tenant or NO_TENANT) if grant.share == "tenant" else ""
-            place = self._shared.setdefault(name, Place(self._folder / name, grant, is_below=bool(name)))
+            place = self._shared.setdefault(
+                name, Place(self._folder / name, grant, self._where, is_below=bool(name))
+            )
             effective = grant.model_copy(update={"mode": "read"}) if to_read else grant
             opening = partial(place.open, to_read=to_read)
-            yield FileService(effective, opening, self._threads, shared=name)
+            yield FileService(effective, opening, self._where, self._threads, shared=name)
         else:
             await self._sweep()
-            place = Place(self._folder / secrets.token_hex(8), grant)
+            place = Place(self._folder / secrets.token_hex(8), grant, self._where)
             if owner is not None and grant.share == "session":
                 place = self._owned.setdefault(owner, place)
             try:
-                yield FileService(grant, place.open, self._threads)
+                yield FileService(grant, place.open, self._where, self._threads)
             finally:
                 if place not in self._owned.values():
                     await self._remove(place)
@@ -299,9 +312,11 @@ def _usable(grant: FileGrant, folder: Path) -> Path:
 class Place:
     """One folder and its quota. The folder is created on first use. All methods block."""
 
-    def __init__(self, folder: Path, grant: FileGrant, *, is_below: bool = False) -> None:
+    def __init__(
+        self, folder: Path, grant: FileGrant, where: Callable[[str], str], *, is_below: bool = False
+    ) -> None:
         """`is_below` says that it is a folder in the workspace, not the workspace itself."""
-        name = partial(limit_text, grant)
+        name = partial(limit_text, grant, where=where)
         self._is_below = is_below
         self._folder = folder
         self._is_removed = False

@@ -1,15 +1,15 @@
 """The grants of one run."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from manifests.json_value import Json
 from manifests.portal_manifest import Capabilities
 from sandbox_runtime.grants.fetch import Fetcher, IsPortal, Network
 from sandbox_runtime.grants.files import FileService, Owner, Workspaces, open_workspaces
-from sandbox_runtime.result import limit_text
 
 _ENVELOPE_BYTES = 1 << 16
 
@@ -46,7 +46,7 @@ class RunGrants:
             settings["files"] = {
                 "is_writable": grant.mode == "write",
                 "file_bytes": grant.file_bytes,
-                "file_limit": limit_text(grant, "file_bytes"),
+                "file_limit": self.files.limit("file_bytes"),
             }
         return settings
 
@@ -58,30 +58,38 @@ NO_GRANTS = RunGrants()
 async def open_grants(
     capabilities: Capabilities,
     folder: Path,
+    where: Callable[..., str],
     is_portal: IsPortal = lambda port: False,
 ) -> AsyncIterator["OpenGrants"]:
-    """Prepare the grants of `capabilities`. Paths are relative to `folder`.
+    """Prepare the grants of `capabilities`. Paths are relative to `folder`; `where` gives the place of a key.
     `is_portal` says whether a portal listens on a port of this machine, which no script may reach.
 
     Raises WorkspaceError: the folder for files does not exist, or cannot be accessed as granted.
     """
-    async with open_workspaces(capabilities.files, folder) as workspaces:
-        yield OpenGrants(capabilities, workspaces, is_portal)
+    where_files = partial(where, "capabilities", "files")
+    async with open_workspaces(capabilities.files, folder, where_files) as workspaces:
+        yield OpenGrants(capabilities, workspaces, where, is_portal)
 
 
 class OpenGrants:
     """Creates the grants of each run."""
 
-    def __init__(self, capabilities: Capabilities, workspaces: Workspaces, is_portal: IsPortal) -> None:
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        workspaces: Workspaces,
+        where: Callable[..., str],
+        is_portal: IsPortal,
+    ) -> None:
         self._capabilities = capabilities
         self._workspaces = workspaces
         self._is_portal = is_portal
-        network = capabilities.network
-        self._network = None if network is None else Network(network, is_portal=is_portal)
+        network, where_network = capabilities.network, partial(where, "capabilities", "network")
+        self._network = None if network is None else Network(network, where_network, is_portal=is_portal)
 
-    def narrowed(self, capabilities: Capabilities) -> "OpenGrants":
+    def narrowed(self, capabilities: Capabilities, where: Callable[..., str]) -> "OpenGrants":
         """The same grants narrowed to other capabilities, with the same files."""
-        return OpenGrants(capabilities, self._workspaces, self._is_portal)
+        return OpenGrants(capabilities, self._workspaces, where, self._is_portal)
 
     @asynccontextmanager
     async def run(

@@ -102,7 +102,7 @@ class Driver:
             lacking = re.search(r"requires the scope '(.*?)'", outcome)
             if lacking and oauth is not None:  # what the message and docs/secrets.md say to do
                 oauth = {**oauth, "scope": f"{scope} {lacking[1]}"}
-            elif not re.search("waiting for a login|upstream_needs_login", outcome):
+            elif "run: mcp-code-portal login" not in outcome:
                 break
         return outcome
 

@@ -14,7 +14,7 @@ from manifests.json_value import Json
 from sandbox_runtime.calls import CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError, Network
 from sandbox_runtime.result import RunResult
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.running import Runner, where
 
 Answer: TypeAlias = Callable[["Request", asyncio.StreamWriter], Awaitable[None]]
 
@@ -149,7 +149,7 @@ def granting(run: Runner, *private: str, names: Names | None = None, **grant: An
     """Grant these hosts although they are private, and what `grant` says besides."""
     trusted = grant.pop("trusted", None)
     wanted = NetworkGrant(private=private, **{"allow": ("public.example",), **grant})
-    return FetchRunner(run, Network(wanted, resolve=names or Names(), trusted=trusted))
+    return FetchRunner(run, Network(wanted, where, resolve=names or Names(), trusted=trusted))
 
 
 async def _read(reader: asyncio.StreamReader) -> Request:

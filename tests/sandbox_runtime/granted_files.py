@@ -12,7 +12,7 @@ from sandbox_runtime.grants.files import Workspaces, open_workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Session
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.running import Runner, where
 
 
 @dataclass(frozen=True)
@@ -47,5 +47,5 @@ class FileRunner:
 async def granted(run: Runner, folder: Path, **grant: Any) -> AsyncIterator[FileRunner]:
     """Grant `folder` for writing, unless `grant` says otherwise."""
     wanted = FileGrant(workspace=str(folder), **{"mode": "write", **grant})
-    async with open_workspaces(wanted, folder) as workspaces:
+    async with open_workspaces(wanted, folder, where) as workspaces:
         yield FileRunner(run, folder, workspaces)

@@ -11,7 +11,7 @@ from sandbox_runtime.grants.files import open_workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.granted_files import FileRunner, granted
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.running import Runner, where
 
 pytestmark = pytest.mark.anyio
 
@@ -194,6 +194,7 @@ async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path
         async with open_workspaces(
             FileGrant(workspace="/proc/self" if broken == "not writable" else "w", mode="write", share="run"),
             tmp_path,
+            where,
         ):
             pass
 

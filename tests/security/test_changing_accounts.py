@@ -119,7 +119,7 @@ async def test_missing_login_of_the_portal_is_no_persons_fault(tmp_path: Path) -
         own.authorization.end()
         error = (await run(ann))["error"]
         assert error["code"] == "upstream_needs_login"
-        assert "invalid_grant" in error["message"]
+        assert "mcp-code-portal login tickets" in error["message"]
 
 
 async def test_wrong_secret_of_the_portal_costs_nobody_a_login(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from manifests.grants import NO_TENANT, FileGrant
 from manifests.json_value import Json
 from sandbox_runtime.grants.files import Workspaces, open_workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.running import Runner, where
 from tests.security.hostile import ON_ONE_PATH, RAW_FILES
 
 pytestmark = pytest.mark.anyio
@@ -62,7 +62,7 @@ async def tenants(run: Runner, tmp_path: Path) -> AsyncIterator[Tenants]:
     folder = tmp_path / "data"
     folder.mkdir()
     grant = FileGrant(workspace=str(folder), mode="write", share="tenant")
-    async with open_workspaces(grant, folder) as workspaces:
+    async with open_workspaces(grant, folder, where) as workspaces:
         tenants = Tenants(run, folder, workspaces)
         for tenant in ("anna", None):
             await tenants.value(tenant, f'open("flag.txt", "w").write("{FLAG}")')
@@ -103,7 +103,7 @@ async def test_quota_of_one_tenant_is_not_used_up_by_another(run: Runner, tmp_pa
         'import os\nfor n in "abcdef":\n    try:\n        open(n, "w").close()\n    except OSError:\n        pass\n'
         "len(os.listdir())"
     )
-    async with open_workspaces(grant, tmp_path) as workspaces:
+    async with open_workspaces(grant, tmp_path, where) as workspaces:
         tenants = Tenants(run, tmp_path, workspaces)
         assert await tenants.value("anna", fill) == 3
         assert await tenants.value("bert", fill) == 3

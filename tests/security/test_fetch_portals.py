@@ -16,6 +16,7 @@ from tests.portal.peers import opened
 from tests.portal.test_http_app import BEARER, TOKEN
 from tests.portal.test_http_app import served as portal_served
 from tests.sandbox_runtime.fetching import Names, Server, redirect, served
+from tests.sandbox_runtime.running import where
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,7 @@ async def victim() -> AsyncIterator[Server]:
 
 def network(*private: str, names: Names | None = None, allow: tuple[str, ...] = ()) -> Network:
     grant = NetworkGrant(private=private, allow=allow)
-    return Network(grant, resolve=names or Names(), is_portal=is_portal_port)
+    return Network(grant, where, resolve=names or Names(), is_portal=is_portal_port)
 
 
 async def code_of(network: Network, url: str, **more: Json) -> tuple[str, str]:

@@ -29,7 +29,7 @@ BOMBS = {
 @pytest.fixture(scope="module")
 async def sandbox(anyio_backend: str) -> AsyncIterator[Sandbox]:
     """Two workers and a short queue, so that a bomb in each worker is seen by everybody."""
-    queue = QueueLimits(most=QUEUE)
+    queue = QueueLimits(most=QUEUE, where=where)
     async with open_sandbox(workers=2, progress=print, queue=queue) as sandbox:
         yield sandbox
 

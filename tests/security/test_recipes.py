@@ -15,7 +15,6 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 import structlog
-from mcp_types import CallToolResult
 from pydantic import SecretStr
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
@@ -32,7 +31,7 @@ from portal.runs.waits import question
 from portal.serving import _readiness
 from portal.store.records import QuotaError, TooManyRunsError
 from tests.portal.commands import portal_command
-from tests.portal.peers import Opened, Peer, never, opened, raw, raw_tools, text, tool, write_manifest
+from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, tool, write_manifest
 from tests.portal.pinning import accept
 from tests.portal.runs.kept_runs import KeptRuns, kept_runs
 from tests.upstreams.peers import http_peer
@@ -40,7 +39,7 @@ from tests.upstreams.peers import http_peer
 pytestmark = pytest.mark.anyio
 
 RECIPE = re.compile(
-    r"mcp-code-portal (?!check)|runs approve|lock --|--accept|--yes|--config|portal\.yaml:\d|[Tt]o grant it|"
+    r"mcp-code-portal (?!check|login)|runs approve|lock --|--accept|--yes|--config|portal\.yaml:\d|[Tt]o grant it|"
     r"\b(?:write|set|add|remove|raise) (?:\"|server|capabilities|runs|upstreams|profiles)|set by|"
     r"args: \[|on PATH;|full path|in the manifest(?!\\?')|`?oauth\.|transport: |if that is intended|log out and|"
     r"try socks|in portal\.yaml",
@@ -143,7 +142,7 @@ REASONS = {
     "a401": "HTTP 401",
     "a403": "the scope 'wide'",
     "sse": "HTTP 405",
-    "login": "not signed in",
+    "login": "not signed in; run: mcp-code-portal login login",
     "own": "got no token: ",
 }
 REMEDIES = {
@@ -152,7 +151,6 @@ REMEDIES = {
     "a401": "`headers`",
     "a403": "`oauth.scope`",
     "sse": "transport: sse",
-    "login": "mcp-code-portal login login",
     "own": "`oauth.token_url`",
 }
 
@@ -190,49 +188,6 @@ async def test_upstream_that_is_down_tells_models_why_and_the_operator_what_to_d
     for name, remedy in REMEDIES.items():
         assert all(remedy in text for text in (told[name], ready)), name
         assert any(remedy in each.get("remedy", "") for each in logged), name
-
-
-LIMITS: dict[str, str] = {
-    "cpu_limit": "while True: pass",
-    "memory_limit": "x = bytearray(200 << 20)",
-    "tool_calls_limit": "for i in range(9): await up.read(i=i)",
-    "argument_limit": "await up.read(x='x' * 2_000)",
-    "outcome_limit": "await up.flood()",
-    "result_limit": "'x' * 5_000",
-    "fetch_requests_limit": "for i in range(2): await portal.fetch('http://{}/')",
-    "script_error": "import pathlib\npathlib.Path('f').write_text('x' * 200)",
-    "file_operations_limit": "import os\nfor i in range(99): os.mkdir('f' + str(i))",
-    "wall_limit": "await up.hang()",
-}
-
-
-async def test_no_limit_says_where_it_is_set(tmp_path: Path) -> None:
-    async def flood(arguments: dict[str, Json]) -> CallToolResult:
-        return text("x" * 10_000)
-
-    limits: Json = {
-        "cpu_seconds": 0.3,
-        "wall_seconds": 3,
-        "memory_mib": 128,
-        "tool_calls": 5,
-        "stdout_bytes": 10,
-        "argument_bytes": 1_000,
-        "outcome_bytes": 5_000,
-        "result_bytes": 4_000,
-    }
-    files: Json = {"workspace": "w", "mode": "write", "share": "run", "file_bytes": 100, "operations": 50}
-    (tmp_path / "w").mkdir()
-    up = Peer(*map(tool, ("read", "flood", "hang")), flood=flood, hang=never)
-    async with http_peer(refusing) as peer:
-        at = f"127.0.0.1:{peer.port}"
-        grants: Json = {"limits": limits, "files": files, "network": {"private": [at], "requests": 1}}
-        async with opened(tmp_path, {"up": up}, capabilities=grants) as portal:
-            for code, script in LIMITS.items():
-                answer = await portal.run(f"print('x' * 20)\n{script.format(f'{at}/200')}")
-                assert answer["error"]["code"] == code
-                assert RECIPE.findall(str(answer)) == []
-            lowered = await portal.run("1", timeout_seconds=99)
-            assert "wall_seconds" in lowered["notices"][0] and RECIPE.findall(str(lowered)) == []
 
 
 def test_doors_say_which_rule_refuses_and_not_what_to_write() -> None:

@@ -18,7 +18,7 @@ from sandbox_runtime.grants.files import FileService
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.grants.workspace import MAX_LISTED, RESERVED_PREFIX, Workspace
 from tests.sandbox_runtime.granted_files import FileRunner, granted
-from tests.sandbox_runtime.running import Runner
+from tests.sandbox_runtime.running import Runner, where
 from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched
 
 pytestmark = pytest.mark.anyio
@@ -141,7 +141,7 @@ async def on_a_disk_that_hangs(files: FileRunner) -> AsyncIterator[RunGrants]:
 
     grant = FileGrant(workspace=str(files.folder), mode="write")
     try:
-        yield RunGrants(files=FileService(grant, open_late, ThreadPoolExecutor(1)))
+        yield RunGrants(files=FileService(grant, open_late, where, ThreadPoolExecutor(1)))
     finally:
         answering.set()
 

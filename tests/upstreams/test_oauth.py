@@ -61,8 +61,8 @@ async def test_nobody_signed_in_is_a_state_and_an_error_with_the_command_to_run(
     async with fleet_of(**{NAME: server.spec()}) as fleet:
         state = fleet[NAME].state
         assert state.status == "needs_login"
-        assert "mcp-code-portal login tickets" in state.remedy
-        with pytest.raises(UpstreamNeedsLoginError, match=r"not signed in$") as caught:
+        assert "mcp-code-portal login tickets" in state.detail
+        with pytest.raises(UpstreamNeedsLoginError, match="mcp-code-portal login tickets") as caught:
             await echo(fleet)
         assert caught.value.outcome == "not_started"
     assert server.authorization.grants == []

@@ -356,8 +356,8 @@ class OAuthTokens(HttpCredentials):
                 remedy = error.remedy or "check `oauth` in the manifest"
                 outcome = UpstreamDownError(f"got no token: {error}", remedy=remedy)
             else:
-                remedy = "; ".join(filter(None, (error.remedy, self._how_to_sign_in)))
-                outcome = UpstreamNeedsLoginError(str(error), remedy=remedy)
+                # The person who reads it through a model has to sign in: nothing else helps, and nobody else can.
+                outcome = UpstreamNeedsLoginError(f"{error}; {self._how_to_sign_in}", remedy=error.remedy)
         # Untrusted answers may raise anything. It is this upstream's failure, and must not end the others.
         except Exception as error:
             log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)
