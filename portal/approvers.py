@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from manifests.manifest import Manifest
 from portal.errors import RunsError
-from portal.sessions import BEARER, LOCAL, Bearer, identity_of, tenant_of
+from portal.sessions import BEARER, LOCAL, WITHOUT_TOKEN, Bearer, identity_of, tenant_of
 from portal.sign_in import values_of
 
 
@@ -33,7 +33,8 @@ class Decider:
         bearer = request.scope.get(BEARER)
         if isinstance(bearer, Bearer):
             return cls(f"{door} {bearer.name}", bearer.run_owner, bearer)
-        return cls(door, LOCAL.run_owner, is_known=BEARER in request.scope)
+        is_known = BEARER in request.scope
+        return cls(door, LOCAL.run_owner if is_known else WITHOUT_TOKEN, is_known=is_known)
 
     @classmethod
     def of(cls, context: ServerRequestContext[Any, Any]) -> Self:

@@ -246,6 +246,8 @@ class ManifestKeeper:
             log.info("manifest_change_withdrawn")
         is_new, self._told = files.hashes != self._told, files.hashes
         self.waiting[:] = differ
+        if differ:
+            self.acceptance.hold()  # also if the start could not
         if differ and is_new:
             await anyio.to_thread.run_sync(check_written, files, os.environ, abandon_on_cancel=True)
             log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))

@@ -3,6 +3,7 @@
 Each keeps a file in the state folder, and keeps it locked: the lock ends with its process, however that ends.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -52,7 +53,8 @@ def announced(portal: RunningPortal) -> Iterator[Callable[[Mapping[str, str]], N
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Locked before it has its name: a file that is not locked is one of a portal that ended.
         descriptor = os.open(folder / f"{UNFINISHED}{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
-        has_locked(descriptor)
+        if not has_locked(descriptor):
+            raise BlockingIOError(errno.EAGAIN, "somebody holds its file")
         announce(portal.hashes)
         (folder / f"{UNFINISHED}{name}").rename(folder / name)
     except OSError as error:
@@ -74,7 +76,7 @@ def is_portal_port(port: int) -> bool:
 def running_portals() -> list[RunningPortal]:
     """The portals of this user that run now, by process. Removes the files of those that were killed."""
     found = []
-    for path in sorted((state_folder(os.environ) / _FOLDER).glob("*.json")):
+    for path in sorted((state_folder(os.environ) / _FOLDER).glob("[0-9]*.json")):
         with suppress(OSError, ValueError, TypeError), locked(path, fcntl.LOCK_SH) as is_left:
             if is_left:
                 path.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 import uvicorn
+from anyio.abc import TaskStatus
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
@@ -184,7 +185,7 @@ async def serve_stdio(
         async with (
             open_portal(manifest, progress, profile=profile) as portal,
             stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),
-            _reloading(portal, portal.reload.apply, announce),
+            _reloading(portal, portal.reload.apply, announce, anyio.CancelScope()),
         ):
             server = build_server(portal)
             await server.run(reader, writer, server.create_initialization_options())
@@ -195,12 +196,20 @@ async def _reloading(
     portal: Portal,
     apply: Callable[[Manifest], Awaitable[object]],
     announce: Callable[[Mapping[str, str]], None],
+    until: anyio.CancelScope,
 ) -> AsyncIterator[None]:
-    """Let changes of the manifest's files take effect when they may, and warn if scripts may make some."""
+    """Let changes of the manifest's files take effect when they may, `until` that is cancelled, and warn if scripts may
+    make some.
+    """
     async with anyio.create_task_group() as tasks:
         if portal.manifest.path is not None:
-            waiting = portal.reload.views.waiting
-            await tasks.start(ManifestKeeper(portal.manifest, apply, announce, waiting).keep)
+            keeper = ManifestKeeper(portal.manifest, apply, announce, portal.reload.views.waiting)
+
+            async def keep(*, task_status: TaskStatus[None]) -> None:
+                with until:
+                    await keeper.keep(task_status=task_status)
+
+            await tasks.start(keep)
             tasks.start_soon(warn_of_writable_files, portal.authority, portal.fleet)
         yield
         tasks.cancel_scope.cancel()
@@ -238,7 +247,7 @@ async def serve_http(
                     portal.runs.public_url = url
                 server = http_server(build_http_app(portal, build_server(portal), access), settings)
                 tasks.start_soon(server.end_when_cancelled)
-                async with _reloading(portal, apply, announce):
+                async with _reloading(portal, apply, announce, server.serving):
                     progress(f"listening on {url}/mcp")
                     await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
@@ -296,12 +305,18 @@ class _HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serving = anyio.CancelScope()
+        """Cancelled when it begins to stop: nothing is accepted from then on."""
+
     async def end_when_cancelled(self) -> None:
         """Wait for cancellation, then stop. Open responses get `server.drain_seconds` to end."""
         try:
             await anyio.sleep_forever()
         finally:
             self.should_exit = True
+            self.serving.cancel()
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import anyio
@@ -99,6 +99,9 @@ def identity_of(run_owner: str) -> str:
 LOCAL = Caller("local", "local")
 """The one client of a process: over stdio, or the command line."""
 
+WITHOUT_TOKEN: Final = "http"
+"""Owns the runs of everybody who reaches a port that wants no token: not those of the client over stdio."""
+
 
 def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
     """The caller of one request.
@@ -122,7 +125,7 @@ def http_caller(request: Request, session: Caller | None = None) -> Caller:
     )
     bearer = request.scope.get(BEARER)
     if not isinstance(bearer, Bearer):
-        return caller
+        return caller if BEARER in request.scope else replace(caller, run_owner=WITHOUT_TOKEN)
     # A session belongs to one token: other tokens cannot use it. All sessions of a token share one queue.
     owner = f"{bearer.run_owner} {caller.owner}"
     # Without an MCP session, clients with the same token cannot be distinguished.

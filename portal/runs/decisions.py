@@ -125,18 +125,25 @@ def cancel_run(tables: RunTables, run: str, owner: str | None = None) -> None:
 
 
 def fork_run(
-    tables: RunTables, run: str, seq: int, code: str | None = None, caller: Caller | None = None
+    tables: RunTables,
+    run: str,
+    seq: int,
+    code: str | None = None,
+    caller: Caller | None = None,
+    profile: str | None = None,
 ) -> RunRow:
     """Start a run that begins like another one and goes on before its call `seq`, live. Within a transaction.
 
     What was answered before is not done again. With `code` it goes on with that script, which must have done the same
-    until there. It is the work of `caller`, who has to own the former run; None for the operator, who acts for its
-    owner. Returns the new run, which waits for a portal. Raises RunsError.
+    until there. It is the work of `caller`, who has to own the former run and have its profile; None for the operator, who
+    acts for its owner. Returns the new run, which waits for a portal. Raises RunsError.
     """
     find_run(tables, run, None if caller is None else caller.run_owner)
     stored = tables.load(run)
     assert stored is not None
     head, past = Past.of(stored)
+    if caller is not None and head.profile != profile:
+        raise RunsError("other_profile", f"run {run} has another profile", "Start a run of your own.")
     index = None if past.record is None else past.record.index_of_call(seq)
     if past.record is None or index is None:
         raise RunsError("unknown_call", f"the journal of run {run} has no call {seq}", _LOOK)

@@ -163,8 +163,9 @@ class RunRoutes:
         return await self.show(request)
 
     async def fork(self, request: Request) -> Response:
-        fork, (run, _) = await _body(request, Fork), _named(request)
-        work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=http_caller(request))
+        fork, (run, _), caller = await _body(request, Fork), _named(request), http_caller(request)
+        profile = self.execution(caller.profile).profile
+        work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=caller, profile=profile)
         row = await self.runs.store_or_error().write(work, is_lasting=True)
         self.runs.wake(row.id)
         view = run_view(row, http_caller(request).label)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from manifests.own_files import UNFINISHED
 from portal.running import RunningPortal, announced, running_portals
 
 KILLED = """
@@ -53,3 +54,11 @@ def test_portal_without_a_writable_state_folder_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     with announced(RunningPortal(os.getpid())):
         assert running_portals() == []
+
+
+def test_file_of_a_portal_that_starts_is_nobody_elses(tmp_path):
+    folder = tmp_path / "state/mcp-code-portal/portals"
+    folder.mkdir(parents=True)
+    (folder / f"{UNFINISHED}{os.getpid()}-x.json").write_text("{}")
+    assert running_portals() == []
+    assert [*folder.iterdir()] != []

@@ -11,8 +11,10 @@ import httpx2
 import pytest
 from httpx2 import AsyncClient
 
+from manifests.json_value import Json
+from portal.composition import open_portal
 from portal.runs import http
-from tests.portal.peers import DEADLINE_SECONDS, Peer, opened
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
 from tests.portal.runs.kept_runs import ALICE, BOB, BOUND, KeptRuns, kept_runs
 from tests.portal.test_http_app import served
 from tests.upstreams.peers import http_peer
@@ -342,8 +344,26 @@ async def test_run_of_a_portal_is_started_and_forked_over_http(tmp_path: Path) -
 
 async def test_without_a_token_nobody_decides_over_http(tmp_path: Path) -> None:
     async with kept_runs(tmp_path, may_decide=False) as kept, kept.client() as client:
-        run = await kept.start("ask")
+        own = await kept.start("ask")  # over stdio
+        assert (await client.get(f"/runs/{own}")).status_code == 404
+        assert (await client.post(f"/runs/{own}/cancel", json={})).status_code == 404
+        run = (await client.post("/runs", json={"code": "ask"})).json()["run_id"]
         await kept.until(run, "waiting")
+        listed = (await client.get("/runs")).json()["runs"]
+        assert [each["run_id"] for each in listed] == [run]
         response = await client.post(f"/runs/{run}/answers/1", json={"decision": "approve"})
         assert (response.status_code, response.json()["error"]["code"]) == (403, "token_required")
         assert (await client.get(f"/runs/{run}")).json()["state"] == "waiting"
+
+
+async def test_fork_has_the_profile_of_the_run_or_none(tmp_path: Path) -> None:
+    profiles: Json = {"guest": {"tools": {"deny": ["*"]}}}
+    async with opened(tmp_path, {"store": Peer()}, runs={"store": "runs.sqlite"}, profiles=profiles) as wide:
+        async with served(wide) as origin, AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as client:
+            code = "await store.echo(n=1)\nawait store.echo(n=2)"
+            run = (await client.post("/runs?wait=60", json={"code": code})).json()["run_id"]
+        manifest = wide.portal.manifest
+        async with open_portal(manifest, lambda line: None, profile="guest") as narrow:
+            async with served(Opened(narrow, wide.client)) as origin, AsyncClient(base_url=origin) as client:
+                refused = await client.post(f"/runs/{run}/fork", json={"at": 2})
+    assert refused.json()["error"]["code"] == "other_profile"
