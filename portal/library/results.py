@@ -91,9 +91,9 @@ def _text_of(block: dict[str, Json]) -> str | None:
 
 
 def _ways_to_say(value: Json) -> list[Json]:
-    """An object or array itself, and the texts of a scalar."""
+    """An object or array itself, the fields of an object, and the texts of a scalar."""
     if isinstance(value, dict | list):
-        return [value]
+        return [value, *value.values()] if isinstance(value, dict) else [value]
     try:
         return [str(value), json.dumps(value, ensure_ascii=False)]
     except ValueError:  # an integer of too many digits

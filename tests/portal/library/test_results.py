@@ -124,6 +124,11 @@ def test_texts_of_items_repeat_them() -> None:
     assert content(*blocks, structured={"result": ["a", {"b": 1}]}) == (blocks, [])
 
 
+def test_text_of_a_field_repeats_it_and_another_one_is_beside_it() -> None:
+    blocks = [text("# Notes\n"), text("more")]
+    assert content(*blocks, structured={"content": "# Notes\n", "size": 8}) == (blocks, [1])
+
+
 def test_long_json_is_taken_for_the_data_and_not_sent_twice() -> None:
     long = "x" * MAX_COMPARED_CHARACTERS
     data: Json = {"a": long}
