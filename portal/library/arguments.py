@@ -167,10 +167,13 @@ def _wire(function: Function, kwargs: Arguments) -> Arguments:
     Raises ArgumentError: an argument is unknown, given twice, or missing.
     """
     wire: Arguments = {}
+    known = function.by_keyword
+    given = {each: known.get(each) or known.get(normalize("NFKC", each)) for each in kwargs}
+    unknown = [each for each, parameter in given.items() if parameter is None]
+    if unknown and not function.others:
+        raise ArgumentError(function, _unknown(function, unknown))
     for keyword, value in kwargs.items():
-        parameter = function.by_keyword.get(keyword) or function.by_keyword.get(normalize("NFKC", keyword))
-        if parameter is None and not function.others:
-            raise ArgumentError(function, _unknown(function, keyword))
+        parameter = given[keyword]
         name = keyword if parameter is None else parameter.wire_name
         if name in wire:
             raise ArgumentError(
@@ -238,11 +241,11 @@ def _alternative(error: SchemaError) -> str | int | None:
     return error.schema_path[0] if error.schema_path else None
 
 
-def _unknown(function: Function, keyword: str) -> str:
+def _unknown(function: Function, keywords: list[str]) -> str:
     names = [parameter.name for parameter in function.parameters]
-    near = nearest_names(keyword, names)
+    near = [*dict.fromkeys(name for each in keywords[:_MOST_LISTED] for name in nearest_names(each, names))]
     known = f"near: {listing(near)}" if near else f"it takes {listing(names) or 'none'}"
-    return f"has no argument {value_text(keyword)}; {known}"
+    return f"has no argument {listing(keywords)}; {known}"
 
 
 def _error_text(function: Function, error: SchemaError) -> str:

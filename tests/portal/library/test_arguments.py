@@ -35,6 +35,7 @@ def test_one_argument_by_both_of_its_names_is_refused() -> None:
 def test_unknown_argument_is_refused_with_the_nearest() -> None:
     message = refusal(function(ISSUE), {"title": "a", "lables": []})
     assert message == "tickets.create_issue: has no argument 'lables'; near: 'labels'"
+    assert "no argument 'lables', 'nope'; near" in refusal(function(ISSUE), {"lables": [], "nope": 1})
 
 
 def test_missing_argument_is_named() -> None:
