@@ -101,7 +101,7 @@ class Checker:
 
         Results are cached for the same script and definitions.
         """
-        if not (prepared.names or prepared.uses):
+        if not (prepared.names or prepared.uses or prepared.problems):
             return ()
         prepared = replace(prepared, uses=tuple(_renamed(use, snapshot) for use in prepared.uses))
         key = _key(prepared, snapshot.library)

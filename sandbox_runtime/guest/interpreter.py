@@ -121,26 +121,25 @@ class Interpreter:
         self._library.show(script.names, settings["library"])
 
     def _value(self, script: Script) -> tuple[str, list[str]]:
+        variables, assigned = self._main.__dict__, script.assigned
         try:
-            value = script.run(self._main.__dict__, self._loop.drive)
+            value = script.run(variables, self._loop.drive)
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
-            value = None
-        variables = self._main.__dict__
-        is_assigned = script.assigned is not None and value is variables.get(script.assigned)
+            value = assigned = None
+        is_assigned = assigned is not None and value is variables.get(assigned)
         try:
             text, notices = encode_value(value)
             self._portal.charge(len(text) if text.isascii() else len(text.encode()))
         except (NotJsonError, ResultLimitError) as error:
             if not is_assigned:
                 raise
-            text, notices = (
-                "null",
-                [f"`{script.assigned}`, the last assignment, is not returned: {error.args[0]}"],
-            )
+            text, notices = "null", [f"`{assigned}`, the last assignment, is not returned: {error.args[0]}"]
         else:
-            notices += _assignment_notices(script.assigned) if is_assigned else []
+            if is_assigned:
+                ended = "the script ends with an assignment, so it returns nothing: end with the value"
+                notices.append(f"the result is `{assigned}`, the last assignment" if assigned else ended)
         return text, [*notices, *unawaited_notices(variables)]
 
     def _error(self, error: BaseException) -> dict[str, Any]:
@@ -168,12 +167,6 @@ class Interpreter:
         elif isinstance(error, NotJsonError) and report["line"] is None:
             report.update(code="result_not_json", message=str(error), traceback="")
         return report
-
-
-def _assignment_notices(name: str | None) -> list[str]:
-    if name:
-        return [f"the result is `{name}`, the last assignment"]
-    return ["the script ends with an assignment, so it returns nothing: end with the value"]
 
 
 _input = builtins.input

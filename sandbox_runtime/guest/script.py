@@ -166,8 +166,11 @@ def _compiled(tree: ast.Module) -> tuple[tuple[CodeType, ...], str | None]:
 
 def _is_main_block(statement: ast.stmt) -> bool:
     """Whether it is `if __name__ == "__main__":`."""
-    is_if = isinstance(statement, ast.If) and not statement.orelse
-    return is_if and ast.unparse(statement.test) == "__name__ == '__main__'"  # type: ignore[attr-defined]
+    test = statement.test if isinstance(statement, ast.If) and not statement.orelse else None
+    if not isinstance(test, ast.Compare) or type(test.ops[0]) is not ast.Eq:
+        return False
+    sides = {getattr(side, "id", getattr(side, "value", None)) for side in (test.left, *test.comparators)}
+    return sides == {"__name__", "__main__"}
 
 
 def _assigned(statement: ast.stmt) -> str | None:

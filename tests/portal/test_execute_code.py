@@ -67,6 +67,17 @@ async def test_a_script_that_ends_with_an_assignment_has_its_value(
     assert ("4" in code) == (answer["notices"] == [])
 
 
+async def test_a_run_that_ends_before_its_last_assignment_tells_of_none(portal: Opened) -> None:
+    answer = await portal.run("import sys\nif True:\n    sys.exit()\nx = 1")
+    assert (answer["result"], answer["notices"]) == (None, [])
+
+
+async def test_what_no_script_has_is_told_at_once_also_where_it_uses_no_namespace(portal: Opened) -> None:
+    error = (await portal.run("import requests\nname = input('?')\nopen(name)"))["error"]
+    assert error["code"] == "check_failed"
+    assert [each for each in ("requests", "input", "files") if each not in error["message"]] == []
+
+
 async def test_a_call_that_the_check_cannot_see_is_refused_by_the_broker(portal: Opened, peer: Peer) -> None:
     code = (
         "errors = []\n"

@@ -115,6 +115,18 @@ def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) 
         ("import nothing_here\nx = input('?')\nf = open('x')", ["not_there", "not_there", "no_files"]),
         ("from nothing_here.deep import x\nprint(x)", ["not_there"]),
         ("try:\n    import nothing_here\nexcept ImportError:\n    print(1)", []),
+        ("if sys.version_info < (3, 11):\n    import tomli", []),
+        ("import sys\nsys.modules['helpers'] = f()\nimport helpers", []),
+        ("x = open('a') if exists('a') else None", []),
+        ("import sys\nsys.stdin = f('a')\ninput()", []),
+        ("f()\nimport nothing_here\nimport nothing_here.deep", ["not_there"]),
+        ("f()\n" + "\n".join(f"import nothing_{number}" for number in range(99)), ["not_there"] * 10),
+        ("@f\nasync def main(): pass", []),
+        ("import __main__\ndef main(): pass\n__main__.main()", []),
+        ("def main(): pass\n[f() for f in globals().values()]", []),
+        ("r = await git.log()\nfor x in r: print(x)", ["keys_only"]),
+        ("r = await git.log()\nfor x in r: print(r[x])", []),
+        ("r = await git.log()\nif 'a' in r: print(r['a'])", []),
         ("import git, tools.git, portal, json\nfrom portal import sleep\nprint(1)", []),
         ("def open(x): return x\nopen(1)", []),
         ("if portal.approve('?') and True: print(1)", ["not_awaited"]),
@@ -150,3 +162,5 @@ def test_name_of_a_module_means_the_namespace_where_the_module_lacks_it(text: st
     script = Script.parse(text, frozenset({"time_", "list_"}))
     assert script.source == mended
     assert ("_." in mended) == bool(script.names)
+    assert script.usage is not None
+    assert {use[0] for use in script.usage.uses if "_." in mended} <= {"time_", "list_"}

@@ -5,7 +5,7 @@ import difflib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from typing import Any
 
 from sandbox_runtime.guest.analysis.names import Names
@@ -20,6 +20,7 @@ NO_SOCKETS = (
 _NOT_HERE = "The sandbox does not support this module of the standard library."
 _HTTP_CLIENTS = {"aiohttp", "httpx", "requests", "urllib3"}
 _VERY_NEAR = 0.75  # strict, because a missing module is more often a package than a namespace
+_CONDITIONS = (ast.If, ast.IfExp, ast.BoolOp, ast.While, ast.Match)
 _BUILTINS = {
     "input": (
         "not_there",
@@ -30,24 +31,36 @@ _BUILTINS = {
 }
 
 
-def absences(names: Names) -> Iterator[list[Any]]:
-    """`[line, code, message, hint]` of each."""
+def absences(names: Names, lines: Set[int], texts: Set[str]) -> Iterator[list[Any]]:
+    """`[line, code, message, hint]` of each on these lines, where no condition decides about it.
+
+    What the script also names otherwise may be its own: `sys.modules["helpers"] = ...`, `sys.stdin = ...`.
+    """
+    told: set[str] = set()
     for alias in names.all_of(ast.alias):
         statement = names.parents[alias]
         module = (statement.module or "") if isinstance(statement, ast.ImportFrom) else alias.name
         root = module.partition(".")[0]
-        is_own = root in names.known or names.library_path((root,)) is not None
-        if not is_own and not getattr(statement, "level", 0) and not _is_there(root):
-            yield [
-                alias.lineno,
-                "not_there",
-                f"no module named {module!r}",
-                missing_module(module, names.namespaces),
-            ]
+        is_own = root in names.known or root in texts or names.library_path((root,)) is not None
+        is_told = root in told or alias.lineno not in lines or _is_conditional(names, alias)
+        if is_own or is_told or getattr(statement, "level", False) or _is_there(root):
+            continue
+        told.add(root)
+        hint = missing_module(module, names.namespaces)
+        yield [alias.lineno, "not_there", f"no module named {module!r}", hint]
+    replaced = texts | {node.attr for node in names.all_of(ast.Attribute)}
     for call in names.all_of(ast.Call):
         name = call.func.id if isinstance(call.func, ast.Name) and not names.is_bound(call.func) else ""
-        if name in _BUILTINS:
+        if call.lineno not in lines or name not in _BUILTINS or _is_conditional(names, call):
+            continue
+        if replaced.isdisjoint((name, "stdin")):
             yield [call.lineno, *_BUILTINS[name]]
+
+
+def _is_conditional(names: Names, node: ast.AST) -> bool:
+    while not isinstance(node, (ast.Module, *_CONDITIONS)):
+        node = names.parents[node]
+    return not isinstance(node, ast.Module)
 
 
 def _is_there(module: str) -> bool:

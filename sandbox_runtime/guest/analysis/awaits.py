@@ -49,6 +49,7 @@ _REMEDIES = {
     "a class body": "Call it before the class.",
 }
 _MAX_NOTICES = 5
+_MAX_LINES = 10
 _MAX_CALLS = 3  # named in one notice
 
 
@@ -303,17 +304,16 @@ def _misplaced(names: Names, node: ast.expr) -> ast.Await | None:
 
 
 def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:
-    """Notices about inserted awaits: one per line, for the first lines."""
-    by_line: dict[int, list[str]] = {}
-    for call in sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset)):
-        by_line.setdefault(call.node.lineno, []).append(f"{call.function}(...)")
-    notices = [
-        f"line {line}: `await` was inserted before {' and '.join(functions[:_MAX_CALLS])}"
-        for line, functions in by_line.items()
-    ]
-    if len(notices) > _MAX_NOTICES:
-        notices[_MAX_NOTICES - 1 :] = [f"`await` was inserted before {len(calls)} library calls in all"]
-    return notices
+    """One notice about inserted awaits, with the first lines."""
+    lines = sorted({call.node.lineno for call in calls})
+    shown = ", ".join(map(str, lines[:_MAX_LINES])) + (", …" if len(lines) > _MAX_LINES else "")
+    functions = dict.fromkeys(
+        f"{call.function}(...)" for call in sorted(calls, key=lambda call: call.node.lineno)
+    )
+    named = " and ".join(list(functions)[:_MAX_CALLS]) + (
+        " and others" if len(functions) > _MAX_CALLS else ""
+    )
+    return [f"line {shown}: `await` was inserted before {named}"] if lines else []
 
 
 def hidden_notices(names: Names) -> list[str]:

@@ -7,6 +7,7 @@ import ast
 import builtins
 import math
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from sandbox_runtime.guest.analysis.absences import absences
@@ -24,6 +25,7 @@ SPREAD = "**"
 """Placeholder name for any other arguments: `f(**options)`."""
 
 _MAX_USES = 1_000
+_MAX_ABSENT = 10
 _MAX_LITERALS = 10_000  # of all arguments together; further ones are unknown
 _MAX_TEXT_CHARS = 10_000
 _MAX_PARTS = 1_000
@@ -63,7 +65,7 @@ class Usage:
             ]
             for call in blocked
         ]
-        absent = [each for each in absences(names) if each[0] in reachability.lines]
+        absent = islice(absences(names, reachability.lines, self._texts), _MAX_ABSENT)
         uncalled = [*self._uncalled()]
         self.unguarded_lines = sorted(
             reachability.lines.union(each[0] for each in uncalled if "`main`" in each[2])
@@ -124,6 +126,8 @@ class Usage:
             while isinstance(root, ast.Attribute):
                 root = root.value
             path = self._names.path(function) or ()
+            if root in self._names.hidden:
+                continue
             is_tools = len(path) == 2 and path[0] == LIBRARY
             if is_tools and path[1] not in self._names.namespaces and not _is_special(path):
                 yield self._use(function, "", path[1])
@@ -221,11 +225,19 @@ class Usage:
     def _taken_apart(self) -> Iterator[list[Any]]:
         """Where a whole result is iterated, measured or searched, which means the keys of a dict."""
         names = self._names
-        taken = [(node.iter, "iterating it gives") for node in names.all_of(ast.For, ast.comprehension)]
+        keys = {
+            getattr(node.slice, "id", getattr(node.slice, "value", None))
+            for node in names.all_of(ast.Subscript)
+        }
+        taken = [
+            (node.iter, "iterating it gives")
+            for node in names.all_of(ast.For, ast.comprehension)
+            if getattr(node.target, "id", "") not in keys
+        ]
         taken += [
             (node.comparators[0], "`in` looks at")
             for node in names.all_of(ast.Compare)
-            if type(node.ops[0]) in _IN
+            if type(node.ops[0]) in _IN and getattr(node.left, "value", "") not in keys
         ]
         for call in names.all_of(ast.Call):
             if last_name(call.func) in _COUNTING and len(call.args) == 1 and isinstance(call.func, ast.Name):
@@ -260,16 +272,14 @@ class Usage:
         """
         module = self._names.module.node
         assert isinstance(module, ast.Module)
-        used = {node.id for node in self._names.all_of(ast.Name)} | self._texts
+        named = {node.id for node in self._names.all_of(ast.Name)}
+        used = named.union(self._texts, (node.attr for node in self._names.all_of(ast.Attribute)))
         only_defines = all(isinstance(statement, _DEFINING) for statement in module.body)
         last = module.body[-1] if only_defines and module.body else None
         is_first = all(name.startswith("__") for name in self._names.known)
-        for each in module.body if is_first else ():
-            if (
-                isinstance(each, _FUNCTIONS)
-                and each.name not in used
-                and (each.name == "main" or each is last)
-            ):
+        for each in module.body if is_first and named.isdisjoint(_BINDING) else ():
+            is_named = isinstance(each, _FUNCTIONS) and (each.name in used or each.decorator_list)
+            if isinstance(each, _FUNCTIONS) and not is_named and (each.name == "main" or each is last):
                 call = f"{'await ' if isinstance(each, ast.AsyncFunctionDef) else ''}{each.name}(...)"
                 message = f"`{each.name}` is never called"
                 yield [each.lineno, "not_called", message, f"End the script with `{call}`."]
