@@ -370,7 +370,9 @@ class Execution:
     async def _await_mentioned(self, snapshot: Snapshot, prepared: Prepared) -> None:
         """Wait until the upstreams that the script may use are in the library, or their time to start is over."""
         silent = snapshot.silent.keys()
-        waited = silent if _SEARCHING.search(prepared.source) else silent & prepared.names
+        is_searching = any(use.namespace not in snapshot.namespaces for use in prepared.uses)
+        is_searching |= _SEARCHING.search(prepared.source) is not None
+        waited = silent if is_searching else silent & prepared.names
         if waited:
             keys = {
                 key for key, namespace in self.authority.manifest.namespaces.items() if namespace in waited

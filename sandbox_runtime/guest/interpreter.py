@@ -97,7 +97,7 @@ class Interpreter:
         names = vars(builtins)
         # asyncio is a builtin name, because most scripts gather calls, and its import is easily forgotten.
         names.update(asyncio=asyncio, ToolError=ToolError, portal=self._portal)
-        names.update(exit=sys.exit, quit=sys.exit, input=_input_with_advice)
+        names.update(exit=sys.exit, quit=sys.exit)
         warnings.formatwarning = _format_own_warning
         sys.modules["portal"] = self._portal
         sys.modules["__main__"] = self._main
@@ -167,16 +167,6 @@ class Interpreter:
         elif isinstance(error, NotJsonError) and report["line"] is None:
             report.update(code="result_not_json", message=str(error), traceback="")
         return report
-
-
-_input = builtins.input
-
-
-def _input_with_advice(prompt: object = "", /) -> str:
-    try:
-        return _input(prompt)
-    except EOFError:
-        raise EOFError("nobody can answer here: write the value into the script") from None
 
 
 _format_warning = warnings.formatwarning

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from sandbox_runtime.guest.analysis.absences import NO_FILES, NO_SOCKETS, missing_module
+from sandbox_runtime.guest.analysis.absences import NO_FILES, NO_INPUT, NO_SOCKETS, missing_module
 from sandbox_runtime.guest.calls import ToolError
 from sandbox_runtime.guest.script import FILENAME
 from sandbox_runtime.guest.shapes import shapes_at
@@ -30,6 +30,7 @@ _PYTHON = "This is JavaScript. Scripts are Python: `issue = await tickets.get_is
 _FILES = "Scripts can only access files in /workspace, their working directory. They have no processes and no sockets."
 _FILE_NUMBERS = {errno.ENOENT, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP}
 _RUNTIME = {
+    "EOF when reading a line": NO_INPUT,
     "can't start new thread": "There are no threads here. Use asyncio.gather for parallel calls.",
     "no running event loop": "A task runs only while the script awaits. Write `await` before the call, or `await` the "
     "task later in the script.",
@@ -149,7 +150,7 @@ def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
             frame.f_code is _GATHER for frame, _ in traceback.walk_tb(error.__traceback__)
         ):
             return _GATHERED
-        case RuntimeError():
+        case RuntimeError() | EOFError():
             return _RUNTIME.get(str(error), "")
         case OSError() if isinstance(error, socket.gaierror) or hasattr(error, "reason"):
             return NO_SOCKETS  # errors of urllib have a `reason`

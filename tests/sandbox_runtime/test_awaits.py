@@ -86,12 +86,12 @@ def test_await_of_a_part_of_the_result_is_moved(text: str, source: str) -> None:
 
 def test_insertions_are_told_in_one_notice() -> None:
     told = Script.parse("x = 1\ngit.f(a=git.g())\ngit.f()", NAMESPACES).notices
-    assert told == ["line 2, 3: `await` was inserted before git.f(...) and git.g(...)"]
+    assert told == ["`await` was inserted: line 2, 3"]
 
 
 def test_many_insertions_are_summarised() -> None:
     told = Script.parse("\n".join(["git.f()"] * 200), NAMESPACES).notices
-    assert told == ["line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …: `await` was inserted before git.f(...)"]
+    assert told == ["`await` was inserted: line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …"]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,10 @@ async def test_task_of_a_script_that_awaits_nothing_is_told_why_it_cannot_run(ru
         ("def f(page):\n    return page.items.total\nf({'items': 1})", "page is {items: int}"),
         ("x = []\nx[3]", "x is list"),
         ("int('a')", ""),
+        (
+            "try:\n    x = input()\nfinally:\n    pass",
+            "Write the value into the script, or ask with portal.approve.",
+        ),
     ],
 )
 async def test_error_about_a_value_tells_what_it_is(run: Runner, script: str, told: str) -> None:

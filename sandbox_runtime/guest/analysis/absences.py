@@ -17,16 +17,13 @@ NO_FILES = (
 NO_SOCKETS = (
     "Scripts have no sockets. Call upstream functions, or portal.fetch if the operator grants network access."
 )
+NO_INPUT = "Write the value into the script, or ask with portal.approve."
 _NOT_HERE = "The sandbox does not support this module of the standard library."
 _HTTP_CLIENTS = {"aiohttp", "httpx", "requests", "urllib3"}
 _VERY_NEAR = 0.75  # strict, because a missing module is more often a package than a namespace
 _CONDITIONS = (ast.If, ast.IfExp, ast.BoolOp, ast.While, ast.Match)
 _BUILTINS = {
-    "input": (
-        "not_there",
-        "nobody can answer input()",
-        "Write the value into the script, or ask with portal.approve.",
-    ),
+    "input": ("not_there", "nobody can answer input()", NO_INPUT),
     "open": ("no_files", "there are no files to open", NO_FILES),
 }
 

@@ -50,7 +50,6 @@ _REMEDIES = {
 }
 _MAX_NOTICES = 5
 _MAX_LINES = 10
-_MAX_CALLS = 3  # named in one notice
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,13 +306,7 @@ def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:
     """One notice about inserted awaits, with the first lines."""
     lines = sorted({call.node.lineno for call in calls})
     shown = ", ".join(map(str, lines[:_MAX_LINES])) + (", …" if len(lines) > _MAX_LINES else "")
-    functions = dict.fromkeys(
-        f"{call.function}(...)" for call in sorted(calls, key=lambda call: call.node.lineno)
-    )
-    named = " and ".join(list(functions)[:_MAX_CALLS]) + (
-        " and others" if len(functions) > _MAX_CALLS else ""
-    )
-    return [f"line {shown}: `await` was inserted before {named}"] if lines else []
+    return [f"`await` was inserted: line {shown}"] if lines else []
 
 
 def hidden_notices(names: Names) -> list[str]:
