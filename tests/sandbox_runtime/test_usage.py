@@ -134,6 +134,11 @@ def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) 
         ("def f():\n    portal.sleep(1).x\nf()", ["not_awaited"]),
         ("if await portal.approve('?'): print(1)", []),
         ("ask = portal.approve\nif ask('?'): print(1)", []),
+        ("async def ask(): return await portal.approve('?')\nif ask(): print(1)", ["not_awaited"]),
+        ("async def ask(): return await portal.approve('?')\nif await ask(): print(1)", []),
+        ("async def ask(): pass\nask = f(ask)\nif ask(): print(1)", []),
+        ("@f\nasync def ask(): pass\nif ask(): print(1)", []),
+        ("async def ask(): pass\ndef g(ask):\n    if ask(): print(1)\ng(f)", []),
     ],
 )
 def test_what_cannot_work_is_told_before_the_run(text: str, codes: list[str]) -> None:

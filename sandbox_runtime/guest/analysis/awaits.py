@@ -79,7 +79,12 @@ def forgotten_calls(names: Names) -> list[ForgottenCall]:
     flow = _Flow(names, calls)
     return [
         ForgottenCall(
-            node, function, _condition_of(names, node, function) or _sync_scope_of(names, node), _DATA in uses
+            node,
+            function,
+            "a condition"
+            if function == "portal.approve" and is_condition(names, node)
+            else _sync_scope_of(names, node),
+            _DATA in uses,
         )
         for node, function in calls.items()
         if _AWAITED not in (uses := flow.uses_of(node))
@@ -227,15 +232,12 @@ def _imported(names: Names) -> Iterator[str]:
             yield alias.asname or alias.name.partition(".")[0]
 
 
-def _condition_of(names: Names, node: ast.AST, function: str) -> str:
-    """ "a condition" if an approval decides something right where it is asked for: that is not left to a guess."""
-    if function != "portal.approve":
-        return ""
+def is_condition(names: Names, node: ast.AST) -> bool:
+    """Whether a value decides something right where it is asked for: of an approval, that is not left to a guess."""
     child, node = node, names.parents[node]
     while isinstance(node, (ast.BoolOp, ast.UnaryOp, ast.Compare, ast.NamedExpr)):
         child, node = node, names.parents[node]
-    is_test = child is getattr(node, "test", None) or child in getattr(node, "ifs", ())
-    return "a condition" if is_test else ""
+    return child is getattr(node, "test", None) or child in getattr(node, "ifs", ())
 
 
 def _sync_scope_of(names: Names, node: ast.AST) -> str:

@@ -34,6 +34,7 @@ class _Binding:
     value: ast.expr | None = None
     module: str = ""
     """What an import binds."""
+    function: ast.AST | None = None
 
 
 @dataclass(eq=False)
@@ -103,6 +104,13 @@ class Names:
         owner = self._owner(node)
         bindings = owner.bindings[node.id] if owner is not None and node.id not in self.known else []
         return bindings[0].value if len(bindings) == 1 else None
+
+    def is_async(self, node: ast.expr) -> bool:
+        """Whether a name means an `async def` of this script, and never anything else."""
+        owner = self._owner(node) if isinstance(node, ast.Name) else None
+        bindings = owner.bindings[node.id] if owner is not None and isinstance(node, ast.Name) else []
+        function = bindings[0].function if len(bindings) == 1 else None
+        return isinstance(function, ast.AsyncFunctionDef) and not function.decorator_list
 
     def scope(self, node: ast.AST) -> Scope:
         return self._scopes[node]
@@ -194,7 +202,7 @@ class Names:
         elif isinstance(node, _BINDING):
             name = node.rest if isinstance(node, ast.MatchMapping) else node.name
             if name:
-                self._bind(scope, name, _Binding(_start(node)))
+                self._bind(scope, name, _Binding(_start(node), function=node))
 
     def _bind_name(self, node: ast.Name, scope: Scope) -> None:
         parent = self.parents[node]

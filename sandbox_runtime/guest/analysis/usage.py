@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from sandbox_runtime.guest.analysis.absences import absences
-from sandbox_runtime.guest.analysis.awaits import ForgottenCall
+from sandbox_runtime.guest.analysis.awaits import ForgottenCall, is_condition
 from sandbox_runtime.guest.analysis.names import LIBRARY, Names, last_name
 from sandbox_runtime.guest.values import clean
 
@@ -70,15 +70,8 @@ class Usage:
         self.unguarded_lines = sorted(
             reachability.lines.union(each[0] for each in uncalled if "`main`" in each[2])
         )
-        found = [
-            *unawaited,
-            *self._misuses(),
-            *self._taken_apart(),
-            *self._awaiting_blocks(),
-            *absent,
-            *uncalled,
-        ]
-        self.problems = sorted(found)[:_MAX_USES]
+        found = [*unawaited, *self._misuses(), *self._taken_apart(), *self._awaiting_blocks()]
+        self.problems = sorted([*found, *absent, *uncalled])[:_MAX_USES]
 
     def _mentions(self) -> Iterator[list[Any]]:
         stored = (node for node in self._names.all_of(ast.Attribute) if not isinstance(node.ctx, ast.Load))
@@ -211,6 +204,10 @@ class Usage:
             if len(path) == 2 and path[1] in names.namespaces:
                 message = f"{path[1]} is a namespace, not a function"
                 yield [call.lineno, "not_a_function", message, "Call one of its functions."]
+            if is_condition(names, call) and names.is_async(call.func):
+                name = last_name(call.func)
+                message = f"{name}(...) is never awaited, so this condition is always true"
+                yield [call.lineno, "not_awaited", message, f"Write `await {name}(...)`."]
         for part in () if self._checks_types else names.all_of(ast.Attribute):
             is_of_json = part.attr in _OF_JSON or names.path(part) is not None
             function = "" if is_of_json else self._result_of(part.value)
@@ -244,13 +241,8 @@ class Usage:
                 taken.append((call.args[0], f"{call.func.id}() takes"))
         for node, effect in taken:
             if function := self._result_of(node):
-                yield [
-                    node.lineno,
-                    "keys_only",
-                    f"{effect} the keys of what {function} returns",
-                    "",
-                    function,
-                ]
+                message = f"{effect} the keys of what {function} returns"
+                yield [node.lineno, "keys_only", message, "", function]
 
     def _awaiting_blocks(self) -> Iterator[list[Any]]:
         """`async for` and `async with` over a call, whose result is a plain value."""
