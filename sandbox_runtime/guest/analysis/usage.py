@@ -269,7 +269,7 @@ class Usage:
         only_defines = all(isinstance(statement, _DEFINING) for statement in module.body)
         last = module.body[-1] if only_defines and module.body else None
         is_first = all(name.startswith("__") for name in self._names.known)
-        for each in module.body if is_first and named.isdisjoint(_BINDING) else ():
+        for each in module.body if is_first and named.isdisjoint({*_BINDING, "eval"}) else ():
             is_named = isinstance(each, _FUNCTIONS) and (each.name in used or each.decorator_list)
             if isinstance(each, _FUNCTIONS) and not is_named and (each.name == "main" or each is last):
                 call = f"{'await ' if isinstance(each, ast.AsyncFunctionDef) else ''}{each.name}(...)"
