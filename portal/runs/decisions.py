@@ -135,8 +135,8 @@ def fork_run(
     """Start a run that begins like another one and goes on before its call `seq`, live. Within a transaction.
 
     What was answered before is not done again. With `code` it goes on with that script, which must have done the same
-    until there. It is the work of `caller`, who has to own the former run and have its profile; None for the operator, who
-    acts for its owner. Returns the new run, which waits for a portal. Raises RunsError.
+    until there. It is the work of `caller`, who has to own the former run and have its profile; None for the operator,
+    who acts for its owner. Returns the new run, which waits for a portal. Raises RunsError.
     """
     find_run(tables, run, None if caller is None else caller.run_owner)
     stored = tables.load(run)

@@ -363,7 +363,10 @@ async def test_fork_has_the_profile_of_the_run_or_none(tmp_path: Path) -> None:
             code = "await store.echo(n=1)\nawait store.echo(n=2)"
             run = (await client.post("/runs?wait=60", json={"code": code})).json()["run_id"]
         manifest = wide.portal.manifest
-        async with open_portal(manifest, lambda line: None, profile="guest") as narrow:
-            async with served(Opened(narrow, wide.client)) as origin, AsyncClient(base_url=origin) as client:
-                refused = await client.post(f"/runs/{run}/fork", json={"at": 2})
+        async with (
+            open_portal(manifest, lambda line: None, profile="guest") as narrow,
+            served(Opened(narrow, wide.client)) as origin,
+            AsyncClient(base_url=origin) as client,
+        ):
+            refused = await client.post(f"/runs/{run}/fork", json={"at": 2})
     assert refused.json()["error"]["code"] == "other_profile"
