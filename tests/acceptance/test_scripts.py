@@ -250,7 +250,7 @@ WRITTEN = [
     refused("await mcp.tickets.get_issue(id=3)", "Nearest: async def tickets.get_issue"),
     refused("await tickets.get_issues(id=3)", "Nearest: async def tickets.get_issue"),
     failed("docs_search('issues')", "portal.search"),
-    failed("import requests\nrequests.get('https://example.com')", "portal.fetch"),
+    refused("import requests\nrequests.get('https://example.com')", "portal.fetch"),
     # Results are plain data.
     Wrote("(await tickets.get_issue(id=3)).get('title')", "Issue 3"),
     Wrote("import json\njson.loads(await tickets.export(id=3))['title']", "Kettle leaks"),
@@ -302,7 +302,7 @@ WRITTEN = [
     ),
     failed("class Row: ...\nRow()", "not JSON"),
     failed("import itertools\nitertools.count()", "not JSON"),
-    failed("input('Name? ')", "write the value into the script"),
+    refused("input('Name? ')", "Write the value into the script"),
     Wrote("'emit' in dir(portal)", True),
     # The text of the script.
     Wrote("```python\nawait tickets.say(text='a')\n```", "a", "Markdown fence"),

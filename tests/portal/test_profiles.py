@@ -134,6 +134,6 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
             assert (await reader.run(read))["result"] == ["tea", "test"]
             assert (await reader.run(write))["status"] == "error"
         async with visitor(url, "auto", bearing("nobody-token")) as nobody:
-            assert (await nobody.run("open('a.txt').read()"))["status"] == "error"
+            assert (await nobody.run("open('a.txt').read()"))["status"] == "refused"
             assert (await nobody.run("import os\nos.environ.get('STAGE')"))["result"] is None
     assert not (tmp_path / "data" / "b.txt").exists()

@@ -84,4 +84,4 @@ async def test_profile_that_reads_only_reads_the_files_of_its_tenant(tmp_path: P
         await run_script(url, "anna", WRITE.format("annas"))
         assert await run_script(url, "annas-reader", READ) == "annas"
         assert await run_script(url, "annas-reader", WRITE.format("x")) == "OSError"
-        assert await run_script(url, "stranger", READ) == "FileNotFoundError"
+        assert (await run_script(url, "stranger", READ)).startswith("The script did not run")
