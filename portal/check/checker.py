@@ -21,7 +21,7 @@ from manifests.names import STANDARD_LIBRARY
 from portal.check.ty_server import Finding, TypeChecker
 from portal.library.arguments import ArgumentError, normalize_arguments
 from portal.library.function import Function, declared_result
-from portal.library.library import Library
+from portal.library.library import Library, squeezed
 from portal.library.shape_text import shape_text
 from portal.library.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
@@ -222,28 +222,24 @@ def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> Call
 
 def _bare_name(use: LibraryUse, snapshot: Snapshot) -> CallError | None:
     """A function that is called without its namespace, by another client's name, or through a generic `call_tool`."""
-    functions = [each for name, each in snapshot.library.functions.items() if name not in snapshot.denied]
     message = f"there is no function {use.function!r}"
     if use.function in _CALLERS:
         given = [each for each in (use.arguments or {}).values() if isinstance(each, str)]
-        meant = next((found for each in given[:2] if (found := _meant(each, functions))), None)
+        meant = next((found for each in given[:2] if (found := _meant(each, snapshot))), None)
         example = meant.signature if meant else "await tickets.get_issue(id=3)"
         return CallError("unknown_function", message, f"Call functions by their names: {example}")
-    function = _meant(use.function, functions)
+    function = _meant(use.function, snapshot)
     if function is None:
         return None  # not a library function; Python raises the error
     return CallError("unknown_function", message, f"Write its namespace: {function.signature}")
 
 
-def _meant(name: str, functions: Iterable[Function]) -> Function | None:
+def _meant(name: str, snapshot: Snapshot) -> Function | None:
     """The function with this name, or with another client's: `mcp__git__git_log`, `git_git_log`."""
-    named = {name, _squeezed(name.removeprefix("mcp__"))}
-    functions = [each for each in functions if not named.isdisjoint((each.name, _squeezed(each.qualified)))]
-    return min(functions, key=lambda each: each.name == name, default=None)
-
-
-def _squeezed(name: str) -> str:
-    return re.sub(r"[\W_]+", "_", name).casefold()
+    spelt = (squeezed(name.removeprefix("mcp__")), name)
+    functions = (each for spelling in spelt for each in snapshot.library.spellings.get(spelling, ()))
+    shown = (each for each in functions if each.qualified not in snapshot.denied)
+    return min(shown, key=lambda each: each.name == name, default=None)
 
 
 def _argument_diagnostics(

@@ -1,6 +1,7 @@
 """Compiles upstreams' tools to functions and types, and writes a typed package for type checkers and editors."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -123,6 +124,15 @@ class Library:
         return {name: meant[name].pop() for name in names if len(meant[name]) == 1}
 
     @cached_property
+    def spellings(self) -> Mapping[str, Sequence[Function]]:
+        """The functions by their bare names, and by their whole names as other clients write them: `git_git_log`."""
+        found: dict[str, list[Function]] = {}
+        for each in self.functions.values():
+            for name in (each.name, squeezed(each.qualified)):
+                found.setdefault(name, []).append(each)
+        return found
+
+    @cached_property
     def diagnostics(self) -> tuple[str, ...]:
         """Functions whose results differed from their declaration, and where."""
         found = (each for each in self.functions.values() if each.remark.startswith(MISMATCHED))
@@ -168,6 +178,10 @@ class Library:
         """Signatures by function by namespace, for the namespaces that exist."""
         known = [self.namespaces[name] for name in namespaces if name in self.namespaces]
         return {space.name: {each.name: each.signature for each in space.in_order} for space in known}
+
+
+def squeezed(name: str) -> str:
+    return re.sub(r"[\W_]+", "_", name).casefold()
 
 
 def _compiled(source: LibrarySource) -> Namespace:
