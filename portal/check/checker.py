@@ -20,9 +20,8 @@ from manifests.json_value import UNKNOWN, Json
 from manifests.names import STANDARD_LIBRARY
 from portal.check.ty_server import Finding, TypeChecker
 from portal.library.arguments import ArgumentError, normalize_arguments
-from portal.library.function import Function, declared_result
+from portal.library.function import Function
 from portal.library.library import Library, squeezed
-from portal.library.shape_text import shape_text
 from portal.library.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
@@ -179,7 +178,8 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
     """
     for problem in prepared.problems:
         refuses = problem.line in prepared.unguarded_lines and problem.code != "keys_only"
-        shape = _result_shape(problem.function, snapshot) if problem.function else ""
+        function = snapshot.library.functions.get(snapshot.canonical(problem.function))
+        shape = function.result_shape if function is not None else ""
         if problem.code != "keys_only" or shape.startswith("{"):
             hint = " ".join(filter(None, [problem.hint, f"It returns {shape}." if shape else ""]))
             yield Diagnostic(problem.line, problem.message, hint, refuses, problem.code)
@@ -196,13 +196,6 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
                 use.line, absence.message, absence.hint, refuses, absence.code
             )
     yield from absences.values()
-
-
-def _result_shape(function: str, snapshot: Snapshot) -> str:
-    """What a function declares to return; "" if that is nothing."""
-    found = snapshot.library.functions.get(snapshot.canonical(function))
-    shape = shape_text(declared_result(found.recorded.output_schema)) if found is not None else "Any"
-    return "" if shape == "Any" else shape
 
 
 def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> CallError | None:

@@ -24,6 +24,7 @@ from portal.library.schema_types import (
     union,
     value_doc,
 )
+from portal.library.shape_text import shape_text
 from upstreams.tools import MISSING, Missing, RecordedTool
 
 LONGEST_SIGNATURE: Final = 400
@@ -93,6 +94,12 @@ class Function:
     def results(self) -> SchemaValidator:
         """Validates the value that scripts get against the tool's declaration. Invalid results are passed on too."""
         return SchemaValidator(declared_result(self.recorded.output_schema))
+
+    @cached_property
+    def result_shape(self) -> str:
+        """What it declares to return, in one line; "" if that is nothing."""
+        shape = shape_text(declared_result(self.recorded.output_schema))
+        return "" if shape == "Any" else shape
 
     @property
     def tool(self) -> str:
