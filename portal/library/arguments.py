@@ -113,6 +113,8 @@ def _with_integers(schemas: Iterable[SoundNode], values: list[Any], left: Iterat
         sound = [(node.get("properties", {}), node.get("additionalProperties", True)) for node in nodes]
         return {
             key: _with_integers([known.get(key, other) for known, other in sound], [each], left)[0]
+            if isinstance(each, float | list | dict)
+            else each
             for key, each in value.items()
         }
 

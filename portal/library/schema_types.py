@@ -281,7 +281,9 @@ def parts(nodes: Iterable[SoundNode]) -> Iterator[dict[str, Any]]:
     """All parts that apply together, nearest first. References and inner `allOf`s are followed."""
     waiting = [*nodes]
     for _ in range(_MAX_PARTS):
-        node = waiting.pop(0) if waiting else True
+        if not waiting:
+            return
+        node = waiting.pop(0)
         if isinstance(node, dict):
             yield node
             waiting[:0] = [*node.get("allOf", ()), *([node["$ref"].schema] if "$ref" in node else [])]
