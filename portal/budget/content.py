@@ -223,17 +223,18 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
     A large answer costs as much as the part that is shown.
     """
 
-    def is_too_large(size: int) -> bool:
+    def fitting(size: int) -> Answer | None:
         try:
-            return not is_within(compact(_shown(answer, size, max_tokens)), max_tokens)
+            shown = _shown(answer, size, max_tokens)
         except _TooLargeError:
-            return True
+            return None
+        return shown if is_within(compact(shown), max_tokens) else None
 
-    size = _EVERYTHING
-    if is_too_large(size):
-        # The sizes are fixed, so a larger budget never chooses a smaller size.
-        size = _SIZES[max(0, bisect_left(_SIZES, True, key=is_too_large) - 1)]
-    return _shown(answer, size, max_tokens)
+    if (whole := fitting(_EVERYTHING)) is not None:
+        return whole
+    # The sizes are fixed, so a larger budget never chooses a smaller size.
+    too_large = bisect_left(_SIZES, True, key=lambda size: fitting(size) is None)
+    return _shown(answer, _SIZES[max(0, too_large - 1)], max_tokens)
 
 
 def _shown(answer: Answer, size: int, max_tokens: int) -> Answer:
