@@ -69,16 +69,16 @@ class FairQueue(Generic[Item]):
         self._limits = limits
         self._size = size
         self._most = most
-        self.lines: dict[str, dict[Waiter[Item], int]] = {}
+        self._lines: dict[str, dict[Waiter[Item], int]] = {}
         """The places of each waiter by caller, who was served least recently first."""
 
     def __len__(self) -> int:
-        return sum(map(len, self.lines.values()))
+        return sum(map(len, self._lines.values()))
 
     @property
     def newcomers(self) -> int:
         """How many callers wait that may hold one more."""
-        return sum(map(self.has_room, self.lines))
+        return sum(map(self.has_room, self._lines))
 
     def has_room(self, caller: str) -> bool:
         return has_room(self.held, caller, self._size, self._most)
@@ -87,30 +87,30 @@ class FairQueue(Generic[Item]):
         """Append a waiter to the caller's line. Raises BusyError: the queue is full."""
         most = self._limits.most
         places = max(min(-(-script_bytes // _PLACE_BYTES), most), 1)
-        while sum(map(self._places, self.lines)) + places > most:
-            largest = max(self.lines, key=self._places, default=caller)
+        while sum(map(self._places, self._lines)) + places > most:
+            largest = max(self._lines, key=self._places, default=caller)
             if self._places(largest) <= self._places(caller) + places:
                 raise self._limits.full()
-            last = next(reversed(self.lines[largest]))
+            last = next(reversed(self._lines[largest]))
             self.leave(last)
             if not last.done():  # its script may just have been cancelled
                 last.set_exception(self._limits.full())
         waiter: Waiter[Item] = Waiter(loop=asyncio.get_running_loop())
         waiter.caller = caller
-        self.lines.setdefault(caller, {})[waiter] = places
+        self._lines.setdefault(caller, {})[waiter] = places
         return waiter
 
     def next(self) -> Waiter[Item] | None:
         """Remove the next waiter, and return it: its caller holds one more. None if none waits that may."""
-        while self.lines:
-            caller = min(self.lines, key=self.held.__getitem__)
+        while self._lines:
+            caller = min(self._lines, key=self.held.__getitem__)
             if not self.has_room(caller):
                 return None
-            line = self.lines.pop(caller)
+            line = self._lines.pop(caller)
             waiter = next(iter(line))
             del line[waiter]
             if line:
-                self.lines[caller] = line
+                self._lines[caller] = line
             if not waiter.done():
                 self.held[caller] += 1
                 return waiter
@@ -118,9 +118,9 @@ class FairQueue(Generic[Item]):
 
     def leave(self, waiter: Waiter[Item]) -> None:
         """Remove a waiter, if it is still in the queue."""
-        line = self.lines.get(waiter.caller, {})
+        line = self._lines.get(waiter.caller, {})
         if line.pop(waiter, None) is not None and not line:
-            del self.lines[waiter.caller]
+            del self._lines[waiter.caller]
 
     def drop(self, caller: str) -> None:
         """The caller holds one less."""
@@ -129,7 +129,7 @@ class FairQueue(Generic[Item]):
             del self.held[caller]
 
     def _places(self, caller: str) -> int:
-        return sum(self.lines.get(caller, {}).values())
+        return sum(self._lines.get(caller, {}).values())
 
 
 class Turns:
