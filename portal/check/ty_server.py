@@ -69,8 +69,10 @@ class TypeChecker:
                 await self._ensure_server()
 
     async def close(self) -> None:
-        with anyio.CancelScope(shield=True):
-            await self._stop()
+        """End ty; the next script starts it again."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
 
     def update(self, changed: Collection[Path]) -> None:
         """Tell ty about written or removed stubs, before the next script."""
@@ -110,10 +112,10 @@ class TypeChecker:
                 return found
             except TyServerError as error:
                 log.warning("type_checker_lost", error=str(error))
-                await self._stop()
+                await self.close()
             except BaseException:
                 # After a cancellation the pipe may have the rest of an old answer.
-                await self._stop()
+                await self.close()
                 raise
             finally:
                 self._charge(caller, seconds)  # who ends ty lets others wait for its start
@@ -121,7 +123,7 @@ class TypeChecker:
 
     async def _ensure_server(self) -> "TyServer | None":
         if self._server is not None and self._server.documents >= MAX_DOCUMENTS:
-            await self._stop()
+            await self.close()
         if self._server is None and not self.is_out:
             try:
                 self._server = await TyServer.start(self._folder)
@@ -129,11 +131,6 @@ class TypeChecker:
                 self._retry_at = anyio.current_time() + RETRY_SECONDS
                 log.warning("type_checker_not_started", error=str(error))
         return self._server
-
-    async def _stop(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop()
 
 
 class TyServerError(Exception):
