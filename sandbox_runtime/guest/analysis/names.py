@@ -21,8 +21,8 @@ Path = tuple[str, ...]
 """`("tools", namespace, function)` for a library function; prefixes of it for its namespace and the package."""
 
 _Position = tuple[int, int]
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_BINDING = (*_FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BINDING = (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)
 
 
 @dataclass(eq=False, slots=True)
@@ -180,7 +180,7 @@ class Names:
             kind = node.__class__
             self._scopes[node] = scope
             self._by_kind.setdefault(kind, []).append(node)
-            inner = Scope(node, scope) if kind in _FUNCTIONS else scope
+            inner = Scope(node, scope) if kind in FUNCTIONS else scope
             self._bind_node(node, scope)
             # In the order of the script, so that `global x` is processed before x is bound.
             for child in reversed([*ast.iter_child_nodes(node)]):

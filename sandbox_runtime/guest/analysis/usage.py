@@ -12,7 +12,7 @@ from typing import Any
 
 from sandbox_runtime.guest.analysis.absences import absences
 from sandbox_runtime.guest.analysis.awaits import ForgottenCall, is_condition
-from sandbox_runtime.guest.analysis.names import LIBRARY, Names, last_name
+from sandbox_runtime.guest.analysis.names import FUNCTIONS, LIBRARY, Names, last_name
 from sandbox_runtime.guest.values import clean
 
 UNKNOWN = "\x00"
@@ -66,12 +66,11 @@ class Usage:
             for call in blocked
         ]
         absent = islice(absences(names, reachability.lines, self._texts), _MAX_ABSENT)
-        uncalled = [*self._uncalled()]
-        self.unguarded_lines = sorted(
-            reachability.lines.union(each[0] for each in uncalled if "`main`" in each[2])
-        )
+        uncalled = self._uncalled()
+        mains = (function.lineno for function in uncalled if function.name == "main")
+        self.unguarded_lines = sorted(reachability.lines.union(mains))
         found = [*unawaited, *self._misuses(), *self._taken_apart(), *self._awaiting_blocks()]
-        self.problems = sorted([*found, *absent, *uncalled])[:_MAX_USES]
+        self.problems = sorted([*found, *absent, *map(_not_called, uncalled)])[:_MAX_USES]
 
     def _mentions(self) -> Iterator[list[Any]]:
         stored = (node for node in self._names.all_of(ast.Attribute) if not isinstance(node.ctx, ast.Load))
@@ -257,7 +256,7 @@ class Usage:
                 message = f"{function} returns a value, not a context manager"
                 yield [node.context_expr.lineno, "not_awaited", message, hint]
 
-    def _uncalled(self) -> Iterator[list[Any]]:
+    def _uncalled(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         """`main`, or the last function of a script that only defines some, if nothing calls it.
 
         None of a session's later scripts: what the session defined may call it.
@@ -269,12 +268,10 @@ class Usage:
         only_defines = all(isinstance(statement, _DEFINING) for statement in module.body)
         last = module.body[-1] if only_defines and module.body else None
         is_first = all(name.startswith("__") for name in self._names.known)
-        for each in module.body if is_first and named.isdisjoint({*_BINDING, "eval"}) else ():
-            is_named = isinstance(each, _FUNCTIONS) and (each.name in used or each.decorator_list)
-            if isinstance(each, _FUNCTIONS) and not is_named and (each.name == "main" or each is last):
-                call = f"{'await ' if isinstance(each, ast.AsyncFunctionDef) else ''}{each.name}(...)"
-                message = f"`{each.name}` is never called"
-                yield [each.lineno, "not_called", message, f"End the script with `{call}`."]
+        if not is_first or not named.isdisjoint({*_BINDING, "eval"}):
+            return []
+        functions = [each for each in module.body if isinstance(each, FUNCTIONS) and not each.decorator_list]
+        return [each for each in functions if each.name not in used and (each.name == "main" or each is last)]
 
     def _result_of(self, node: ast.expr | None) -> str:
         """The function that certainly produced a value, directly or through a name that is bound once; or ""."""
@@ -289,13 +286,19 @@ class Usage:
         return ".".join(path[1:]) if path else ""
 
 
+def _not_called(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[Any]:
+    call = f"{'await ' if isinstance(function, ast.AsyncFunctionDef) else ''}{function.name}(...)"
+    message = f"`{function.name}` is never called"
+    return [function.lineno, "not_called", message, f"End the script with `{call}`."]
+
+
 class _Reachability:
     """Finds the unguarded lines of a script, and those for type checkers only."""
 
     def __init__(self, names: Names) -> None:
         self.lines: set[int] = set()
         self.typing: set[int] = set()
-        functions = set(names.all_of(ast.FunctionDef, ast.AsyncFunctionDef))
+        functions = set(names.all_of(*FUNCTIONS))
         classes = {part: owner.name for owner in names.all_of(ast.ClassDef) for part in owner.body}
         defined = {function.name for function in functions} | {*classes.values()}
         module = names.module.node
@@ -321,7 +324,7 @@ class _Reachability:
 
     def _block(self, statements: Iterable[ast.stmt]) -> None:
         for statement in statements:
-            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if isinstance(statement, FUNCTIONS):
                 defaults = (each for each in (*statement.args.defaults, *statement.args.kw_defaults) if each)
                 self._note(*statement.decorator_list, *defaults)
             elif isinstance(statement, (ast.Try, ast.TryStar)):
@@ -396,8 +399,7 @@ def _is_from_result(value: ast.expr, names: Names, tainted: frozenset[str]) -> b
 
 _IN = (ast.In, ast.NotIn)
 _COUNTING = frozenset({"len", "list", "enumerate", "sorted", "set", "tuple", "max", "min", "any", "all"})
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_DEFINING = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
+_DEFINING = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
 _ASSIGNING = (
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr),
     *(ast.For, ast.AsyncFor, ast.comprehension, ast.withitem),
