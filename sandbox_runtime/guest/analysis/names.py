@@ -101,16 +101,18 @@ class Names:
 
     def only_value(self, node: ast.Name) -> ast.expr | None:
         """The value of a name that is bound exactly once, and not by an earlier script."""
-        owner = self._owner(node)
-        bindings = owner.bindings[node.id] if owner is not None and node.id not in self.known else []
-        return bindings[0].value if len(bindings) == 1 else None
+        return self._only_binding(node).value if node.id not in self.known else None
 
     def is_async(self, node: ast.expr) -> bool:
         """Whether a name means an `async def` of this script, and never anything else."""
-        owner = self._owner(node) if isinstance(node, ast.Name) else None
-        bindings = owner.bindings[node.id] if owner is not None and isinstance(node, ast.Name) else []
-        function = bindings[0].function if len(bindings) == 1 else None
+        function = self._only_binding(node).function if isinstance(node, ast.Name) else None
         return isinstance(function, ast.AsyncFunctionDef) and not function.decorator_list
+
+    def _only_binding(self, node: ast.Name) -> _Binding:
+        """The binding of a name that is bound exactly once; else an empty one."""
+        owner = self._owner(node)
+        bindings = owner.bindings[node.id] if owner is not None else []
+        return bindings[0] if len(bindings) == 1 else _Binding((0, 0))
 
     def scope(self, node: ast.AST) -> Scope:
         return self._scopes[node]
