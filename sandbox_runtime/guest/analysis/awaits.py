@@ -78,14 +78,7 @@ def forgotten_calls(names: Names) -> list[ForgottenCall]:
         return []
     flow = _Flow(names, calls)
     return [
-        ForgottenCall(
-            node,
-            function,
-            "a condition"
-            if function == "portal.approve" and is_condition(names, node)
-            else _sync_scope_of(names, node),
-            _DATA in uses,
-        )
+        ForgottenCall(node, function, _sync_scope_of(names, node, function), _DATA in uses)
         for node, function in calls.items()
         if _AWAITED not in (uses := flow.uses_of(node))
     ]
@@ -240,8 +233,10 @@ def is_condition(names: Names, node: ast.AST) -> bool:
     return child is getattr(node, "test", None) or child in getattr(node, "ifs", ())
 
 
-def _sync_scope_of(names: Names, node: ast.AST) -> str:
-    """The enclosing scope of a node that allows no `await`; "" if one is allowed."""
+def _sync_scope_of(names: Names, node: ast.AST, function: str) -> str:
+    """The enclosing scope of a call that allows no `await`; "" if one is allowed."""
+    if function == "portal.approve" and is_condition(names, node):
+        return "a condition"
     while not isinstance(node, (ast.Module, ast.AsyncFunctionDef)):
         inner, node = node, names.parents[node]
         if isinstance(node, ast.Lambda) and inner is node.body:
