@@ -5,6 +5,7 @@ import contextlib
 import difflib
 import errno
 import json
+import linecache
 import os
 import posix
 import re
@@ -17,7 +18,6 @@ from typing import Any
 from sandbox_runtime.guest.analysis.absences import NO_FILES, NO_INPUT, NO_SOCKETS, missing_module
 from sandbox_runtime.guest.calls import ToolError
 from sandbox_runtime.guest.script import FILENAME
-from sandbox_runtime.guest.shapes import shapes_at
 
 _MAX_MESSAGE_CHARS = 2000
 _MAX_TRACEBACK_CHARS = 4000
@@ -41,6 +41,11 @@ _GATHERED = (
     "`await asyncio.gather(*calls)`."
 )
 _MAX_QUERY_CHARS = 60
+_NAME = re.compile(r"""(?<![\w."'])[A-Za-z_]\w*""")
+_MAX_NAMED = 2
+_MAX_KEYS = 8
+_MAX_DEPTH = 2
+_LONGEST_KEY = 40
 
 
 def describe(
@@ -104,14 +109,20 @@ def _told(error: BaseException) -> str:
 
 def innermost_line(error: BaseException) -> int | None:
     """The last line of the script that an exception passed through."""
-    lines = [
-        line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == FILENAME
-    ]
-    if lines:
-        return lines[-1]
+    if found := _innermost_frame(error):
+        return found[1]
     if isinstance(error, SyntaxError) and error.filename == FILENAME:
         return error.lineno
     return None
+
+
+def _innermost_frame(error: BaseException) -> tuple[types.FrameType, int] | None:
+    """The last frame of the script that an exception passed through, and its line."""
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == FILENAME:
+            found = frame, line
+    return found
 
 
 def _parts(report: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
@@ -163,9 +174,35 @@ def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
 def _shapes(error: BaseException, origin: Callable[[object], str]) -> str:
     """What the values are that an error is about, if it may be about values."""
     with contextlib.suppress(Exception):  # a script's own classes may do anything
-        if isinstance(error, (LookupError, TypeError, AttributeError)):
-            return shapes_at(error, origin)
+        found = _innermost_frame(error)
+        if found is not None and isinstance(error, (LookupError, TypeError, AttributeError)):
+            return _shapes_at(*found, origin)
     return ""
+
+
+def _shapes_at(frame: types.FrameType, line: int, origin: Callable[[object], str]) -> str:
+    """The shapes of the variables in a line of the script, and whose results they are."""
+    variables: dict[str, Any] = {**frame.f_globals, **frame.f_locals}
+    told = []
+    for name in dict.fromkeys(_NAME.findall(linecache.getline(FILENAME, line))):
+        value = variables.get(name)
+        if type(value) in (dict, list, str, int, float, bool):
+            function = origin(value)
+            told.append(f"{name} is {_shape(value)}" + (f", from {function}" if function else ""))
+    return "; ".join(told[:_MAX_NAMED])
+
+
+def _shape(value: object, depth: int = _MAX_DEPTH) -> str:
+    """`{range: str, values: list[list]}`: of a list by its first item, of a dict by its first keys."""
+    if isinstance(value, dict) and value and depth:
+        fields = [
+            f"{str(key)[:_LONGEST_KEY]}: {_shape(each, depth - 1)}"
+            for key, each in [*value.items()][:_MAX_KEYS]
+        ]
+        return f"{{{', '.join([*fields, *(['...'] if len(value) > _MAX_KEYS else [])])}}}"
+    if isinstance(value, list) and value and depth:
+        return f"list[{_shape(value[0], depth - 1)}]"
+    return "None" if value is None else type(value).__name__
 
 
 def look_up(*names: str) -> str:
