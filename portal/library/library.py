@@ -117,8 +117,8 @@ class Library:
         """The functions by former names and by their tools' own names, where only one function has the name."""
         meant: dict[str, set[str]] = {}
         for each in self.functions.values():
-            for space in (each.namespace, namespace_of(each.upstream, is_former=True)):
-                for name in (each.name, former_of(each.name), each.tool):
+            for space in {each.namespace, namespace_of(each.upstream, is_former=True)}:
+                for name in {each.name, former_of(each.name), each.tool}:
                     meant.setdefault(f"{space}.{name}", set()).add(each.qualified)
         names = meant.keys() - self.functions.keys()
         return {name: meant[name].pop() for name in names if len(meant[name]) == 1}
