@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from manifests.manifest import Manifest
 from portal.errors import RunsError
-from portal.sessions import BEARER, LOCAL, WITHOUT_TOKEN, Bearer, identity_of, tenant_of
+from portal.sessions import BEARER, LOCAL, Bearer, http_caller, identity_of, tenant_of
 from portal.sign_in import values_of
 
 
@@ -30,11 +30,10 @@ class Decider:
     @classmethod
     def of_request(cls, request: Request, door: str) -> Self:
         """Who sent a request over HTTP. `door` says what it came through."""
-        bearer = request.scope.get(BEARER)
+        bearer, owner = request.scope.get(BEARER), http_caller(request).run_owner
         if isinstance(bearer, Bearer):
-            return cls(f"{door} {bearer.name}", bearer.run_owner, bearer)
-        is_known = BEARER in request.scope
-        return cls(door, LOCAL.run_owner if is_known else WITHOUT_TOKEN, is_known=is_known)
+            return cls(f"{door} {bearer.name}", owner, bearer)
+        return cls(door, owner, is_known=BEARER in request.scope)
 
     @classmethod
     def of(cls, context: ServerRequestContext[Any, Any]) -> Self:
