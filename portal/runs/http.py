@@ -168,7 +168,7 @@ class RunRoutes:
         work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=caller, profile=profile)
         row = await self.runs.store_or_error().write(work, is_lasting=True)
         self.runs.wake(row.id)
-        view = run_view(row, http_caller(request).label)
+        view = run_view(row, caller.label)
         return await _json(lambda: view, 201, Location=f"/runs/{row.id}")
 
     async def decide(self, request: Request) -> Response:
