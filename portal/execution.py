@@ -181,7 +181,7 @@ class Execution:
 
     async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
         request, caller = piece.head.request, piece.head.caller
-        limits, notices = self._limits(piece.head)
+        limits, wall, notices = self._limits(piece.head)
         if not self.authority.manifest.portal.upstreams:
             notices.append(NO_UPSTREAMS)
         channel.stage("waiting for a sandbox process")
@@ -220,7 +220,7 @@ class Execution:
                         own=CallerUpstreams(self.accounts, caller, channel, limits.wall_seconds / 2),
                         telemetry=self.telemetry,
                     )
-                    where, code = partial(self._where_of, piece.head), request.code
+                    where, code = partial(self._where_of, wall), request.code
                     if isinstance(recording, Repetition):
                         work = partial(self._resume, recording, sandbox, where, caller, grants, broker)
                     else:
@@ -401,26 +401,22 @@ class Execution:
             for each in diagnostics
         ]
 
-    def _limits(self, head: RunHead) -> tuple[Limits, list[str]]:
+    def _limits(self, head: RunHead) -> tuple[Limits, str, list[str]]:
+        """The limits of a run, the place of its `wall_seconds`, and notices."""
         name, limits = self.authority.manifest.portal.capabilities.limits.of_run(head.is_background)
-        seconds = head.request.timeout_seconds
-        if seconds is None:
-            return limits, []
-        if seconds > limits.wall_seconds:
-            most = f"limits.{name} = {limits.wall_seconds:g} ({self._where(name)})"
-            told = f"timeout_seconds {seconds:g} was lowered to {most}; `await portal.sleep(hours=6)` can wait longer"
-            return limits, [told]
-        return limits.model_copy(update={"wall_seconds": seconds}), []
+        where, most = self._where(name), limits.wall_seconds
+        seconds = head.request.timeout_seconds or most
+        if seconds < most:
+            return limits.model_copy(update={"wall_seconds": seconds}), "timeout_seconds of this call", []
+        place = where if name == "wall_seconds" else f"{name}, {where}"
+        if seconds == most:
+            return limits, place, []
+        lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
+        return limits, place, [f"{lowered}; `await portal.sleep(hours=6)` can wait longer"]
 
-    def _where_of(self, head: RunHead, limit: str) -> str:
-        """The place of a limit of this run: in the manifest, or the caller's `timeout_seconds`."""
-        if limit != "wall_seconds":
-            return self._where(limit)
-        name, limits = self.authority.manifest.portal.capabilities.limits.of_run(head.is_background)
-        seconds = head.request.timeout_seconds
-        is_callers = seconds is not None and seconds < limits.wall_seconds
-        place = self._where(name) if name == limit else f"{name}, {self._where(name)}"
-        return "timeout_seconds of this call" if is_callers else place
+    def _where_of(self, wall: str, limit: str) -> str:
+        """The place of a limit of a run whose `wall_seconds` are from `wall`."""
+        return wall if limit == "wall_seconds" else self._where(limit)
 
     def _where(self, limit: str) -> str:
         return self.authority.manifest.where("capabilities", "limits", limit)
