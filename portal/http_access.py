@@ -237,15 +237,12 @@ class HttpAccessMiddleware:
 
 
 class BrowserAccessMiddleware(CORSMiddleware):
-    """HttpAccessMiddleware behind CORS for `/mcp`: a preflight has no token, and pages have to read refusals, too."""
+    """CORS for `/mcp`, outside HttpAccessMiddleware: a preflight has no token, and pages have to read refusals, too."""
 
-    def __init__(
-        self, app: ASGIApp, access: HttpAccess, approvers: Callable[[], Approvers] = Approvers
-    ) -> None:
-        guarded = HttpAccessMiddleware(app, access, approvers)
+    def __init__(self, app: ASGIApp, access: HttpAccess) -> None:
         told = ("Mcp-Session-Id", "WWW-Authenticate", "Retry-After")
         super().__init__(
-            guarded, (), ("GET", "POST", "DELETE"), ("*",), allow_private_network=True, expose_headers=told
+            app, (), ("GET", "POST", "DELETE"), ("*",), allow_private_network=True, expose_headers=told
         )
         self._access = access
 

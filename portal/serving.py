@@ -35,7 +35,13 @@ from portal.accounts.pages import account_routes
 from portal.budget.tokens import compact
 from portal.composition import Portal, open_portal
 from portal.errors import BindError
-from portal.http_access import METRICS_PATH, BrowserAccessMiddleware, HttpAccess, sign_in_routes
+from portal.http_access import (
+    METRICS_PATH,
+    BrowserAccessMiddleware,
+    HttpAccess,
+    HttpAccessMiddleware,
+    sign_in_routes,
+)
 from portal.http_connections import Connections, HttpConnection
 from portal.reload import ManifestKeeper, warn_of_writable_files
 from portal.replicas import ReplicaMiddleware
@@ -93,8 +99,8 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
             *account_routes(portal.accounts, whose),
         ],
     )
-    browsers = Middleware(BrowserAccessMiddleware, access=access, approvers=lambda: portal.runs.approvers)
-    app.user_middleware.append(browsers)
+    guard = Middleware(HttpAccessMiddleware, access=access, approvers=lambda: portal.runs.approvers)
+    app.user_middleware += [Middleware(BrowserAccessMiddleware, access=access), guard]
     if portal.manifest.portal.runs.is_shared:
         app.user_middleware.append(Middleware(ReplicaMiddleware, runs=portal.runs))
     return app
