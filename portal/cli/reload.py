@@ -79,12 +79,12 @@ async def _report(path: Path, hashes: Mapping[str, str], terminal: Terminal) -> 
     with anyio.move_on_after(ANSWER_SECONDS):
         while any({*each.hashes.values()} != contents for each in portals_of(path)):  # noqa: ASYNC110  # files tell nobody
             await anyio.sleep(_POLL_SECONDS)
-    status = 0
-    for each in portals_of(path):
+    status, portals = 0, portals_of(path)
+    for each in portals:
         what = f"at {each.host}:{each.port}" if each.port else "over stdio"
         done = "runs on it" if {*each.hashes.values()} == contents else "goes on as before: its log says why"
         terminal.line(f"the portal {what} (process {each.pid}) {done}")
         status |= {*each.hashes.values()} != contents
-    if not portals_of(path):
+    if not portals:
         terminal.line("no portal of this manifest runs; the next one starts on it")
     return status
