@@ -3,7 +3,6 @@
 Each keeps a file in the state folder, and keeps it locked: the lock ends with its process, however that ends.
 """
 
-import errno
 import fcntl
 import json
 import os
@@ -15,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from manifests.own_files import PRIVATE, UNFINISHED, has_locked, locked, state_folder
+from manifests.own_files import PRIVATE, UNFINISHED, locked, state_folder
 
 log = structlog.get_logger()
 
@@ -53,8 +52,7 @@ def announced(portal: RunningPortal) -> Iterator[Callable[[Mapping[str, str]], N
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Locked before it has its name: a file that is not locked is one of a portal that ended.
         descriptor = os.open(folder / f"{UNFINISHED}{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
-        if not has_locked(descriptor):
-            raise BlockingIOError(errno.EAGAIN, "somebody holds its file")
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         announce(portal.hashes)
         (folder / f"{UNFINISHED}{name}").rename(folder / name)
     except OSError as error:
