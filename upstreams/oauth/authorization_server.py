@@ -416,11 +416,11 @@ def configured_client(settings: OAuthSettings | AuthSettings, server: ServerMeta
     assert settings.client_id is not None
     method: AuthMethod = "none"
     if settings.client_secret is not None:
-        method = settings.token_endpoint_auth_method or secret_method(server)
+        method = settings.token_endpoint_auth_method or _secret_method(server)
     return Client(client_id=settings.client_id, client_secret=settings.client_secret, auth_method=method)
 
 
-def secret_method(server: ServerMetadata) -> AuthMethod:
+def _secret_method(server: ServerMetadata) -> AuthMethod:
     """How a client sends its secret if nobody says: Basic is the default of RFC 7591, 2."""
     offered = server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
     return "client_secret_basic" if "client_secret_basic" in offered else "client_secret_post"

@@ -193,12 +193,9 @@ async def _client(
 
 def _offered_first(server: ServerMetadata) -> AuthMethod:
     """The first method for a secret that the server offers; Basic is the default of RFC 7591, 2."""
-    known: Mapping[str, AuthMethod] = {
-        "client_secret_post": "client_secret_post",
-        "client_secret_basic": "client_secret_basic",
-    }
-    offered = (*server.token_endpoint_auth_methods_supported, "client_secret_basic")
-    return next(known[each] for each in offered if each in known)
+    known: Sequence[AuthMethod] = ("client_secret_basic", "client_secret_post")
+    offered = (*server.token_endpoint_auth_methods_supported, *known)
+    return min(known, key=offered.index)
 
 
 def _method_to_ask_for(server: ServerMetadata) -> AuthMethod:
