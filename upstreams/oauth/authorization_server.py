@@ -43,6 +43,7 @@ from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
 from upstreams.oauth.documents import ResourceMetadata, ServerMetadata, Token, words
 from upstreams.redaction import Redaction
 from upstreams.transports.challenge import challenge_of
+from upstreams.transports.http_credentials import origin
 from upstreams.transports.routes import trusted_authorities
 
 T = TypeVar("T", ResourceMetadata, ServerMetadata)
@@ -164,10 +165,10 @@ class GuardedHttp:
     async def find(self, request: httpx2.Request, *, reads: bool = True) -> httpx2.Response:
         """As `ask`, but follow redirects that keep the method and the origin. Each hop is checked."""
         answer = await self.ask(request, reads=reads)
-        origin = (request.method, origin_of(str(request.url)))
+        asked = (request.method, origin_of(str(request.url)))
         for _ in range(MAX_REDIRECTS):
             new = answer.next_request
-            if new is None or (new.method, origin_of(str(new.url))) != origin:
+            if new is None or (new.method, origin_of(str(new.url))) != asked:
                 break
             answer = await self.ask(new, reads=reads)
         return answer
@@ -205,8 +206,7 @@ def shown(url: str) -> str:
 
 def origin_of(url: str) -> str:
     """The origin of a URL, in one form for equal ones (RFC 3986, 6.2)."""
-    parts = httpx2.URL(url.lower())
-    return f"{parts.scheme}://{parts.netloc.decode()}"
+    return origin(httpx2.URL(url.lower()))
 
 
 class GuardedNetwork(httpcore2.AnyIOBackend):
