@@ -193,8 +193,8 @@ _NETWORK_FAILURE: Final = re.compile(
 
 
 def is_network_failure(text: str) -> bool:
-    """Whether an upstream's text says that it did not reach what is behind it."""
-    return _NETWORK_FAILURE.search(text) is not None
+    """Whether an upstream's text says, in what is stored of it, that it did not reach what is behind it."""
+    return _NETWORK_FAILURE.search(text[:_MAX_MESSAGE]) is not None  # of 16 MiB the search takes two seconds
 
 
 def kind_of_refusal(code: int, message: str) -> type[UpstreamRefusedError]:

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.anyio
         (400, "connect ECONNREFUSED 127.0.0.1:9", UpstreamInternalError),
         (-32602, "getaddrinfo ENOTFOUND api.example", UpstreamInternalError),
         (-32602, "Temporary failure in name resolution", UpstreamInternalError),
+        (-32602, "x" * 65_536 + " fetch failed", UpstreamRefusedError),  # not stored either
     ],
 )
 def test_only_an_error_about_the_call_blames_it(code: int, message: str, kind: type) -> None:
