@@ -425,9 +425,9 @@ class Session:
             if self.wire.cut_off_reason:
                 return UpstreamCutOffError(f"was cut off: it {self.wire.cut_off_reason}")
             return UpstreamLostError(await self.wire.explain_end())
-        data = error.error.data
-        shown = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-        message = error.message if error.message.strip() or data is None else shown
+        data, message = error.error.data, error.message
+        if not message.strip() and data is not None:
+            message = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         kind = kind_of_refusal(error.code, message)
         return kind(message or f"error {error.code}", rpc_code=error.code, data=data)
 
