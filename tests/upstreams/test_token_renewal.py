@@ -78,6 +78,16 @@ async def test_refused_refresh_token_needs_a_login_and_is_not_tried_again(
     assert asked == 1
 
 
+async def test_refusal_of_a_renewal_names_the_setting_that_mends_it(server: ProtectedServer) -> None:
+    spec = server.spec()
+    await logged_in(spec)
+    server.authorization.answers["/token"] = saying({"error": "invalid_target"}, 400)
+    async with tokens_of(spec) as kept:
+        with pytest.raises(UpstreamNeedsLoginError, match="invalid_target") as caught:
+            await kept.renewed(await kept.headers())
+    assert "oauth.send_resource" in caught.value.remedy
+
+
 @pytest.mark.parametrize(
     ("body", "status"), [({"error": "temporarily_unavailable"}, 200), ({"error": "server_error"}, 400)]
 )

@@ -392,7 +392,7 @@ class OAuthTokens(HttpCredentials):
         except LoginEndedError:
             raise
         except OAuthError as error:
-            log.warning("login_not_kept", upstream=self._name, reason=str(error))
+            log.warning("login_not_kept", upstream=self._name, reason=str(error), remedy=error.remedy)
             return login
 
     async def _refreshed(self, login: Login) -> Login:
@@ -413,7 +413,7 @@ class OAuthTokens(HttpCredentials):
                 if error.code in _REJECTED_CODES:
                     self._rejected_refresh_token = login.refresh_token
                     raise LoginEndedError(message) from None
-                raise OAuthError(message) from None
+                raise OAuthError(message, error.remedy) from None
         self._unaccepted = token.access_token
         return Login.of(token, login.model_dump())
 
