@@ -66,10 +66,11 @@ _LONGEST_RESUME_SECONDS: Final = 2.0
 _PASSING: Final = (408, 409, 425, 429)  # 409: the end of the former stream was not noticed yet
 
 _LINES_PER_UNIT: Final = 4
+"""Lines of an event stream that count as one unsolicited message."""
+
 _SMALL_CHUNK_BYTES: Final = 64
 _UNITS_PER_SMALL_CHUNK: Final = 5
 """Each chunk of a body costs the event loop about 0.1 ms, however short it is."""
-"""Lines of an event stream that count as one unsolicited message."""
 
 _INITIALIZED: Final = "notifications/initialized"
 _DIES_OF_DELETE: Final = ("2024-11-05", "2025-03-26")
