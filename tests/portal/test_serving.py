@@ -9,11 +9,13 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
+from structlog.testing import capture_logs
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal import serving
+from portal import reload, serving
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
+from tests.portal.test_manifest_changes import TEXT, kept, write
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 
@@ -79,3 +81,21 @@ async def test_call_that_does_not_is_cancelled_at_its_upstream(tmp_path: Path) -
         pass
     assert "notifications/cancelled" in up.notified
     assert up.sessions_ended == ["session-1"]
+
+
+async def test_change_is_not_taken_while_the_portal_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though another portal of the manifest takes one, and then a second one."""
+    monkeypatch.setattr(reload, "POLL_SECONDS", 0.02)
+    path = tmp_path / "portal.yaml"
+    server = {"reload": "watch", "drain_seconds": 1}
+    with capture_logs() as events:
+        async with (
+            told_to_end_while_a_call_is_under_way(tmp_path, RawHttpServer(), **server),
+            kept(path) as other,
+        ):
+            for name in ("second", "third"):
+                write(path, TEXT % name)
+                await other.until(name)
+    assert not [each for each in events if each["event"].startswith("manifest_")]
