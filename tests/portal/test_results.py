@@ -67,10 +67,9 @@ async def test_image_beside_the_data_can_be_returned(portal: Opened) -> None:
 
 
 async def test_error_of_a_tool_has_its_data_without_secrets(portal: Opened) -> None:
-    masked = MASK
     code, message, data, blocks = await portal.result_of(caught("await up.fail()"))
-    assert (code, data) == ("tool_error", {"code": "NEEDS_HUMAN", "token": [f"x{masked}x"]})
-    assert (message, blocks) == (f"no {masked}", [{"type": "text", "text": f"no {masked}"}])
+    assert (code, data) == ("tool_error", {"code": "NEEDS_HUMAN", "token": [f"x{MASK}x"]})
+    assert (message, blocks) == (f"no {MASK}", [{"type": "text", "text": f"no {MASK}"}])
 
 
 async def test_error_without_text_tells_its_data(portal: Opened) -> None:

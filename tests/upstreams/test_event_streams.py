@@ -50,7 +50,7 @@ class Streaming(RawHttpServer):
             return super()._end_session(request)
         if self.call is None or "last-event-id" in request.headers:
             self.seen.append(request.headers.get("last-event-id"))
-        elif self.call is not None:
+        else:
             return Response(status_code=405)
         if self.streams:
             following = self.streams.pop(0)
