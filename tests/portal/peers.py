@@ -17,11 +17,14 @@ import yaml
 from mcp import Client
 from mcp.server.lowlevel import Server
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+from starlette.applications import Starlette
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.composition import Portal, open_portal
+from portal.http_access import HttpAccess
 from portal.server import build_server
+from portal.serving import _of_access, build_http_app
 from tests.one_sandbox import shared
 from tests.upstreams.peers import RAW_SERVER, http_peer
 from upstreams.secret_sources import fetch_secrets
@@ -244,3 +247,9 @@ async def opened(
         )
         client = await stack.enter_async_context(Client(build_server(portal), mode=mode))
         yield Opened(portal, client)
+
+
+def http_app(portal: Portal) -> Starlette:
+    """The portal over HTTP, on a loopback address, to whomever its manifest lets in."""
+    access = HttpAccess("127.0.0.1", *_of_access(portal.manifest))
+    return build_http_app(portal, build_server(portal), access)

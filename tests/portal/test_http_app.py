@@ -19,22 +19,13 @@ from portal.server import build_server
 from portal.serving import MAX_REQUEST_BYTES, build_http_app
 from sandbox_runtime.grants.fetch import FROM_SCRIPT
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
+from tests.portal.test_signed_in_streams import HELLO
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 
 TOKEN = "a-token-of-the-tests"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "n", "version": "1"},
-    },
-}
 JSON_RPC = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 

@@ -17,12 +17,9 @@ from mcp.client.streamable_http import streamable_http_client
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
 from portal import sign_in
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
 from portal.sign_in import claim
 from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, signing_in
-from tests.portal.peers import Peer, opened, tool, write_manifest
+from tests.portal.peers import Peer, http_app, opened, tool, write_manifest
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -229,53 +226,52 @@ async def test_two_people_of_two_tenants_use_one_portal_and_see_only_their_own(
         "tenants": {"claim": "ŏrg", "profiles": {"groups:admins": "admin", "*": "reader"}},
         "runs": {"store": "runs.sqlite"},
     }
-    async with opened(tmp_path, {"git": peer}, bound=["admin", "reader"], **sections) as portal:
-        own = portal.portal
-        access = HttpAccess("127.0.0.1", own.manifest.portal.server, own.manifest.portal.tenants)
-        app = build_http_app(own, build_server(own), access)
-        async with http_peer(app) as served:
-            url = f"http://127.0.0.1:{served.port}"
+    async with (
+        opened(tmp_path, {"git": peer}, bound=["admin", "reader"], **sections) as portal,
+        http_peer(http_app(portal.portal)) as served,
+    ):
+        url = f"http://127.0.0.1:{served.port}"
 
-            def as_person(**claims: Any) -> httpx2.AsyncClient:
-                headers = {"Authorization": f"Bearer {issuer.token(**claims)}"}
-                return httpx2.AsyncClient(headers=headers, base_url=url, timeout=20)
+        def as_person(**claims: Any) -> httpx2.AsyncClient:
+            headers = {"Authorization": f"Bearer {issuer.token(**claims)}"}
+            return httpx2.AsyncClient(headers=headers, base_url=url, timeout=20)
 
-            async with httpx2.AsyncClient(base_url=url) as nobody:
-                asked = await nobody.post("/mcp", json={})
-                told = asked.headers["www-authenticate"]
-                assert asked.status_code == 401 and 'scope="mcp"' in told and "error=" not in told
-                where = told.partition('resource_metadata="')[2].partition('"')[0]
-                assert where == "https://portal.example/.well-known/oauth-protected-resource/mcp"
-                metadata = (await nobody.get("/.well-known/oauth-protected-resource/mcp")).json()
-                assert metadata["resource"] == AUDIENCE
-                assert metadata["authorization_servers"] == [issuer.url]
-                assert metadata["scopes_supported"] == ["mcp"]
-                assert (await nobody.get("/healthz")).status_code == 200
-                assert (await nobody.get("/runs")).status_code == 401
-            async with as_person() as stranger:
-                refusal = await stranger.get("/runs")
-                assert refusal.status_code == 403
-                assert "the claim '?rg' of the token" in refusal.headers["www-authenticate"]
-            async with as_person(ŏrg="x", scope="other") as ann:
-                refusal = await ann.get("/runs")
-                assert refusal.status_code == 403
-                assert 'error="insufficient_scope"' in refusal.headers["www-authenticate"]
-            ann = as_person(ŏrg="x", groups=["admins"])
-            bob = as_person(ŏrg="y", sub="bob")
-            for mode in ("legacy", "auto"):
-                for person, status in ((ann, "ok"), (bob, "refused")):
-                    async with Client(
-                        streamable_http_client(f"{url}/mcp", http_client=person), mode=mode
-                    ) as client:
-                        answer = await client.call_tool("execute_code", {"code": "await git.push(n=1)"})
-                        assert answer.structured_content["status"] == status
-            runs = (await ann.get("/runs")).json()["runs"]
-            assert len(runs) == 2
-            assert (await bob.get("/runs")).json()["runs"] == []
-            assert (await bob.get(f"/runs/{runs[0]['run_id']}")).status_code == 404
-            # bob with ann's name in his own tenant is not ann
-            async with as_person(ŏrg="y", groups=["admins"]) as other:
-                assert (await other.get("/runs")).json()["runs"] == []
-            for person in (ann, bob):
-                await person.aclose()
+        async with httpx2.AsyncClient(base_url=url) as nobody:
+            asked = await nobody.post("/mcp", json={})
+            told = asked.headers["www-authenticate"]
+            assert asked.status_code == 401 and 'scope="mcp"' in told and "error=" not in told
+            where = told.partition('resource_metadata="')[2].partition('"')[0]
+            assert where == "https://portal.example/.well-known/oauth-protected-resource/mcp"
+            metadata = (await nobody.get("/.well-known/oauth-protected-resource/mcp")).json()
+            assert metadata["resource"] == AUDIENCE
+            assert metadata["authorization_servers"] == [issuer.url]
+            assert metadata["scopes_supported"] == ["mcp"]
+            assert (await nobody.get("/healthz")).status_code == 200
+            assert (await nobody.get("/runs")).status_code == 401
+        async with as_person() as stranger:
+            refusal = await stranger.get("/runs")
+            assert refusal.status_code == 403
+            assert "the claim '?rg' of the token" in refusal.headers["www-authenticate"]
+        async with as_person(ŏrg="x", scope="other") as ann:
+            refusal = await ann.get("/runs")
+            assert refusal.status_code == 403
+            assert 'error="insufficient_scope"' in refusal.headers["www-authenticate"]
+        ann = as_person(ŏrg="x", groups=["admins"])
+        bob = as_person(ŏrg="y", sub="bob")
+        for mode in ("legacy", "auto"):
+            for person, status in ((ann, "ok"), (bob, "refused")):
+                async with Client(
+                    streamable_http_client(f"{url}/mcp", http_client=person), mode=mode
+                ) as client:
+                    answer = await client.call_tool("execute_code", {"code": "await git.push(n=1)"})
+                    assert answer.structured_content["status"] == status
+        runs = (await ann.get("/runs")).json()["runs"]
+        assert len(runs) == 2
+        assert (await bob.get("/runs")).json()["runs"] == []
+        assert (await bob.get(f"/runs/{runs[0]['run_id']}")).status_code == 404
+        # bob with ann's name in his own tenant is not ann
+        async with as_person(ŏrg="y", groups=["admins"]) as other:
+            assert (await other.get("/runs")).json()["runs"] == []
+        for person in (ann, bob):
+            await person.aclose()
     assert not any("Bearer" in str(call) for call in peer.calls)

@@ -3,7 +3,7 @@
 import ast
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,14 @@ from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.approvers import Approvers, Decider
-from portal.http_access import HttpAccess
 from portal.server import build_server
-from portal.serving import build_http_app
 from portal.sessions import Bearer
 from tests.portal.issuer import AUDIENCE, issuing
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool, write_manifest
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool, write_manifest
 from tests.portal.runs.kept_runs import KeptRuns, kept_runs
 from tests.portal.runs.test_tasks import APPROVE, DECLARED, Wire
 from tests.portal.test_http_app import served
+from tests.portal.test_signed_in_streams import HELLO
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -113,22 +112,20 @@ async def test_without_a_token_nothing_but_a_terminal_decides(tmp_path: Path) ->
 @asynccontextmanager
 async def asking(folder: Path, up: Peer) -> AsyncIterator[tuple[Opened, Callable[[str], httpx2.AsyncClient]]]:
     """A portal whose approvers have the scope `approve`, and clients of one person by the scope of their tokens."""
-    async with issuing() as issuer, AsyncExitStack() as stack:
+    async with issuing() as issuer:
         server = {"auth": {"issuer": issuer.url, "audience": AUDIENCE}}
         grants: Json = {**ASK, "approvers": ["claim:scope=approve"]}
-        own = await stack.enter_async_context(
-            opened(folder, {"up": up}, server=server, capabilities=grants, runs=SOON)
-        )
-        access = HttpAccess("127.0.0.1", own.portal.manifest.portal.server)
-        app = build_http_app(own.portal, build_server(own.portal), access)
-        peer = await stack.enter_async_context(http_peer(app))
+        async with (
+            opened(folder, {"up": up}, server=server, capabilities=grants, runs=SOON) as own,
+            http_peer(http_app(own.portal)) as peer,
+        ):
 
-        def client(scope: str) -> httpx2.AsyncClient:
-            headers = {"Authorization": f"Bearer {issuer.token(scope=scope)}"}
-            at = f"http://127.0.0.1:{peer.port}"
-            return httpx2.AsyncClient(base_url=at, headers=headers, timeout=DEADLINE_SECONDS)
+            def client(scope: str) -> httpx2.AsyncClient:
+                headers = {"Authorization": f"Bearer {issuer.token(scope=scope)}"}
+                at = f"http://127.0.0.1:{peer.port}"
+                return httpx2.AsyncClient(base_url=at, headers=headers, timeout=DEADLINE_SECONDS)
 
-        yield own, client
+            yield own, client
 
 
 FORM: dict[str, Json] = {"elicitation": {"form": {}}}
@@ -182,11 +179,7 @@ async def test_session_of_an_approver_takes_no_answer_with_a_token_that_may_not_
     tmp_path: Path, answers: str, status: int
 ) -> None:
     up = Peer(tool("mark"))
-    hello = {
-        "capabilities": FORM,
-        "clientInfo": {"name": "x", "version": "1"},
-        "protocolVersion": "2025-11-25",
-    }
+    hello = {**HELLO["params"], "capabilities": FORM}
     call = {"name": "execute_code", "arguments": {"code": MARK}}
 
     def message(method: str, **more: Json) -> Json:

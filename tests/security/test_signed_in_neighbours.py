@@ -7,11 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
 from tests.portal.issuer import AUDIENCE, Issuer, issuing
-from tests.portal.peers import opened
+from tests.portal.peers import http_app, opened
 from tests.portal.test_callers import visitor
 from tests.portal.test_signed_in_streams import HELLO
 from tests.upstreams.peers import http_peer
@@ -39,11 +36,11 @@ async def url(issuer: Issuer, tmp_path: Path) -> AsyncIterator[str]:
     tenants = {"claim": "org", "profiles": {"groups:admins": "admin", "*": "reader"}}
     profiles: Any = {"admin": {}, "reader": {}}
     sections: dict[str, Any] = {"server": {"auth": auth}, "tenants": tenants, "profiles": profiles}
-    async with opened(tmp_path, bound=profiles, **sections) as portal:
-        own, manifest = portal.portal, portal.portal.manifest.portal
-        access = HttpAccess("127.0.0.1", manifest.server, manifest.tenants)
-        async with http_peer(build_http_app(own, build_server(own), access)) as peer:
-            yield f"http://127.0.0.1:{peer.port}/mcp"
+    async with (
+        opened(tmp_path, bound=profiles, **sections) as portal,
+        http_peer(http_app(portal.portal)) as peer,
+    ):
+        yield f"http://127.0.0.1:{peer.port}/mcp"
 
 
 def headers(issuer: Issuer, **claims: Any) -> dict[str, str]:

@@ -21,10 +21,8 @@ from starlette.routing import Route
 
 from manifests.json_value import Json
 from manifests.own_files import state_folder
-from portal.http_access import HttpAccess
 from portal.server import build_server
-from portal.serving import build_http_app
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool
 from tests.portal.test_callers import visitor
 from tests.portal.test_profiles import bearing
 from tests.upstreams.peers import http_peer
@@ -142,12 +140,11 @@ async def portal(tmp_path: Path, own_state: None) -> AsyncIterator[Portal]:
         "audit": {"to": "audit.jsonl"},
         "telemetry": {"metrics": True, "metrics_token": "token-of-prometheus"},
     }
-    async with opened(tmp_path, {"box": peer}, **sections) as found:
-        own = found.portal
-        manifest = own.manifest.portal
-        access = HttpAccess("127.0.0.1", manifest.server, telemetry=manifest.telemetry)
-        async with http_peer(build_http_app(own, build_server(own), access)) as served:
-            yield Portal(found, f"http://127.0.0.1:{served.port}/mcp", tmp_path)
+    async with (
+        opened(tmp_path, {"box": peer}, **sections) as found,
+        http_peer(http_app(found.portal)) as served,
+    ):
+        yield Portal(found, f"http://127.0.0.1:{served.port}/mcp", tmp_path)
 
 
 async def belongings(portal: Portal) -> Belongings:
@@ -310,7 +307,5 @@ async def test_numbers_name_nobody_and_no_tenant_reads_them(portal: Portal) -> N
 
 async def test_every_route_and_method_has_somebody_who_may_use_it(portal: Portal) -> None:
     own = portal.opened.portal
-    server = build_server(own)
-    app = build_http_app(own, server, HttpAccess("127.0.0.1", own.manifest.portal.server))
-    assert {route.path for route in app.routes if isinstance(route, Route)} == ROUTES.keys()
-    assert {*server._request_handlers} <= METHODS.keys()
+    assert {route.path for route in http_app(own).routes if isinstance(route, Route)} == ROUTES.keys()
+    assert {*build_server(own)._request_handlers} <= METHODS.keys()

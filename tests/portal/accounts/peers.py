@@ -35,12 +35,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.composition import Portal, open_portal
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
 from tests.one_sandbox import shared
 from tests.portal.issuer import Issuer
-from tests.portal.peers import Peer, structured, tool, write_manifest
+from tests.portal.peers import Peer, http_app, structured, tool, write_manifest
 from tests.upstreams.oauth_peer import AuthorizationServer, ProtectedServer, logged_in
 from tests.upstreams.peers import closed_port, http_peer
 
@@ -271,8 +268,6 @@ async def company(
         portal = await stack.enter_async_context(
             open_portal(manifest, lambda line: None, bound=[*bound], sandbox=sandbox)
         )
-        settings, claims = manifest.portal, manifest.caller_claims
-        access = HttpAccess("127.0.0.1", settings.server, settings.tenants, claims=claims)
-        await stack.enter_async_context(http_peer(build_http_app(portal, build_server(portal), access), port))
+        await stack.enter_async_context(http_peer(http_app(portal), port))
         async with AsyncExitStack() as clients:
             yield Company(portal, url, provider, upstream, folder, mirror, clients)

@@ -13,14 +13,10 @@ from mcp_types import CallToolResult, ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from manifests.portal_manifest import ServerSettings
 from portal.composition import open_portal
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
 from tests.one_sandbox import shared
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
-from tests.portal.peers import DEADLINE_SECONDS, write_manifest
+from tests.portal.peers import DEADLINE_SECONDS, http_app, write_manifest
 from tests.upstreams.peers import http_peer, stdio_peer
 from tests.warm_commands import warm_command
 
@@ -122,11 +118,11 @@ async def client_of(
 async def served(manifest: Path) -> AsyncIterator[str]:
     """The URL of a portal over HTTP in this process."""
     loaded = load_manifest(manifest, {})
-    async with open_portal(loaded, lambda line: None, sandbox=await shared(loaded)) as portal:
-        tokens = portal.manifest.portal.server.tokens
-        access = HttpAccess("127.0.0.1", ServerSettings(tokens=tokens))
-        async with http_peer(build_http_app(portal, build_server(portal), access)) as peer:
-            yield f"http://127.0.0.1:{peer.port}/mcp"
+    async with (
+        open_portal(loaded, lambda line: None, sandbox=await shared(loaded)) as portal,
+        http_peer(http_app(portal)) as peer,
+    ):
+        yield f"http://127.0.0.1:{peer.port}/mcp"
 
 
 @asynccontextmanager

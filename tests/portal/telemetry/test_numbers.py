@@ -13,10 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool, write_manifest
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool, write_manifest
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -154,9 +151,7 @@ def test_useless_and_unsafe_settings_are_refused(
 @asynccontextmanager
 async def served(portal: Opened) -> AsyncIterator[httpx2.AsyncClient]:
     """An HTTP client of the portal."""
-    manifest = portal.portal.manifest.portal
-    access = HttpAccess("127.0.0.1", manifest.server, manifest.tenants, manifest.telemetry)
-    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), access)) as peer:
+    async with http_peer(http_app(portal.portal)) as peer:
         origin = f"http://127.0.0.1:{peer.port}"
         async with httpx2.AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as http:
             yield http
