@@ -1,4 +1,8 @@
-"""Stands for a command that `command_server.py` runs: `python -I -S command_relay.py SOCKET ARGUMENT...`."""
+"""Stands for a command that another process runs: `python -I -S command_relay.py SOCKET ARGUMENT...`.
+
+It lends its arguments, environment, folder and streams to whoever listens there, passes signals on, and ends as it is
+told.
+"""
 
 import json
 import os

@@ -31,4 +31,9 @@ def warm_command() -> list[str]:
     )
     _KEPT.extend((folder, server))
     assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+    return relayed(path)
+
+
+def relayed(path: str) -> list[str]:
+    """The program and the first arguments of a command that whoever listens at this socket runs."""
     return [sys.executable, "-I", "-S", str(_HERE / "command_relay.py"), path]

@@ -5,17 +5,13 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
 import uvicorn
-from anyio.abc import SocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
-from mcp.server.stdio import stdio_server
 from starlette.types import ASGIApp
 
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
@@ -24,7 +20,6 @@ from upstreams.tools import ToolResult
 from upstreams.upstream import Upstream
 
 RAW_SERVER = Path(__file__).with_name("raw_server.py")
-STDIO_RELAY = Path(__file__).with_name("stdio_relay.py")
 DEADLINE_SECONDS = 30
 
 
@@ -142,41 +137,6 @@ async def http_peer(app: ASGIApp, port: int = 0) -> AsyncIterator[HttpPeer]:
             yield peer
         finally:
             peer.should_exit = peer.force_exit = True
-
-
-class _Pipes:
-    """A socket as the SDK's stdio_server wants stdin and stdout."""
-
-    def __init__(self, stream: SocketStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        buffered = BufferedByteReceiveStream(self._stream)
-        with suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
-            while True:
-                yield (await buffered.receive_until(b"\n", 1 << 30)).decode()
-
-    async def write(self, text: str) -> None:
-        with suppress(anyio.BrokenResourceError):
-            await self._stream.send(text.encode())
-
-    async def flush(self) -> None: ...
-
-
-@asynccontextmanager
-async def stdio_peer(serve: Callable[[Any, Any], Awaitable[None]]) -> AsyncIterator[list[str]]:
-    """The command of an upstream over stdio: each start of it is served in this process, by `serve(reader, writer)`."""
-
-    async def handle(stream: SocketStream) -> None:
-        async with stream, stdio_server(_Pipes(stream), _Pipes(stream)) as (reader, writer):
-            await serve(reader, writer)
-
-    with TemporaryDirectory() as folder:
-        path = f"{folder}/socket"
-        async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as tasks:
-            tasks.start_soon(listener.serve, handle)
-            yield [sys.executable, "-I", "-S", str(STDIO_RELAY), path]
-            tasks.cancel_scope.cancel()
 
 
 _HELD_PORTS: list[socket.socket] = []

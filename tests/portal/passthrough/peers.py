@@ -1,24 +1,29 @@
 """Clients of a portal over each transport in each era, before upstreams over each transport in each era."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+from anyio.abc import SocketStream, UNIXSocketStream
 from mcp import Client, StdioServerParameters
 from mcp.client._transport import Transport
+from mcp.server.stdio import stdio_server
 from mcp_types import CallToolResult, ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.composition import open_portal
+from portal.serving import ClientAnswers, ClientLines
 from tests.one_sandbox import shared
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, http_app, write_manifest
-from tests.upstreams.peers import http_peer, stdio_peer
-from tests.warm_commands import warm_command
+from tests.upstreams.peers import http_peer
+from tests.warm_commands import relayed, warm_command
 
 CLIENTS = [("http", "legacy"), ("stdio", "auto")]
 UPSTREAMS = [f"{transport}_{era}" for transport in ("http", "stdio") for era in ("modern", "legacy")]
@@ -82,6 +87,44 @@ async def chatty_upstreams(**settings: Json) -> AsyncIterator[dict[str, dict[str
                 headers = {"Authorization": f"Bearer {SECRET}"}
                 entries[name] = {"url": f"http://127.0.0.1:{peer.port}/mcp", "headers": headers}
         yield {name: {**entry, **settings} for name, entry in entries.items()}
+
+
+@asynccontextmanager
+async def stdio_peer(serve: Callable[[Any, Any], Awaitable[None]]) -> AsyncIterator[list[str]]:
+    """The command of an upstream over stdio: each start of it is served in this process, by `serve(reader, writer)`."""
+
+    async def handle(relay: SocketStream) -> None:
+        assert isinstance(relay, UNIXSocketStream)
+        async with relay:
+            told, streams = await relay.receive_fds(1 << 16, 3)
+            while not told.endswith(b"\n"):
+                told = await relay.receive()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(until_signalled, relay, tasks.cancel_scope)
+                    lines, answers = ClientLines(streams[0]), ClientAnswers(streams[1])
+                    async with stdio_server(lines, answers) as (reader, writer):
+                        await serve(reader, writer)
+                    tasks.cancel_scope.cancel()
+            except* BrokenPipeError:  # nobody reads any more
+                pass
+            finally:
+                for each in streams:
+                    os.close(each)
+            with suppress(anyio.BrokenResourceError):
+                await relay.send(b"0\n")
+
+    async def until_signalled(relay: UNIXSocketStream, scope: anyio.CancelScope) -> None:
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            await relay.receive()
+        scope.cancel()
+
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/socket"
+        async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, handle)
+            yield relayed(path)
+            tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
