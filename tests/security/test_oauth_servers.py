@@ -1,8 +1,7 @@
 """Upstreams and authorization servers that lie: what a login and the requests of a portal make of it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeAlias
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import anyio
@@ -17,7 +16,10 @@ from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
 from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import (
+    RESOURCE_METADATA,
+    SERVER_METADATA,
     ProtectedServer,
+    announce,
     browse,
     echo,
     logged_in,
@@ -25,17 +27,13 @@ from tests.upstreams.oauth_peer import (
     refused,
     saying,
     signed_in,
+    signed_in_fleet,
 )
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from upstreams.errors import UpstreamError
 from upstreams.oauth.authorization_server import OAuthRefusedError, OAuthUnreachableError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
-
-PRM = "/.well-known/oauth-protected-resource/mcp"
-ASM = "/.well-known/oauth-authorization-server"
-
-Lie: TypeAlias = Callable[[dict[str, Json]], None]
 
 
 @pytest.fixture
@@ -59,15 +57,6 @@ async def unvisited() -> AsyncIterator[str]:
     assert visits == []
 
 
-async def metadata(url: str) -> dict[str, Json]:
-    async with httpx2.AsyncClient() as client:
-        return (await client.get(url)).json()
-
-
-def naming(key: str, value: Json) -> Lie:
-    return lambda said: said.update({key: value})
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -81,8 +70,7 @@ def naming(key: str, value: Json) -> Lie:
 async def test_authorization_server_in_the_clear_or_with_a_user_is_not_asked(
     server: ProtectedServer, url: str
 ) -> None:
-    said = await metadata(server.origin + PRM)
-    server.answers[PRM] = saying({**said, "authorization_servers": [url]})
+    await announce(server, RESOURCE_METADATA, authorization_servers=[url])
     assert isinstance(await refused(server.spec()), OAuthRefusedError)
 
 
@@ -93,8 +81,7 @@ async def test_authorization_server_in_the_clear_or_with_a_user_is_not_asked(
 async def test_endpoint_in_the_clear_or_that_is_no_web_address_ends_the_login(
     server: ProtectedServer, key: str, url: str
 ) -> None:
-    said = await metadata(server.authorization.issuer + ASM)
-    server.authorization.answers[ASM] = saying({**said, key: url})
+    await announce(server.authorization, SERVER_METADATA, **{key: url})
     await refused(server.spec())
     assert server.authorization.grants == []
 
@@ -102,41 +89,34 @@ async def test_endpoint_in_the_clear_or_that_is_no_web_address_ends_the_login(
 @pytest.mark.parametrize(
     ("path", "lie"),
     [
-        (PRM, naming("resource", "https://other.example/mcp")),
-        (PRM, naming("resource", "http://127.0.0.1:1/mcp")),
-        (PRM, naming("authorization_servers", [])),
-        (ASM, naming("issuer", "https://honest.example")),
-        (ASM, naming("code_challenge_methods_supported", ["plain"])),
-        (ASM, lambda said: said.pop("code_challenge_methods_supported")),
-        (ASM, lambda said: said.pop("registration_endpoint")),
-        (ASM, lambda said: said.pop("token_endpoint")),
+        (RESOURCE_METADATA, {"resource": "https://other.example/mcp"}),
+        (RESOURCE_METADATA, {"resource": "http://127.0.0.1:1/mcp"}),
+        (RESOURCE_METADATA, {"authorization_servers": []}),
+        (SERVER_METADATA, {"issuer": "https://honest.example"}),
+        (SERVER_METADATA, {"code_challenge_methods_supported": ["plain"]}),
+        (SERVER_METADATA, {"code_challenge_methods_supported": None}),
+        (SERVER_METADATA, {"registration_endpoint": None}),
+        (SERVER_METADATA, {"token_endpoint": None}),
     ],
 )
 async def test_metadata_that_does_not_hold_together_ends_the_login(
-    server: ProtectedServer, path: str, lie: Lie
+    server: ProtectedServer, path: str, lie: dict[str, Json]
 ) -> None:
-    host = server if path == PRM else server.authorization
-    said = await metadata((server.origin if path == PRM else server.authorization.issuer) + path)
-    lie(said)
-    host.answers[path] = saying(said)
+    await announce(server if path == RESOURCE_METADATA else server.authorization, path, **lie)
     assert isinstance(await refused(server.spec()), OAuthRefusedError)
     assert server.authorization.grants == []
 
 
 async def test_metadata_as_it_is_makes_a_login(server: ProtectedServer) -> None:
     """The twin of all of these."""
-    for path, host, origin in (
-        (PRM, server, server.origin),
-        (ASM, server.authorization, server.authorization.issuer),
-    ):
-        host.answers[path] = saying(await metadata(origin + path))
+    await announce(server, RESOURCE_METADATA)
+    await announce(server.authorization, SERVER_METADATA)
     assert (await signed_in(server.spec())).access_token
 
 
 async def test_upstream_cannot_choose_another_server_than_the_manifest(server: ProtectedServer) -> None:
     async with unvisited() as other:
-        said = await metadata(server.origin + PRM)
-        server.answers[PRM] = saying({**said, "authorization_servers": [f"{other}/"]})
+        await announce(server, RESOURCE_METADATA, authorization_servers=[f"{other}/"])
         settings = {
             "client_id": "portal",
             "client_secret": "canary-s3cret",
@@ -148,7 +128,7 @@ async def test_upstream_cannot_choose_another_server_than_the_manifest(server: P
             assert fleet["tickets"].state.status == "down"
 
 
-@pytest.mark.parametrize("path", [PRM, ASM, "/token", "/register"])
+@pytest.mark.parametrize("path", [RESOURCE_METADATA, SERVER_METADATA, "/token", "/register"])
 async def test_redirect_of_what_oauth_asks_is_not_followed(server: ProtectedServer, path: str) -> None:
     """To another origin: within one, only discovery follows."""
 
@@ -156,9 +136,9 @@ async def test_redirect_of_what_oauth_asks_is_not_followed(server: ProtectedServ
         return RedirectResponse(other + path, status_code=307)
 
     async with unvisited() as other:
-        host = server if path == PRM else server.authorization
+        host = server if path == RESOURCE_METADATA else server.authorization
         host.answers[path] = away
-        if path == PRM:  # there is another place to look at
+        if path == RESOURCE_METADATA:  # there is another place to look at
             host.answers["/.well-known/oauth-protected-resource"] = host.answers[path]
         await refused(server.spec())
 
@@ -299,9 +279,7 @@ async def test_tokens_of_one_upstream_are_not_for_the_same_name_elsewhere(server
 
 async def test_upstream_cannot_have_a_renewal_for_every_call(server: ProtectedServer) -> None:
     """It answers 401 to each call, and takes everything else."""
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(tickets=spec) as fleet:
+    async with signed_in_fleet(server) as fleet:
         server.answers["/mcp"] = saying({}, 401)
         for _ in range(20):
             with pytest.raises(UpstreamError):

@@ -11,7 +11,7 @@ from portal.accounts.pages import COOKIE
 from tests.portal.accounts.peers import Company, company, link_in, run
 from tests.portal.test_reload import changed
 from tests.security.sign_ins import callback_of, rows, steps_to
-from tests.upstreams.oauth_peer import saying
+from tests.upstreams.oauth_peer import RESOURCE_METADATA, SERVER_METADATA, saying
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
@@ -158,7 +158,7 @@ async def test_upstream_that_names_the_portals_provider_gets_no_token_for_the_po
     async with company(tmp_path) as own:
         link = await link_of(own, "ann")
         told = {"resource": own.upstream.url, "authorization_servers": [own.provider.url]}
-        own.upstream.answers["/.well-known/oauth-protected-resource/mcp"] = saying(told)
+        own.upstream.answers[RESOURCE_METADATA] = saying(told)
         await own.portal.reload.apply(
             changed(tmp_path, lambda data: data["upstreams"]["tickets"]["oauth"].update(client_id="portal"))
         )
@@ -179,7 +179,7 @@ async def test_upstream_that_borrows_endpoints_of_the_portals_provider_gets_no_t
         link = await link_of(own, "ann")
         ends = {f"{name}_endpoint": f"{own.provider.url}/{name}" for name in ("authorization", "token")}
         told = {"issuer": own.authorization.issuer, "code_challenge_methods_supported": ["S256"], **ends}
-        own.authorization.answers["/.well-known/oauth-authorization-server"] = saying(told)
+        own.authorization.answers[SERVER_METADATA] = saying(told)
         await own.portal.reload.apply(
             changed(tmp_path, lambda data: data["upstreams"]["tickets"]["oauth"].update(client_id="portal"))
         )

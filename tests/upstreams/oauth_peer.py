@@ -36,7 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, http_peer
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of, http_peer
 from upstreams.fleet import login_store
 from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.login import log_in
@@ -44,6 +44,9 @@ from upstreams.oauth.tokens import Login
 
 NAME = "tickets"
 SCOPE = "tools"
+
+RESOURCE_METADATA = "/.well-known/oauth-protected-resource/mcp"
+SERVER_METADATA = "/.well-known/oauth-authorization-server"
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -346,8 +349,25 @@ async def logged_in(spec: HttpUpstream) -> Login:
     return login
 
 
+@asynccontextmanager
+async def signed_in_fleet(server: ProtectedServer) -> AsyncIterator[WatchedFleet]:
+    """A fleet of the server alone, where somebody has signed in."""
+    spec = server.spec()
+    await logged_in(spec)
+    async with fleet_of(**{NAME: spec}) as fleet:
+        yield fleet
+
+
 async def echo(fleet: WatchedFleet, **arguments: int) -> object:
     return (await fleet[NAME].call("echo", arguments, seconds=DEADLINE_SECONDS)).structured
+
+
+async def announce(host: AuthorizationServer | ProtectedServer, path: str, **changed: Json) -> None:
+    """Let its metadata at the path say this from now on; without a field that is None."""
+    async with httpx2.AsyncClient() as client:
+        told = (await client.get(f"http://127.0.0.1:{host.port}{path}")).json()
+    fields = {**told, **changed}
+    host.answers[path] = saying({name: value for name, value in fields.items() if value is not None})
 
 
 def saying(value: Json, status: int = 200) -> Handler:

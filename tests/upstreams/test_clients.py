@@ -1,7 +1,7 @@
 """The client that a portal is for an authorization server: how it registers, comes back, and proves who it is."""
 
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse, Response
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
-from tests.portal.peers import Peer, tool
 from tests.upstreams.oauth_peer import (
     NAME,
+    SERVER_METADATA,
     ProtectedServer,
+    announce,
     browse,
     logged_in,
-    protected,
     refused,
     saying,
     signed_in,
@@ -39,13 +39,6 @@ from upstreams.oauth.login import CodeRequest, revoke
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
 SECRET = "s3cret:with/odd +characters~*%"
-ASM = "/.well-known/oauth-authorization-server"
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ProtectedServer]:
-    async with protected(Peer(tool("echo"))) as server:
-        yield server
 
 
 def registering(
@@ -65,13 +58,6 @@ def registering(
 
     server.authorization.answers["/register"] = register
     return wishes
-
-
-async def announcing(server: ProtectedServer, **changed: Json) -> None:
-    async with httpx2.AsyncClient() as client:
-        said = (await client.get(server.authorization.issuer + ASM)).json()
-    said = {name: value for name, value in {**said, **changed}.items() if value is not None}
-    server.authorization.answers[ASM] = saying(said)
 
 
 def own_spec(server: ProtectedServer, **oauth: Json) -> HttpUpstream:
@@ -192,7 +178,7 @@ BOTH = ["client_secret_post", "client_secret_basic"]
 async def test_new_client_asks_for_what_is_offered_and_uses_one_method_for_everything(
     server: ProtectedServer, offered: Json, keeps: str, is_said: bool, asked: str
 ) -> None:
-    await announcing(server, token_endpoint_auth_methods_supported=offered)
+    await announce(server.authorization, SERVER_METADATA, token_endpoint_auth_methods_supported=offered)
     secret = None if keeps == "none" else SECRET
     hidden: dict[str, Json] = {} if is_said else {"hides_token_endpoint_auth_method": True}
     wishes = registering(server, token_endpoint_auth_method=keeps, client_secret=secret, **hidden)
@@ -229,7 +215,11 @@ async def test_token_of_a_slow_start_has_connect_seconds(
 
 
 async def test_new_client_asks_only_for_grants_that_the_server_has(server: ProtectedServer) -> None:
-    await announcing(server, grant_types_supported=["authorization_code", "client_credentials"])
+    await announce(
+        server.authorization,
+        SERVER_METADATA,
+        grant_types_supported=["authorization_code", "client_credentials"],
+    )
     wishes = registering(server)
     await signed_in(server.spec())
     assert [wish["grant_types"] for wish in wishes] == [["authorization_code"]]
@@ -299,7 +289,7 @@ async def test_login_from_before_the_setting_is_renewed_without_the_resource(ser
 
 
 async def test_pkce_that_metadata_lacks_may_be_assumed_and_is_used(server: ProtectedServer) -> None:
-    await announcing(server, code_challenge_methods_supported=None)
+    await announce(server.authorization, SERVER_METADATA, code_challenge_methods_supported=None)
     assert isinstance(await refused(server.spec()), OAuthRefusedError)
     assert (await asked_by(server.spec(pkce="assumed")))["code_challenge_method"] == "S256"
     assert server.authorization.forms[0]["code_verifier"]

@@ -12,13 +12,16 @@ from manifests.portal_manifest import HttpUpstream
 from tests.portal.peers import Barrier, Peer, never, tool
 from tests.upstreams.oauth_peer import (
     NAME,
+    RESOURCE_METADATA,
     SCOPE,
+    SERVER_METADATA,
     ProtectedServer,
     echo,
     logged_in,
     protected,
     saying,
     signed_in,
+    signed_in_fleet,
 )
 from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of
 from upstreams.errors import (
@@ -83,9 +86,7 @@ async def test_token_that_expires_is_renewed_before_it_is_sent(server: Protected
 async def test_token_that_is_refused_mid_run_is_renewed_once_and_the_call_sent_once_more(
     server: ProtectedServer,
 ) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
+    async with signed_in_fleet(server) as fleet:
         await echo(fleet, a=1)
         server.authorization.expire()
         assert await echo(fleet, a=2) == {"a": 2}
@@ -95,9 +96,7 @@ async def test_token_that_is_refused_mid_run_is_renewed_once_and_the_call_sent_o
 
 
 async def test_many_calls_at_once_share_one_renewal(server: ProtectedServer) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
+    async with signed_in_fleet(server) as fleet:
         await echo(fleet)
         server.authorization.expire()
         async with anyio.create_task_group() as tasks:
@@ -129,9 +128,7 @@ async def test_two_portals_do_not_use_the_same_refresh_token_twice(server: Prote
 
 
 async def test_authorization_server_that_is_away_costs_no_login(server: ProtectedServer) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
+    async with signed_in_fleet(server) as fleet:
         await echo(fleet)
         server.authorization.expire()
         server.authorization.answers["/token"] = _away
@@ -149,9 +146,7 @@ async def _away(request: Request) -> Response:
 
 
 async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(server: ProtectedServer) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
+    async with signed_in_fleet(server) as fleet:
         await echo(fleet)
         server.answers["/mcp"] = _unauthorized
         with pytest.raises(UpstreamError) as caught:
@@ -164,9 +159,7 @@ async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(ser
 async def test_tools_that_are_refused_alone_spend_few_refresh_tokens_and_need_no_login(
     server: ProtectedServer,
 ) -> None:
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
+    async with signed_in_fleet(server) as fleet:
         server.refused_tools = {"hang", "look", "meet"}
         for turn in range(3):
             for tool_name in ("hang", "meet", "look"):
@@ -188,9 +181,7 @@ async def test_tool_that_was_refused_alone_may_renew_again_later(
     server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokens, "REFUSAL_SECONDS", 0.0)
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
+    async with signed_in_fleet(server) as fleet:
         server.refused_tools = {"echo"}
         with pytest.raises(UpstreamRefusedError):
             await echo(fleet)
@@ -219,9 +210,7 @@ async def test_403_renews_once_where_it_is_about_the_token(
         del server.answers["/mcp"]
         return await forbid(request)
 
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
+    async with signed_in_fleet(server) as fleet:
         server.answers["/mcp"] = forbid_once if renewals else forbid
         if renewals:
             assert await echo(fleet, a=1) == {"a": 1}
@@ -245,9 +234,7 @@ async def test_a_scope_that_the_token_lacks_is_named_and_the_token_is_not(
         challenge = f'Bearer error="insufficient_scope", {before}scope="more {token}"'
         return Response(status_code=403, headers={"www-authenticate": challenge})
 
-    spec = server.spec()
-    await logged_in(spec)
-    async with fleet_of(**{NAME: spec}) as fleet:
+    async with signed_in_fleet(server) as fleet:
         server.answers["/mcp"] = needs_more
         with pytest.raises(UpstreamError) as caught:
             await echo(fleet)
@@ -271,10 +258,10 @@ async def test_urls_are_sent_and_kept_as_they_are_written(server: ProtectedServe
     issuer = server.authorization.issuer.replace("127.0.0.1", "LocalHost")
     url = server.url.replace("127.0.0.1", "LocalHost")
     told: dict[str, Json] = {"resource": url, "authorization_servers": [issuer]}
-    server.answers["/.well-known/oauth-protected-resource/mcp"] = saying(told)
+    server.answers[RESOURCE_METADATA] = saying(told)
     paths = {"token": "token", "authorization": "authorize", "registration": "register"}
     endpoints: dict[str, Json] = {f"{name}_endpoint": f"{issuer}/{path}" for name, path in paths.items()}
-    server.authorization.answers["/.well-known/oauth-authorization-server"] = saying(
+    server.authorization.answers[SERVER_METADATA] = saying(
         {"issuer": issuer, "code_challenge_methods_supported": ["S256"], **endpoints}
     )
     server.authorization.told_issuer = issuer
@@ -291,7 +278,7 @@ async def test_client_credentials_need_nobody_and_are_renewed_like_others(
     server.authorization.add_client("portal", secret, method)
     if method == "client_secret_post":
         issuer = server.authorization.issuer
-        server.authorization.answers["/.well-known/oauth-authorization-server"] = saying(
+        server.authorization.answers[SERVER_METADATA] = saying(
             {
                 "issuer": issuer,
                 "authorization_endpoint": f"{issuer}/authorize",
@@ -328,8 +315,8 @@ async def test_client_signs_in_at_the_endpoints_of_the_manifest_without_metadata
 ) -> None:
     port, issuer = closed_port(), server.authorization.issuer
     server.authorization.add_client("mine", "own-secret", redirect_uris=[f"http://127.0.0.1:{port}/callback"])
-    server.answers["/.well-known/oauth-protected-resource/mcp"] = _away
-    server.authorization.answers["/.well-known/oauth-authorization-server"] = _away
+    server.answers[RESOURCE_METADATA] = _away
+    server.authorization.answers[SERVER_METADATA] = _away
     endpoints: dict[str, Json] = {"authorize_url": f"{issuer}/authorize", "token_url": f"{issuer}/token"}
     spec = server.spec(client_id="mine", client_secret="own-secret", redirect_port=port, **endpoints)
     login = await logged_in(spec)

@@ -15,8 +15,7 @@ from starlette.responses import JSONResponse, Response
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
 from tests.own_keyring import OwnKeyring
-from tests.portal.peers import Peer, tool
-from tests.upstreams.oauth_peer import NAME, ProtectedServer, logged_in, protected, saying
+from tests.upstreams.oauth_peer import NAME, ProtectedServer, logged_in, saying
 from tests.upstreams.peers import DEADLINE_SECONDS
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.fleet import login_store, open_fleet
@@ -24,12 +23,6 @@ from upstreams.oauth.tokens import OAuthTokens
 from upstreams.redaction import Redaction
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ProtectedServer]:
-    async with protected(Peer(tool("echo"))) as server:
-        yield server
 
 
 @asynccontextmanager
