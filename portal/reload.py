@@ -202,25 +202,34 @@ class ManifestKeeper:
         self._told: Mapping[str, str] = {}  # the files that wait, or are wrong
         self._signalled = anyio.Event()
 
-    async def keep(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Look at the files and wait for SIGHUP, until cancelled. What comes during a reload is seen after it."""
+    async def keep(
+        self, until: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Look at the files and wait for SIGHUP `until` that is cancelled. What comes during a reload is seen after it.
+
+        SIGHUP is received until `keep` itself is cancelled: by default it ends the process.
+        """
         async with anyio.create_task_group() as tasks:
             await tasks.start(_on_signal, lambda: self._signalled.set())
             task_status.started()
-            before: Fingerprint | None = None
-            while True:
-                if is_decided := self._signalled.is_set():  # by a person with a shell
-                    await anyio.sleep(SETTLE_SECONDS)
-                with anyio.move_on_after(POLL_SECONDS):
-                    await self._signalled.wait()
-                is_settled, before = before == (now := self._fingerprint()), now
-                try:
-                    if (hashes := self.acceptance.hashes() or self._accepted) != self._accepted:
-                        await self._accept(hashes)
-                    elif is_settled and (is_decided or now != self._known):
-                        await self._look(now, is_decided=is_decided)
-                except (ManifestError, PortalError, OSError) as error:
-                    log.error("manifest_rejected", reason=str(error), hint="the portal goes on as before")
+            with until:
+                await self._watch()
+
+    async def _watch(self) -> None:
+        before: Fingerprint | None = None
+        while True:
+            if is_decided := self._signalled.is_set():  # by a person with a shell
+                await anyio.sleep(SETTLE_SECONDS)
+            with anyio.move_on_after(POLL_SECONDS):
+                await self._signalled.wait()
+            is_settled, before = before == (now := self._fingerprint()), now
+            try:
+                if (hashes := self.acceptance.hashes() or self._accepted) != self._accepted:
+                    await self._accept(hashes)
+                elif is_settled and (is_decided or now != self._known):
+                    await self._look(now, is_decided=is_decided)
+            except (ManifestError, PortalError, OSError) as error:
+                log.error("manifest_rejected", reason=str(error), hint="the portal goes on as before")
 
     async def _accept(self, hashes: Mapping[str, str]) -> None:
         """Run on the files that a person accepted, whatever they say now."""

@@ -15,7 +15,6 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 import uvicorn
-from anyio.abc import TaskStatus
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
@@ -210,12 +209,7 @@ async def _reloading(
     async with anyio.create_task_group() as tasks:
         if portal.manifest.path is not None:
             keeper = ManifestKeeper(portal.manifest, apply, announce, portal.reload.views.waiting)
-
-            async def keep(*, task_status: TaskStatus[None]) -> None:
-                with until:
-                    await keeper.keep(task_status=task_status)
-
-            await tasks.start(keep)
+            await tasks.start(keeper.keep, until)
             tasks.start_soon(warn_of_writable_files, portal.authority, portal.fleet)
         yield
         tasks.cancel_scope.cancel()

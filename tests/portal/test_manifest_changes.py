@@ -53,7 +53,7 @@ async def kept(path: Path) -> AsyncIterator[Applied]:
     applied = Applied()
     keeper = ManifestKeeper(load_manifest(path, {}), applied, lambda hashes: None, [])
     async with anyio.create_task_group() as tasks:
-        await tasks.start(keeper.keep)
+        await tasks.start(keeper.keep, anyio.CancelScope())
         yield applied
         tasks.cancel_scope.cancel()
 

@@ -1,5 +1,6 @@
 """A portal over HTTP that is told to end answers first what is under way, and then ends what worked on it."""
 
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal import reload, serving
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
-from tests.portal.test_manifest_changes import TEXT, kept, write
+from tests.portal.test_manifest_changes import TEXT, hang_up, kept, write
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 
@@ -99,3 +100,16 @@ async def test_change_is_not_taken_while_the_portal_ends(
                 write(path, TEXT % name)
                 await other.until(name)
     assert not [each for each in events if each["event"].startswith("manifest_")]
+
+
+async def test_signal_to_reload_does_not_end_what_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "_has_terminal", lambda: False)
+    up = RawHttpServer()
+    async with told_to_end_while_a_call_is_under_way(tmp_path, up, drain_seconds=1) as answers:
+        await anyio.wait_all_tasks_blocked()
+        assert signal.getsignal(signal.SIGHUP) != signal.SIG_DFL
+        hang_up()
+        up.may_go_on.set()
+    assert [each.is_error for each in answers] == [False]
