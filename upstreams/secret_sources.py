@@ -6,11 +6,11 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
@@ -34,6 +34,7 @@ SECRET_SECONDS: Final = 30.0
 
 MAX_SECRET_BYTES: Final = 64 * 1024
 
+_KILL_SECONDS: Final = 1.0
 _SILENT_HINT: Final = (
     "Run it in a shell to see why. Its output is not shown here, because it may contain secrets."
 )
@@ -52,12 +53,12 @@ def fetch_secrets(
     values: dict[SecretReference, str | SecretError] = {
         each: SecretError(f"the {each.kind} {late}", hints.get(each.kind, "")) for each in references
     }
-    processes: list[Popen[bytes]] = []
+    commands = _Commands(folder)
 
     def fetch(reference: SecretReference) -> None:
         try:
             if reference.kind == "command":
-                values[reference] = _run_command(reference.text, folder, hashes, processes)
+                values[reference] = _run_command(reference.text, commands, hashes)
             else:
                 values[reference] = _read_keyring(reference.text)
         except SecretError as error:
@@ -73,13 +74,36 @@ def fetch_secrets(
             thread.join(max(0.0, deadline - time.monotonic()))
         return dict(values)
     finally:  # also after Ctrl-C
-        for process in processes:
+        commands.end()
+
+
+class _Commands:
+    """The commands that threads run in a folder. After `end` none is left, and none begins."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._starting = threading.Lock()
+        self._processes: list[Popen[bytes]] = []
+
+    def start(self, words: Sequence[str]) -> Popen[bytes]:
+        """Raises OSError, ValueError: it cannot be started."""
+        with self._starting:
+            process = Popen(
+                words, cwd=self.folder, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, process_group=0
+            )
+            self._processes.append(process)
+        return process
+
+    def end(self) -> None:
+        self._starting.acquire()  # for good
+        for process in self._processes:
             if process.returncode is None:
-                with suppress(ProcessLookupError, PermissionError):
+                with suppress(ProcessLookupError, PermissionError, TimeoutExpired):
                     os.killpg(process.pid, signal.SIGKILL)
+                    process.wait(_KILL_SECONDS)
 
 
-def _run_command(command: str, folder: Path, hashes: Mapping[str, str], processes: list[Popen[bytes]]) -> str:
+def _run_command(command: str, commands: _Commands, hashes: Mapping[str, str]) -> str:
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -90,23 +114,15 @@ def _run_command(command: str, folder: Path, hashes: Mapping[str, str], processe
         )
     label = f"the command {words[0]!r}"
     try:
-        for name in command_files(command, folder):
-            content = read_capped(folder / name, MAX_PROGRAM_BYTES)[0]
+        for name in command_files(command, commands.folder):
+            content = read_capped(commands.folder / name, MAX_PROGRAM_BYTES)[0]
             if hashlib.sha256(content).hexdigest() != hashes.get(name):
                 message = f"{label} is not run: {name} has changed, which waits for a person"
                 raise SecretError(message, "Read the change, and accept it: mcp-code-portal reload")
-        process = Popen(
-            words,
-            cwd=folder,
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=DEVNULL,
-            process_group=0,
-        )
+        process = commands.start(words)
     except (OSError, ValueError, ManifestError) as error:  # ValueError: an argument contains a NUL
         reason = getattr(error, "strerror", None) or "unknown reason"
         raise SecretError(f"{label} cannot be started: {reason}") from None
-    processes.append(process)
     with process:
         output, _ = process.communicate()
     if len(output) > MAX_SECRET_BYTES:
