@@ -12,12 +12,15 @@ def main() -> None:
     try:
         # The first process of a container ignores SIGTERM until it has a handler.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        # Imported here, because Ctrl-C may come during the import.
-        from portal.cli.command_line import run_command_line
+        # Imported here, because Ctrl-C may come during the import; the rest later, because --help needs none of it.
+        from portal.cli.parser import parse_arguments
+
+        options = parse_arguments(sys.argv[1:])
+        from portal.cli.command_line import run_command
         from portal.logs import report_crash
 
         sys.excepthook = report_crash
-        status = run_command_line(sys.argv[1:])
+        status = run_command(options)
     except KeyboardInterrupt:
         status = 130
     except SystemExit as ended:  # also argparse raises it, for --help and invalid arguments

@@ -1,28 +1,24 @@
-"""Reads the command line and runs one command, until it ends or a signal ends it."""
+"""Runs one command, until it ends or a signal ends it."""
 
 import argparse
-import json
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final
 
 import anyio
 
 from manifests.errors import ManifestError
-from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, find_manifest, load_manifest, parse_manifest, read_files
 from manifests.manifest import Manifest
 from portal.accepted import Acceptance, choose_files, note_start, reload_hint
-from portal.audit.chain import Head
+from portal.cli.parser import parse_arguments
 from portal.cli.terminal import Terminal, unknown_name
 from portal.errors import PortalError
-from portal.library.plain_text import marked_lines
 from portal.logs import configure_logs
 from sandbox_runtime.errors import SandboxError
 from upstreams.secret_sources import fetch_secrets
@@ -43,17 +39,21 @@ _EXPLAINED: Final = (SandboxError, PortalError, ManifestError, OSError)
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit status. Raises SystemExit: there is none, or --help."""
+    return run_command(parse_arguments(arguments))
+
+
+def run_command(options: argparse.Namespace) -> int:
     """Run one command and return its exit status.
 
     0: success; 1: failure; 2: wrong usage or invalid manifest; 3: `check --strict` has warnings; 130: Ctrl-C; 143:
     SIGTERM. For `serve`, SIGTERM is the normal end, and the status is 0.
     """
     terminal = Terminal()
-    options = argument_parser().parse_args(arguments)
     configure_logs(options.log_level)
     allow_open_files()
     try:
-        # Imported by name, because the SDK behind most commands takes a second to import and --help needs none of it.
+        # Imported by name, because each command needs other modules, and the SDK takes half a second to import.
         module, _, function = options.runs.partition(":")
         command = getattr(import_module(f"portal.cli.{module}"), function)
         path = find_manifest(options.config, os.environ) if options.needs_manifest else None
@@ -148,278 +148,3 @@ def _lines(error: BaseException) -> list[str]:
     message, hint = str(error), getattr(error, "hint", "")
     end = "." if hint and message[-1:].isalnum() else ""
     return [f"{message}{end} {hint}".strip()]
-
-
-_Commands: TypeAlias = "argparse._SubParsersAction[Any]"
-
-
-def argument_parser() -> argparse.ArgumentParser:
-    """The parser of all commands. The option `runs` names the module and function of `portal.cli` to run."""
-    parser = _Parser(
-        prog="mcp-code-portal",
-        description="Two MCP tools in front of any number of MCP servers: docs_search and execute_code.",
-        epilog="Every command takes --config FILE. The default is $MCP_CODE_PORTAL_CONFIG, then ./portal.yaml.",
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    everyday = (_serve, _reload, _run, _runs, _search, _stubs, _check, _explain)
-    for add in (*everyday, _login, _logout, _lock, _audit, _bake, _import, _schema):
-        add(commands)
-    return parser
-
-
-class _Parser(argparse.ArgumentParser):
-    """The class of the parser and of the parsers of all commands."""
-
-    def error(self, message: str) -> NoReturn:
-        """Escape the message: it may contain file names that somebody else chose."""
-        super().error(marked_lines(message))
-
-
-def _serve(commands: _Commands) -> None:
-    command = _command(commands, "serve", "serve MCP over stdio, or over HTTP with --http", log_level="info")
-    command.add_argument("--http", metavar="HOST:PORT", type=_address, help="listen on this address, at /mcp")
-    command.add_argument(
-        "--accept", dest="takes_all", action="store_true", help="accept the files as they are now"
-    )
-    _profile_option(command, "the profile of callers whose token has none")
-
-
-def _reload(commands: _Commands) -> None:
-    text = "show what changed in the manifest and its files, and let it take effect in running portals"
-    command = _command(commands, "reload", text, needs_manifest=False)
-    command.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def _run(commands: _Commands) -> None:
-    command = _command(commands, "run", "run a script file as execute_code would")
-    command.add_argument("script", help="the Python file, or - for standard input")
-    command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="less than limits.wall_seconds")
-    _json_option(command)
-    _profile_option(command, "run the script as a caller with this profile")
-
-
-def _runs(commands: _Commands) -> None:
-    command = _command(
-        commands, "runs", "list runs, watch them, and decide what they ask", runs="runs:list_runs"
-    )
-    command.set_defaults(all=False, limit=50)
-    _json_option(command)
-    actions = command.add_subparsers(title="actions, with list as the default", metavar="ACTION")
-
-    def action(name: str, text: str, function: str = "", *, seq: str = "") -> argparse.ArgumentParser:
-        parser = _command(actions, name, text, runs=f"runs:{function or name}", default=argparse.SUPPRESS)
-        _json_option(parser, default=argparse.SUPPRESS)
-        nargs = "?" if name == "watch" else None
-        if name != "list":
-            parser.add_argument("run", metavar="RUN", nargs=nargs, help="its id, or a unique beginning of it")
-        if seq:
-            parser.add_argument("seq", metavar="SEQ", type=int, nargs="?", help=seq)
-        return parser
-
-    listing = action("list", "list open runs", "list_runs")
-    listing.add_argument("--all", action="store_true", help="also those that have ended")
-    listing.add_argument("--limit", type=int, default=50, metavar="N", help="the newest, default 50")
-    action("show", "show a run: its script, its calls, what it waits for, its answer")
-    action("watch", "print what happens to a run, or to all runs")
-    waiting = action("wait", "wait until a run has ended, and print its answer")
-    waiting.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="exit with 4 after this time")
-    approve = action("approve", "approve a call that waits for a person", "decide", seq="which call")
-    approve.add_argument("--arguments", type=_json_object, metavar="JSON", help="call it with these instead")
-    approve.add_argument("--yes", action="store_true", help="do not ask; the audit log says so")
-    approve.set_defaults(is_approved=True, reason="")
-    deny = action("deny", "deny a call that waits for a person", "decide", seq="which call")
-    deny.add_argument("--reason", metavar="TEXT", default="", help="what the script is told")
-    deny.set_defaults(is_approved=False, arguments=None, yes=False)
-    action("cancel", "end a run")
-    replay = action("replay", "repeat a run from its journal step by step, without making a call")
-    replay.add_argument("--at", type=int, metavar="SEQ", help="only until this call")
-    fork = action("fork", "start a run that goes on from a point of another one, live")
-    fork.add_argument("--at", type=int, metavar="SEQ", required=True, help="the first call to make again")
-    fork.add_argument("--script", type=Path, metavar="FILE", help="go on with this script")
-    fork.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def _search(commands: _Commands) -> None:
-    command = _command(commands, "search", "find functions as docs_search would", runs="library:search")
-    command.add_argument("query", nargs="?", default="", help="a few words; empty lists the namespaces")
-    command.add_argument("--full", action="store_true", help="show types and documentation too")
-    command.add_argument("--upstream", metavar="NAME", help="search only this upstream")
-    command.add_argument("--limit", type=int, default=5, metavar="N", help="1 to 50 functions, default 5")
-    _json_option(command)
-    _profile_option(command)
-
-
-def _stubs(commands: _Commands) -> None:
-    text = "print or write the typed stubs of all functions"
-    command = _command(commands, "stubs", text, runs="library:stubs")
-    command.add_argument("namespace", nargs="?", help="print only this namespace")
-    command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package to DIR")
-    _profile_option(command)
-
-
-def _check(commands: _Commands) -> None:
-    command = _command(commands, "check", "check the manifest, the upstreams and the sandbox")
-    command.add_argument("upstream", nargs="?", metavar="UPSTREAM", help="check only this one, tool by tool")
-    command.add_argument("--strict", action="store_true", help="exit with 3 if there are warnings")
-    text = "check a change that waits, which starts its upstreams and commands"
-    command.add_argument("--waiting", dest="takes_all", action="store_true", help=text)
-    _json_option(command)
-    _profile_option(command)
-
-
-def _explain(commands: _Commands) -> None:
-    command = _command(commands, "explain", "show whether a tool may be called, and which rule decides")
-    command.add_argument("name", help="a tool or function: name, upstream.tool or namespace.function")
-    text = "arguments to test against conditions"
-    command.add_argument("--arguments", type=_json_object, metavar="JSON", help=text)
-    _json_option(command)
-    _profile_option(command)
-
-
-def _login(commands: _Commands) -> None:
-    command = _command(commands, "login", "sign in to an upstream that requires OAuth")
-    command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
-    command.add_argument("--no-browser", dest="browser", action="store_false", help="only print the URL")
-    command.set_defaults(is_out=False)
-
-
-def _logout(commands: _Commands) -> None:
-    text = "sign out of an upstream: revoke and delete its tokens"
-    command = _command(commands, "logout", text, runs="login:command")
-    command.add_argument("upstream", metavar="NAME", help="its key in the manifest")
-    command.add_argument(
-        "--person", metavar="SUBJECT", help="sign this person out, as named by the identity provider"
-    )
-    command.add_argument("--tenant", metavar="NAME", help="in this tenant")
-    command.set_defaults(is_out=True)
-
-
-def _lock(commands: _Commands) -> None:
-    command = _command(commands, "lock", "accept the current tool definitions in portal.lock")
-    command.add_argument("--diff", action="store_true", help="only show differences; exit with 1 if any")
-    command.add_argument(
-        "--accept",
-        action="append",
-        metavar="PATTERN",
-        help="accept only matching differences (files.read_file, files.*, files for its instructions); append @HASH to "
-        "require the version shown by --diff; repeatable",
-    )
-    command.add_argument("--verbose", action="store_true", help="show whole definitions, with their hashes")
-    _json_option(command)
-
-
-def _audit(commands: _Commands) -> None:
-    command = _command(commands, "audit", "verify or export an audit log")
-    actions = command.add_subparsers(metavar="ACTION", dest="action", required=True)
-    for name, text in (("verify", "verify every line"), ("head", "print number and hash of the last line")):
-        action = _command(actions, name, text, runs="offline:audit", needs_manifest=False)
-        action.add_argument("file", type=Path, nargs="+", help="the log's files, oldest first")
-        action.add_argument("--head", type=_head, metavar="N:HASH", help="fail unless this line is present")
-        action.add_argument("--after", type=_head, metavar="N:HASH", help="the predecessor of the first line")
-        action.add_argument("--mixed", action="store_true", help="ignore non-audit lines, as in a stderr")
-    export = _command(actions, "export", "print the log in the database of runs", runs="offline:export")
-    export.add_argument("--after", type=_head, metavar="N:HASH", help="only the lines after this one")
-
-
-def _bake(commands: _Commands) -> None:
-    text = "build a sandbox that contains more Python packages"
-    command = _command(commands, "bake", text, runs="offline:bake", needs_manifest=False)
-    command.add_argument("package", nargs="+", help="a name, optionally with versions, or a path to a wheel")
-    command.add_argument("--out", type=Path, default=Path("sandbox.wasm"), metavar="FILE")
-
-
-def _import(commands: _Commands) -> None:
-    text = "import the servers that other clients are configured with"
-    command = _command(commands, "import", text, runs="import_servers:command", needs_manifest=False)
-    command.add_argument(
-        "client",
-        nargs="*",
-        help="import only these: claude-desktop, claude-code, cursor, vscode, windsurf, gemini, codex, zed, cline, "
-        "roo, opencode, goose, copilot; docs/import.md lists the names of single files, such as cursor-project",
-    )
-    command.add_argument("--project", type=Path, metavar="DIR", help="also read the files of this project")
-    command.add_argument("--add", action="store_true", help="add to an existing portal.yaml")
-    command.add_argument("--dry-run", action="store_true", help="only show what was found; write nothing")
-    command.add_argument("--save-secrets", action="store_true", help="write secret values to portal.env")
-    for name, text in (("install", "put the portal into this client's file"), ("undo", "restore that file")):
-        text = f"{text}; repeatable"
-        command.add_argument(f"--{name}", action="append", default=[], metavar="CLIENT", help=text)
-    _json_option(command)
-
-
-def _schema(commands: _Commands) -> None:
-    text = "print the JSON Schema of portal.yaml, for editors"
-    _command(commands, "schema", text, runs="offline:schema", needs_manifest=False)
-
-
-def _command(
-    commands: _Commands,
-    name: str,
-    text: str,
-    *,
-    runs: str = "",
-    log_level: str = "error",
-    needs_manifest: bool = True,
-    default: str | None = None,
-) -> argparse.ArgumentParser:
-    """Add a command. By default, the function `command` of the module with its name runs it.
-
-    With the `default` SUPPRESS an action of a command keeps the options that were written before it.
-    """
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + "."
-    )
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", default=default, help="the manifest, portal.yaml"
-    )
-    levels = ["debug", "info", "warning", "error"]
-    level = default or log_level
-    parser.add_argument("--log-level", choices=levels, default=level, help=f"default: {log_level}")
-    parser.set_defaults(
-        runs=runs or f"{name}:command", needs_manifest=needs_manifest, profile=None, takes_all=False
-    )
-    return parser
-
-
-def _profile_option(parser: argparse.ArgumentParser, text: str = "apply this profile") -> None:
-    parser.add_argument("--profile", metavar="NAME", help=text)
-
-
-def _json_option(parser: argparse.ArgumentParser, default: bool | str = False) -> None:
-    parser.add_argument("--json", action="store_true", default=default, help="print the answer as JSON")
-
-
-def _json_object(text: str) -> dict[str, Json]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(f"it is no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"it must be a JSON object, not a {type(value).__name__}")
-    return value
-
-
-def _address(text: str) -> tuple[str, int]:
-    """`127.0.0.1:8080`, `[::1]:8080`, `:8080` or `8080` (both loopback) as host and port."""
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a HOST:PORT such as 127.0.0.1:8080")
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
-
-
-def _head(text: str) -> Head:
-    try:
-        return Head.of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds

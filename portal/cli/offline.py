@@ -1,4 +1,4 @@
-"""The commands that start no upstream: `mcp-code-portal audit`, `bake` and `schema`."""
+"""The commands that start no upstream: `mcp-code-portal audit`, `bake`, `schema` and `completion`."""
 
 from argparse import Namespace
 from contextlib import closing
@@ -9,6 +9,7 @@ from manifests.manifest import Manifest
 from manifests.portal_manifest import STORE, schema_text
 from portal.audit.chain import START, verify
 from portal.audit.stored import exported
+from portal.cli.parser import completion_script
 from portal.cli.terminal import Terminal
 from portal.store.places import open_tables, place_of
 from sandbox_runtime.build_guest import bake as make_component
@@ -17,6 +18,12 @@ from sandbox_runtime.build_guest import bake as make_component
 async def schema(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the JSON Schema of portal.yaml."""
     terminal.result(schema_text())
+    return 0
+
+
+async def completion(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
+    """Print the shell's script that completes commands, options and files."""
+    terminal.result(completion_script(options.shell))
     return 0
 
 

@@ -27,9 +27,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     Exits with 1 if the script failed or was refused, 2 if it cannot be read.
     """
     try:
-        read = (
-            sys.stdin.read if options.script == "-" else partial(Path(options.script).read_text, "utf-8-sig")
-        )
+        is_piped = options.script == Path("-")
+        read = sys.stdin.read if is_piped else partial(options.script.read_text, "utf-8-sig")
         code = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
     except (OSError, UnicodeDecodeError) as error:
         terminal.error(f"cannot read {options.script}: {error}")

@@ -2,6 +2,8 @@
 
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,6 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        "",
         "nonsense",
         "run",
         "run x.py --timeout 0",
@@ -57,6 +58,45 @@ def test_what_makes_no_sense_exits_with_2_and_says_why(
     done = portal(*arguments.split(), cwd=bare)
     assert (done.returncode, done.stdout) == (2, "")
     assert "error:" in done.stderr
+
+
+def test_no_command_prints_the_help(portal: PortalCommand, bare: Path) -> None:
+    done = portal(cwd=bare)
+    assert done.returncode == 0
+    assert "serve MCP over stdio" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [("serch x", "search"), ("runs shw x", "show"), ("check --log-level inf", "info")]
+)
+def test_mistyped_word_names_the_one_that_was_meant(
+    portal: PortalCommand, bare: Path, words: str, meant: str
+) -> None:
+    assert f"did you mean {meant}?" in portal(*words.split(), cwd=bare).stderr
+
+
+def test_help_needs_no_library() -> None:
+    slow = "{'anyio', 'mcp', 'pydantic', 'rich', 'structlog', 'yaml'}"
+    code = f"import sys, portal.cli.parser as p; p.argument_parser().format_help(); print({slow} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_completion_knows_commands_and_files(portal: PortalCommand, bare: Path) -> None:
+    script = bare / "complete"
+    script.write_text(portal("completion", "bash", cwd=bare).stdout)
+    (bare / "REPORT.py").touch()
+
+    def completed(*words: str) -> str:
+        typed = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
+        called = f"_shtab_mcp_code_portal {words[0]} {words[-1]} {words[-2]}"
+        code = f"source ./complete; {typed}; {called}; echo ${{COMPREPLY[@]}}"
+        return subprocess.run(
+            ["bash", "-c", code], capture_output=True, text=True, check=True, cwd=bare
+        ).stdout
+
+    assert completed("mcp-code-portal", "runs", "ap") == "approve\n"
+    assert completed("mcp-code-portal", "run", "REP") == "REPORT.py\n"
 
 
 def test_run_tells_what_the_script_emitted(portal: PortalCommand, bare: Path) -> None:
