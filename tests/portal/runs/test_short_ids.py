@@ -145,7 +145,7 @@ async def test_kept_result_is_recalled_by_its_beginning_with_its_sources(tables:
     carried = list[Sequence[str] | None]()
     file = tables()
     with file.transaction():
-        for digits, owner in ((ONE, "ann"), (NEAR, "ann"), (FAR, "bob")):
+        for digits, owner in ((ONE, "ann"), (NEAR, "ann"), (FAR, "bob"), ("3f2a9c" + "0" * 26, "bob")):
             file.keep(f"kept_{digits}", owner, f'"{digits}"'.encode(), [owner])
     async with store_of(tables) as store:
         results = KeptResults(store, str)
