@@ -17,6 +17,7 @@ from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.library.function import Function
 from portal.library.library import Library, Namespace
+from portal.store.records import ambiguous
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.fair_queue import has_room
@@ -100,7 +101,8 @@ LOCAL = Caller("local", "local")
 """The one client of a process: over stdio, or the command line."""
 
 WITHOUT_TOKEN: Final = "http"
-"""Owns the runs of everybody who reaches a port that wants no token: not those of the client over stdio."""
+"""Owns the runs of everybody who reaches a port that wants no token: not those of the client over stdio. An id of these
+runs and of what they keep is a secret, of which no part is enough."""
 
 
 def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
@@ -187,7 +189,7 @@ NEW = "new"
 class SessionError(Exception):
     """There is no session for the script. Nothing ran.
 
-    `code` is unknown_session, session_busy or sandbox_busy.
+    `code` is unknown_session, ambiguous_session, session_busy or sandbox_busy.
     """
 
     def __init__(self, code: str, message: str, hint: str) -> None:
@@ -305,7 +307,18 @@ class Sessions:
                 return False
             self._drop(largest)
 
+    def _full_id(self, written: str, caller: Caller) -> str:
+        """The id of the caller's only session that begins so, if the caller is known; else what is written."""
+        digits = written.removeprefix(self._home)
+        held = *self._busy.items(), *((each, idle.caller) for each, idle in self._idle.items())
+        own = [str(each) for each, holder in held if holder.owner == caller.owner != ""]
+        found = [each for each in own if len(digits) >= 4 and each.startswith(self._home + digits)]
+        if len(found) > 1:
+            raise SessionError(*ambiguous("session", written, found))
+        return found[0] if found else written
+
     def _resume(self, identifier: str, caller: Caller) -> tuple[Session, Caller]:
+        identifier = self._full_id(identifier, caller)
         busy = self._busy.get(identifier)
         if busy is not None and busy.owner == caller.owner:
             message = f"session {identifier[:40]!r} is running another script"

@@ -145,7 +145,7 @@ class Session:
     """
 
     def __init__(self, worker: WorkerProcess, component: str) -> None:
-        self.id = secrets.token_urlsafe(18)
+        self.id = secrets.token_hex(16)
         self.lock = asyncio.Lock()
         self.worker = worker
         self._component = component

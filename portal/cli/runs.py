@@ -41,7 +41,7 @@ from portal.runs.decisions import (
 from portal.runs.past import Past, RunHead
 from portal.runs.webhooks import note_states
 from portal.store.places import Place, components_folder, holding, open_tables, place_of
-from portal.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError
+from portal.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError, ambiguous, short_id
 from portal.store.run_tables import RunTables
 from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.recording import Record
@@ -54,9 +54,6 @@ Listed: TypeAlias = tuple[RunRow, str, Sequence[CallRow]]
 """A run, the name of its caller, and its calls."""
 USAGE_ERROR = 2
 TIMED_OUT = 4
-
-LEAST_PREFIX = 8
-"""Characters of a run's id that are enough, if no other id begins with them."""
 
 _POLL_SECONDS = 0.2
 _STEP_CHARACTERS = 200
@@ -74,7 +71,7 @@ def _stores(manifest: Manifest, terminal: Terminal, run: str = "") -> Iterator[d
             tables = stack.enter_context(closing(open_tables(own, manifest)))
             note_states(tables, manifest.portal.runs.webhooks)
             opened[tables] = own
-        if manifest.path is None or (run and not any(tables.ids(run) for tables in opened)):
+        if manifest.path is None or (run and not any(tables.listed(written=run) for tables in opened)):
             for place in (each for each in holding(run) if each != own):
                 try:
                     opened[stack.enter_context(closing(open_tables(place, None)))] = place
@@ -90,16 +87,14 @@ def _named(
     """The store of the run that is named by its id or a unique prefix, its id, and the place. Raises RunsError."""
     run = options.run
     with _stores(manifest, terminal, run) as stores:
-        found = {each: tables for tables in stores for each in tables.ids(run)}
-        if len(run) < LEAST_PREFIX or not found:
+        found = {each.id: tables for tables in stores for each in tables.listed(limit=2, written=run)}
+        if not found:
             hint = "`runs` lists them. One of a manifest with runs.store or runs.key needs --config FILE."
             raise RunsError("unknown_run", f"there is no run {run[:60]!r}", hint)
-        if len(found) > 1 and run not in found:
-            ids = ", ".join([*found][:5])
-            message = f"the ids of {len(found)} runs begin with {run!r}: {ids}"
-            raise RunsError("ambiguous_run", message, "Write more of it.")
-        name = run if run in found else next(iter(found))
-        yield found[name], name, stores[found[name]]
+        if len(found) > 1:
+            raise RunsError(*ambiguous("run", run, found))
+        [(name, tables)] = found.items()
+        yield tables, name, stores[tables]
 
 
 def _loaded(tables: RunTables, run: str) -> StoredRun:
@@ -313,10 +308,10 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 
 def _list(listed: Sequence[Listed], terminal: Terminal) -> None:
     cells = [
-        (row.id, row.state, _age(row.began), escaped(caller), _what(calls), escaped(row.title))
+        (short_id(row.id), row.state, _age(row.began), escaped(caller), _what(calls), escaped(row.title))
         for row, caller, calls in listed
     ]
-    # The id is pasted, so it stays whole; the others share the rest of the line.
+    # The id is pasted, so it is not cut; the others share the rest of the line.
     left = terminal.columns - sum(max(len(cell[n]) for cell in cells) for n in range(3)) - 10
     heads = {3: "caller", 4: "waits for"}
     widths = [max(len(heads[n]), min(max(len(cell[n]) for cell in cells), left // 3)) for n in heads]

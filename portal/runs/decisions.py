@@ -16,7 +16,7 @@ from portal.errors import RunsError
 from portal.ledger import Ledger
 from portal.runs.past import HEAD, Past, dump_chunk, new_row, new_run_id
 from portal.sessions import Caller, tenant_of
-from portal.store.records import ASKING, OPEN, CallRow, CallRowState, RunRow, StoredRun
+from portal.store.records import ASKING, OPEN, CallRow, CallRowState, RunRow, StoredRun, ambiguous
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
 from sandbox_runtime.result import RunError
@@ -44,22 +44,21 @@ def unknown_run(run: str) -> RunsError:
     )
 
 
-def find_run(tables: RunTables, run: str, owner: str | None) -> RunRow:
-    """The run, if it is the owner's; None means the operator, who may see all. Raises RunsError."""
-    row = tables.row(run)
-    if row is None or owner not in (None, row.owner):
+def find_run(tables: RunTables, run: str, owner: str | None, tenant: str | None = None) -> RunRow:
+    """The run with this id, or the only one that begins so, of this owner, or that approvers of the tenant see; None is
+    the operator, who may see all. Raises RunsError."""
+    found = tables.listed(owner, 2, tenant=tenant, written=run)
+    if len(found) > 1:
+        raise RunsError(*ambiguous("run", run, [each.id for each in found]))
+    if not found:
         raise unknown_run(run)
-    return row
+    return found[0]
 
 
 def find_seen(tables: RunTables, run: str, decider: Decider, approvers: Approvers) -> RunRow:
-    """The run, if it is the decider's own, or goes on, asked a person and has the decider among its approvers.
-
-    Raises RunsError.
-    """
-    row = tables.row(run)
-    oversees = row is not None and row.state in OPEN and approvers.oversee(row.owner, decider)
-    return find_run(tables, run, None if oversees and tables.calls(run, _ASKED) else decider.owner)
+    """The same of the decider's own runs, and of those that go on, asked a person and have it among their approvers."""
+    own = decider.owner or ""
+    return find_run(tables, run, decider.owner, tenant_of(own) if approvers.oversee(own, decider) else None)
 
 
 def decide_call(
@@ -83,7 +82,7 @@ def decide_call(
     if (refusal := approvers.refusal(row.owner, decider)) is not None:
         raise refusal
     call = call_to_decide(tables, row, seq)
-    seq = call.seq
+    run, seq = call.run, call.seq
     state: CallRowState = "approved" if is_approved else "denied"
     decision = json.dumps({"decision": state, "reason": reason, "arguments": arguments}).encode()
     if not tables.decide(run, seq, state, decision, decider.by):
@@ -117,11 +116,12 @@ def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
     return call
 
 
-def cancel_run(tables: RunTables, run: str, owner: str | None = None) -> None:
-    """End a run in any state. Within a transaction. Raises RunsError: it is unknown, or has ended."""
+def cancel_run(tables: RunTables, run: str, owner: str | None = None) -> str:
+    """End a run in any state. Returns its id. Within a transaction. Raises RunsError: it is unknown, or has ended."""
     row = find_run(tables, run, owner)
-    if not tables.finish(run, "cancelled", None):
-        raise RunsError("run_ended", f"run {run} has ended already: {row.state}", _OVER)
+    if not tables.finish(row.id, "cancelled", None):
+        raise RunsError("run_ended", f"run {row.id} has ended already: {row.state}", _OVER)
+    return row.id
 
 
 def fork_run(
@@ -138,7 +138,7 @@ def fork_run(
     until there. It is the work of `caller`, who has to own the former run and have its profile; None for the operator,
     who acts for its owner. Returns the new run, which waits for a portal. Raises RunsError.
     """
-    find_run(tables, run, None if caller is None else caller.run_owner)
+    run = find_run(tables, run, None if caller is None else caller.run_owner).id
     stored = tables.load(run)
     assert stored is not None
     head, past = Past.of(stored)

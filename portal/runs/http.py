@@ -155,12 +155,12 @@ class RunRoutes:
         listed = await self._read(views, owner)
         return await _json(lambda: {"runs": listed})
 
-    async def show(self, request: Request) -> Response:
-        return await _json(partial(details, await self.runs.seen(_named(request)[0], _decider(request))))
+    async def show(self, request: Request, run: str = "") -> Response:
+        seen = await self.runs.seen(run or _named(request)[0], _decider(request))
+        return await _json(partial(details, seen))
 
     async def cancel(self, request: Request) -> Response:
-        await self.runs.cancel(*_named(request))
-        return await self.show(request)
+        return await self.show(request, await self.runs.cancel(*_named(request)))
 
     async def fork(self, request: Request) -> Response:
         fork, (run, _), caller = await _body(request, Fork), _named(request), http_caller(request)
@@ -175,9 +175,9 @@ class RunRoutes:
         given, (run, _) = await _body(request, Decision), _named(request)
         is_approved, seq = given.decision == "approve", request.path_params["seq"]
         more = {"is_approved": is_approved, "reason": given.reason, "arguments": given.arguments}
-        await self.runs.decide(run, seq, _decider(request), **more)
+        run = await self.runs.decide(run, seq, _decider(request), **more)
         try:
-            return await self.show(request)
+            return await self.show(request, run)
         except RunsError:  # it has ended, and its answer is for its owner
             decided = {"run_id": run, "seq": seq, "decision": "approved" if is_approved else "denied"}
             return await _json(lambda: decided)
@@ -200,7 +200,7 @@ class RunRoutes:
         Source: HTML, 9.2 Server-sent events.
         """
         run, owner = _named(request)
-        await self._read(partial(find_run, run=run, owner=owner), owner)
+        run = (await self._read(partial(find_run, run=run, owner=owner), owner)).id
         given = request.headers.get("last-event-id", "")
         if given and not re.fullmatch(r"[0-9]{1,18}", given):
             message = f"Last-Event-ID is a number, not {given[:60]!r}"
@@ -245,7 +245,7 @@ def _decider(request: Request) -> Decider:
 
 
 def _named(request: Request) -> tuple[str, str]:
-    """The run in the path, and the owner who asks for it."""
+    """The run in the path, by its id or the beginning of that, and the owner who asks for it."""
     return request.path_params.get("run", ""), http_caller(request).run_owner
 
 

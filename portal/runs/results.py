@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -11,7 +10,7 @@ import anyio.to_thread
 import structlog
 
 from manifests.json_value import Json
-from portal.store.records import QuotaError, StoreError
+from portal.store.records import QuotaError, StoreError, ambiguous
 from portal.store.run_tables import RunTables
 from portal.store.writer import RunStore
 from sandbox_runtime.calls import CallError
@@ -25,9 +24,6 @@ MAX_KEPT_BYTES: Final = 64 << 20
 
 MAX_CONTEXT: Final = 2_000
 MAX_HITS: Final = 100
-
-_HANDLE: Final = re.compile("kept_[0-9a-f]{32}")
-
 
 _USAGE: Final = "Call it as portal.search_text(handle, text, context=200, limit=10)."
 
@@ -68,9 +64,13 @@ class KeptResults:
         return handle
 
     async def recall(self, handle: Json, owner: str, carry: Callable[..., object]) -> Json | CallError:
-        """The value behind a handle. `carry` is told its sources before; None if nobody knows them."""
-        if isinstance(handle, str) and _HANDLE.fullmatch(handle) and self._store is not None:
-            found = await self._store.read(partial(RunTables.kept, handle=handle, owner=owner))
+        """The value behind a handle, or the only one that begins so. `carry` is told its sources before; None if nobody
+        knows them."""
+        if isinstance(handle, str) and self._store is not None:
+            ids = await self._store.read(partial(RunTables.handles, written=handle, owner=owner))
+            if len(ids) > 1:
+                return CallError(*ambiguous("handle", handle, ids))
+            found = await self._store.read(partial(RunTables.kept, handle="".join(ids), owner=owner))
             if found is not None:
                 carry(found[1])
                 return json.loads(found[0])

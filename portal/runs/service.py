@@ -280,25 +280,25 @@ class Runs:
         """Everything about a run that the decider may see. Raises RunsError: there is none."""
 
         def load(tables: RunTables) -> StoredRun | None:
-            find_seen(tables, run, decider, approvers or self.approvers)
-            return tables.load(run)
+            return tables.load(find_seen(tables, run, decider, approvers or self.approvers).id)
 
         stored = await self.store_or_error().read(load, decider.owner or "")
         assert stored is not None
         return stored
 
-    async def decide(self, run: str, seq: int | None, decider: Decider, **decision: Any) -> int:
-        """Approve or deny a waiting call, as `decide_call` does. Returns its number. Raises RunsError."""
+    async def decide(self, run: str, seq: int | None, decider: Decider, **decision: Any) -> str:
+        """Approve or deny a waiting call, as `decide_call` does. Returns the run's id. Raises RunsError."""
         decide = partial(decide_call, run=run, seq=seq, decider=decider, approvers=self.approvers, **decision)
-        call = await self.store_or_error().write(decide, is_lasting=True)
+        run = (await self.store_or_error().write(decide, is_lasting=True)).run
         self.wake(run)
-        return call.seq
+        return run
 
-    async def cancel(self, run: str, owner: str | None) -> None:
-        """End a run in any state. Raises RunsError."""
-        await self.store_or_error().write(partial(cancel_run, run=run, owner=owner), is_lasting=True)
+    async def cancel(self, run: str, owner: str | None) -> str:
+        """End a run in any state. Returns its id. Raises RunsError."""
+        run = await self.store_or_error().write(partial(cancel_run, run=run, owner=owner), is_lasting=True)
         self._fence(run)
         self.note_change()
+        return run
 
     async def deliver(self, token: str, payload: bytes) -> bool | None:
         """Deliver an event. Returns whether it was the first delivery; None for an unknown token."""

@@ -156,7 +156,7 @@ class Tasks:
 
         def find(tables: RunTables) -> tuple[RunRow, Sequence[CallRow]]:
             row = find_run(tables, run, owner)
-            return row, tables.calls(run) if row.state in OPEN else ()
+            return row, tables.calls(row.id) if row.state in OPEN else ()
 
         try:
             return await self.runs.store_or_error().read(find)

@@ -23,6 +23,7 @@ from portal.store.postgres import PostgresDatabase
 from portal.store.records import StoreError
 from portal.store.run_tables import RunTables
 from portal.store.sqlite import SqliteDatabase, portals_folder
+from portal.store.tables import id_range
 from portal.store.writer import RunStore
 
 log = structlog.get_logger()
@@ -50,11 +51,11 @@ def components_folder(place: Place) -> Path:
 
 def holding(run: str = "") -> list[Path]:
     """The files in this user's state folder, whatever their manifest, that have a run whose id begins so."""
-    found = []
+    found, bounds = [], id_range("run", run, None) if run else ("run_", "run_g")
     for path in sorted((state_folder(os.environ) / "runs").glob("*/*.sqlite")):
         with suppress(StoreError), closing(SqliteDatabase(path)) as database:
             # Ids are never encrypted, and nothing is written: a portal of another version may use the file.
-            if database.rows("SELECT 1 FROM runs WHERE substr(id, 1, ?) = ? LIMIT 1", len(run), run):
+            if bounds and database.rows("SELECT 1 FROM runs WHERE id BETWEEN ? AND ? LIMIT 1", *bounds):
                 found.append(path)
     return found
 

@@ -24,7 +24,7 @@ from portal.store.records import (
     StoredRun,
     TooManyRunsError,
 )
-from portal.store.tables import DAY_SECONDS, LEASE_SECONDS, Tables
+from portal.store.tables import DAY_SECONDS, LEASE_SECONDS, Tables, id_range
 
 _RUN_FIELDS: Final = [field.name for field in fields(RunRow)]
 _CALL_FIELDS: Final = [field.name for field in fields(CallRow)]
@@ -38,10 +38,8 @@ _ADD_CALL: Final = (
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
 _OPEN: Final = "state IN ('running', 'waiting')"
-_ASKING: Final = (
-    "EXISTS (SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.state = 'waiting' "
-    "AND calls.kind IN ('ask', 'approve'))"
-)
+_ASKED: Final = "EXISTS (SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.kind IN ('ask', 'approve'))"
+_ASKING: Final = f"{_ASKED[:-1]} AND calls.state = 'waiting')"
 _OPEN_RUN: Final = f"runs.{_OPEN}"
 """The same beside another table's `state`. Ask it of one run: `run IN (SELECT ...)` would read all open ones."""
 
@@ -216,12 +214,6 @@ class RunTables(Tables):
             None if answer is None else self._seal.open(answer),
         )
 
-    def ids(self, prefix: str, limit: int = 100) -> list[str]:
-        """The ids that begin with a prefix."""
-        query = "SELECT id FROM runs WHERE substr(id, 1, ?) = ? ORDER BY id LIMIT ?"
-        found = prefix.isprintable() and self._rows(query, len(prefix), prefix, limit)
-        return [run for (run,) in found or ()]
-
     def listed(
         self,
         owner: str | None = None,
@@ -230,15 +222,24 @@ class RunTables(Tables):
         tenant: str | None = None,
         is_open: bool = False,
         is_asking: bool = False,
+        written: str | None = None,
     ) -> list[RunRow]:
         """The newest runs, of one owner or of all; with `is_open` only those that go on, with `is_asking` only those
-        that wait for a person. With a `tenant`, which may be "", also those of all its owners.
+        that wait for a person, with `written` only those whose ids begin so. With a `tenant`, which may be "", also
+        those of all its owners that go on and asked a person.
         """
-        where = ["true" if owner is None else "owner = ?"]
+        # `|| ''` keeps SQLite from the index of owners: it would read all that one of them has.
+        whose = "owner" if written is None else "owner || ''"
+        where = ["true" if owner is None else f"{whose} = ?"]
         values: list[Any] = [] if owner is None else [owner]
         if tenant is not None:
-            of_tenant = "substr(owner, 1, ?) = ?" + ("" if tenant else " OR owner = 'local'")
-            where, values = [f"({where[0]} OR {of_tenant})"], [*values, len(tenant) + 1, f"{tenant}/"]
+            of_tenant = "substr(owner, 1, ?) = ?" + ("" if tenant else f" OR {whose} = 'local'")
+            where = [f"({where[0]} OR ({of_tenant}) AND {_OPEN} AND {_ASKED})"]
+            values += [len(tenant) + 1, f"{tenant}/"]
+        if written is not None:
+            if (bounds := id_range("run", written, owner)) is None:
+                return []
+            where, values = [*where, "id BETWEEN ? AND ?"], [*values, *bounds]
         where += [_OPEN] if is_open else []
         where += [f"{_OPEN} AND {_ASKING}"] if is_asking else []
         found = self._rows(

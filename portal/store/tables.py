@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from portal.sessions import WITHOUT_TOKEN
 from portal.store.postgres import PostgresDatabase
 from portal.store.records import QuotaError, Seal, StoreError
 from portal.store.sqlite import SqliteDatabase
@@ -61,6 +63,15 @@ CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY, line TEXT NOT NULL);
 """
 
 
+def id_range(kind: str, written: str, owner: str | None) -> tuple[str, str] | None:
+    """Between which two texts an owner's ids are that begin as it is written; None if that is too short, or no id."""
+    digits = written.removeprefix(f"{kind}_")
+    # Where nobody can tell callers apart, ids are secrets: trying out four digits would find them all.
+    least = 32 if owner == WITHOUT_TOKEN else 4
+    is_id = re.fullmatch(f"[0-9a-f]{{{least},32}}", digits)
+    return (f"{kind}_{digits}", f"{kind}_{digits}g") if is_id else None
+
+
 class Tables:
     """One connection to the tables. Methods that write have to be called within `transaction()`.
 
@@ -112,6 +123,12 @@ class Tables:
         """The value behind a handle, if it is the owner's, and its sources; None if nobody knows them."""
         found = self._rows("SELECT value, sources FROM results WHERE handle = ? AND owner = ?", handle, owner)
         return (self._seal.open(found[0][0]), json.loads(found[0][1] or "null")) if found else None
+
+    def handles(self, written: str, owner: str) -> list[str]:
+        """The handles of an owner that begin as it is written, at most two."""
+        query = "SELECT handle FROM results WHERE handle BETWEEN ? AND ? AND owner = ? LIMIT 2"
+        bounds = id_range("kept", written, owner)
+        return [each for (each,) in self._rows(query, *bounds, owner)] if bounds else []
 
     def count_kept(self) -> None:
         """Count what each owner keeps: heads, journals, calls, events and answers of runs, and results."""

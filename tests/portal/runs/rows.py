@@ -19,10 +19,12 @@ from portal.store.sqlite import SqliteDatabase
 from portal.store.writer import RunStore
 
 
-def begun(file: RunTables, code: str = "1 + 1", owner: str = "local", max_age_days: float = 30.0) -> RunRow:
+def begun(
+    file: RunTables, code: str = "1 + 1", owner: str = "local", max_age_days: float = 30.0, run: str = ""
+) -> RunRow:
     """A run that has just begun, with its row in the store."""
     head = RunHead(ExecuteCode(code), LOCAL, None, is_background=True)
-    row = new_row(new_run_id(), owner, head, None, max_age_days)
+    row = new_row(run or new_run_id(), owner, head, None, max_age_days)
     with file.transaction():
         file.create(row, HEAD.dump_json(head))
     return row

@@ -14,6 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 
 from manifests.json_value import Json
+from portal.store.records import short_id
 from tests.acceptance.portal_process import HttpPortal, http_portal
 from tests.portal.peers import DEADLINE_SECONDS, Peer, structured, tool, write_manifest
 from tests.postgres import Postgres
@@ -83,11 +84,12 @@ async def run(client: Client, code: str, **arguments: Json) -> dict[str, Any]:
 async def test_a_client_does_not_notice_that_there_are_several(balancer: LoadBalancer, mode: str) -> None:
     async with client(balancer, ALICE, mode=mode) as alice:
         begun = await run(alice, "x = 1", session="new")
-        values = [(await run(alice, "x += 1\nx", session=begun["session"]))["result"] for _ in range(4)]
+        written = begun["session"], short_id(begun["session"])
+        values = [(await run(alice, "x += 1\nx", session=each))["result"] for each in written * 2]
         assert values == [2, 3, 4, 5]
         assert (await run(alice, 'await portal.approve("Go on?")'))["result"] is True
         kept = await run(alice, "1 + 1", background=True)
-        answer = await ended(alice, kept["run_id"])
+        answer = await ended(alice, short_id(kept["run_id"]))
         assert (answer["status"], answer["result"]) == ("ok", 2)
     assert len({*balancer.used}) == 2
 
@@ -98,9 +100,9 @@ async def test_the_session_of_another_tenant_is_as_unknown_as_none_in_every_repl
     async with client(balancer, ALICE) as alice, client(balancer, BOB) as bob:
         begun = await run(alice, "x = 1", session="new")
         kept = await run(alice, "'of alice'", background=True)
-        for _ in range(2):
-            assert (await run(bob, "x", session=begun["session"]))["error"]["code"] == "unknown_session"
-            assert (await run(bob, "", run=kept["run_id"]))["error"]["code"] == "unknown_run"
+        for name in (str, short_id, str, short_id):
+            assert (await run(bob, "x", session=name(begun["session"])))["error"]["code"] == "unknown_session"
+            assert (await run(bob, "", run=name(kept["run_id"])))["error"]["code"] == "unknown_run"
         assert (await run(alice, "x", session=begun["session"]))["result"] == 1
 
 

@@ -24,7 +24,7 @@ from portal.runs.decisions import decide_call
 from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
 from portal.sessions import LOCAL
 from portal.store.places import open_tables, place_of, present
-from portal.store.records import CallRow
+from portal.store.records import CallRow, short_id
 from portal.store.run_tables import RunTables
 from portal.store.sqlite import SqliteDatabase
 from sandbox_runtime.calls import Outcome, ToolCall
@@ -139,8 +139,8 @@ def test_open_runs_are_listed_with_what_they_wait_for(shell: Shell) -> None:
     shell.begin(OTHER)
     shell.end(Answer("ok", OTHER))
     done = shell()
-    assert (done.returncode, OTHER in done.stdout) == (0, False)
-    assert re.search(rf"{RUN} +waiting +\d+ s +ann of red +ask git.push +# release", done.stdout)
+    assert (done.returncode, short_id(OTHER) in done.stdout) == (0, False)
+    assert re.search(rf"{short_id(RUN)} +waiting +\d+ s +ann of red +ask git.push +# release", done.stdout)
     everything = shell.json("list", "--all")
     assert [(each["run_id"], each["state"]) for each in everything] == [(RUN, "waiting"), (OTHER, "ok")]
     newest = shell.json("list", "--all", "--limit", "1")
@@ -151,7 +151,7 @@ def test_list_keeps_ids_whole_on_a_narrow_terminal(shell: Shell, monkeypatch: py
     shell.ask(3)
     monkeypatch.setattr("portal.cli.terminal._PIPE_COLUMNS", 80)
     lines = shell().stdout.splitlines()
-    assert len(lines) == 2 and RUN in lines[1]
+    assert len(lines) == 2 and lines[1].startswith(f"{short_id(RUN)} ")
     assert max(map(len, lines)) <= 80
 
 
@@ -164,15 +164,15 @@ def test_there_may_be_no_store_yet(portal: PortalCommand, folder: Path) -> None:
 def test_a_unique_beginning_of_an_id_is_enough(shell: Shell) -> None:
     shell.begin(RUN)
     shell.begin(OTHER)
-    shown = shell.json("show", "run_aaab")
-    assert shown["run_id"] == OTHER
-    for unclear in ("run_aaa", "run_aaac", ""):
+    for clear in ("run_aaab", "aaab", short_id(OTHER), OTHER):
+        assert shell.json("show", clear)["run_id"] == OTHER
+    for unclear in ("run_aaa", "aaa", "run_aaac", "AAAB", "aaab%", ""):
         done = shell("show", unclear)
         assert (done.returncode, "no run" in done.stderr) == (1, True)
     shell.begin(f"{OTHER[:-1]}1")
-    done = shell("show", "run_aaab")
-    assert done.returncode == 1
-    assert OTHER in done.stderr
+    done = shell("cancel", "aaab")
+    assert (done.returncode, "begin with 'aaab'" in done.stderr) == (1, True)
+    assert all(each.removeprefix("run_") in done.stderr for each in (OTHER, f"{OTHER[:-1]}1"))
 
 
 def test_show_escapes_what_scripts_and_upstreams_wrote(shell: Shell) -> None:
@@ -289,7 +289,7 @@ def test_run_is_found_by_its_id_from_any_folder(elsewhere: Shell, has_manifest: 
     if not has_manifest:
         (elsewhere.folder / "portal.yaml").unlink()
     elsewhere.ask(3, 4, is_parked=True)
-    assert RUN[:12] in elsewhere("show", RUN[:12]).stdout
+    assert RUN in elsewhere("show", short_id(RUN)).stdout
     assert elsewhere("approve", RUN, "3", "--yes").returncode == 0
     assert elsewhere("deny", RUN, "4").returncode == 0
     assert [call.state for call in elsewhere.store.calls(RUN)] == ["approved", "denied"]

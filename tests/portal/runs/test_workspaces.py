@@ -83,6 +83,6 @@ async def test_a_name_that_no_row_can_have_is_unknown(tables: Tables, name: str)
             await store.read(lambda file: find_run(file, name, "local"))
         assert unknown.value.code == "unknown_run"
         assert not await store.read(lambda file: file.knows_hook(name))
-        assert await store.read(lambda file: file.ids(name)) == []
+        assert await store.read(lambda file: file.listed(written=name)) == []
         handle = await results.keep("run_1", "result", "local", 7, ["mail"])
         assert await results.recall(handle, "local", lambda sources: None) == 7

@@ -1,0 +1,160 @@
+"""A beginning of an id leads to nothing where ids are secrets, and tells nobody about the runs of others.
+
+Without a token nobody can tell callers apart: four digits, tried 65,536 times, would find all runs. The twin is the
+whole id, or the owner.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from manifests.json_value import Json
+from portal.errors import RunsError
+from portal.sessions import WITHOUT_TOKEN
+from portal.store.records import short_id
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
+from tests.portal.runs.kept_runs import ALICE, BOB, BOUND, KeptRuns, kept_runs
+from tests.portal.runs.test_http import ROUTES, error_of
+from tests.portal.runs.test_kept_results import LONG, earlier, find
+from tests.portal.runs.test_tasks import DECLARED, Wire
+from tests.portal.test_callers import visitor
+from tests.portal.test_http_app import client, served
+from tests.security.test_deciding import SECTIONS, TOKENS, of
+
+pytestmark = pytest.mark.anyio
+
+NONE = "0" * 8
+ALL = [*ROUTES, ("GET", "/runs/{run}", None)]
+
+
+@pytest.fixture
+async def nameless(tmp_path: Path) -> AsyncIterator[KeptRuns]:
+    """Runs over HTTP for whoever reaches the port."""
+    async with kept_runs(tmp_path, may_decide=False) as kept:
+        yield kept
+
+
+async def begun(http: httpx2.AsyncClient, kept: KeptRuns, headers: dict[str, str]) -> str:
+    run = (await http.post("/runs", json={"code": "ask"}, headers=headers)).json()["run_id"]
+    await kept.until(run, "waiting")
+    return str(run)
+
+
+@pytest.mark.parametrize("size", [4, 8, 31])
+@pytest.mark.parametrize(("method", "path", "body"), ALL)
+async def test_without_a_token_no_route_takes_less_than_the_whole_id(
+    nameless: KeptRuns, method: str, path: str, body: Json, size: int
+) -> None:
+    async with nameless.client() as http:
+        run = await begun(http, nameless, {})
+        for written in (run[: 4 + size], run[4 : 4 + size]):
+            with anyio.fail_after(DEADLINE_SECONDS):
+                guessed = await http.request(method, path.format(run=written), json=body)
+            none = await http.request(method, path.format(run=NONE), json=body)
+            assert error_of(guessed) == (404, "unknown_run")
+            assert guessed.text.replace(written, NONE) == none.text
+        with pytest.raises(RunsError, match="there is no run"):
+            await nameless.runs.answer(short_id(run), WITHOUT_TOKEN)
+        assert (await http.get(f"/runs/{run}")).json()["run_id"] == run
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_without_a_token_no_client_gets_what_it_knows_only_the_beginning_of(
+    tmp_path: Path, mode: str
+) -> None:
+    async with (
+        opened(tmp_path) as portal,
+        served(portal) as origin,
+        client(origin, mode) as first,
+        client(origin, mode) as second,
+        httpx2.AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as http,
+    ):
+        own, stranger = Opened(portal.portal, first), Opened(portal.portal, second)
+        kept = (await own.run(LONG))["kept"]["result"]
+        run = (await http.post("/runs", json={"code": "1 + 1"})).json()["run_id"]
+        for each in (own, stranger):
+            assert await each.result_of(find(short_id(kept))) == ["unknown_handle"] * 2
+            assert await earlier(each, short_id(run)) == "unknown_run"
+        assert (await own.result_of(find(kept)))[0] > 100_000
+        assert await earlier(own, run) == ""
+        wire = Wire(http, portal, DECLARED, Peer(), Peer())
+        for method in ("tasks/get", "tasks/cancel", "tasks/update"):
+            more: dict[str, Json] = {"inputResponses": {}} if method == "tasks/update" else {}
+            assert await wire.code_of(method, taskId=short_id(run), **more) == -32602
+            assert "result" in await wire.send(method, taskId=run, **more)
+
+
+async def test_session_is_found_by_its_beginning_in_its_own_mcp_session_only(tmp_path: Path) -> None:
+    async with opened(tmp_path) as portal, served(portal) as origin:
+        url = f"{origin}/mcp"
+        async with visitor(url) as one, visitor(url) as other, visitor(url, "auto") as modern:
+            session = await one.begin("x = 1")
+            nobodys = await modern.begin("x = 2")  # of whoever knows the whole id
+            for each, written in ((other, session), (modern, session), (modern, nobodys), (one, nobodys)):
+                code, message = await each.error_of("x", short_id(written))
+                none = await each.error_of("x", NONE)
+                assert (code, message.replace(short_id(written), NONE)) == none
+                assert code == "unknown_session"
+            assert (await one.run("x", session=short_id(session)))["result"] == 1
+            assert (await modern.run("x", session=nobodys))["result"] == 2
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ALL)
+async def test_with_a_token_beginnings_of_others_are_as_unknown_as_none(
+    tmp_path: Path, method: str, path: str, body: Json
+) -> None:
+    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client() as http:
+        run = await begun(http, kept, ALICE)
+        short = short_id(run)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            theirs = await http.request(method, path.format(run=short), json=body, headers=BOB)
+        none = await http.request(method, path.format(run=NONE), json=body, headers=BOB)
+        assert error_of(theirs) == (404, "unknown_run")
+        assert (theirs.text.replace(short, NONE), theirs.headers.raw) == (none.text, none.headers.raw)
+        assert (await http.get(f"/runs/{short}", headers=ALICE)).json()["state"] == "waiting"
+
+
+async def test_owner_does_everything_by_the_beginning(tmp_path: Path) -> None:
+    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client(**ALICE) as http:
+        run = await begun(http, kept, ALICE)
+        short = f"/runs/{short_id(run)}"
+        decided = await http.post(f"{short}/answers/1", json={"decision": "approve"})
+        assert (decided.status_code, decided.json()["run_id"]) == (200, run)
+        await kept.until(run, "ok")
+        assert f'"run_id":"{run}"' in (await http.get(f"{short}/events")).text
+        assert error_of(await http.post(f"{short}/fork", json={"at": 1})) == (404, "unknown_call")
+        hanging = (await http.post("/runs", json={"code": "hang"})).json()["run_id"]
+        await kept.until(hanging, "running")
+        over = await http.post(f"/runs/{hanging[4:12]}/cancel")
+        assert (over.json()["run_id"], over.json()["state"]) == (hanging, "cancelled")
+
+
+async def test_approver_decides_by_the_beginning_of_what_it_sees_and_of_nothing_else(tmp_path: Path) -> None:
+    async with kept_runs(tmp_path, tokens=TOKENS, sections=SECTIONS) as kept, kept.client() as http:
+        theirs, run = await begun(http, kept, of("spy")), await begun(http, kept, of("ann"))
+        for name, written in (("ops", theirs), ("spy", run)):
+            path = f"/runs/{short_id(written)}"
+            told = [await http.get(each, headers=of(name)) for each in (path, f"/runs/{NONE}")]
+            assert told[0].text.replace(short_id(written), NONE) == told[1].text
+            decided = await http.post(f"{path}/answers/1", json={"decision": "approve"}, headers=of(name))
+            assert error_of(decided) == (404, "unknown_run")
+        path = f"/runs/{short_id(run)}"
+        assert (await http.get(path, headers=of("ops"))).json()["run_id"] == run
+        assert (await http.post(f"{path}/cancel", headers=of("ops"))).status_code == 404
+        decided = await http.post(f"{path}/answers/1", json={"decision": "approve"}, headers=of("ops"))
+        assert (decided.status_code, decided.json()["run_id"]) == (200, run)
+
+
+async def test_token_of_an_event_has_no_beginning(nameless: KeptRuns) -> None:
+    async with nameless.client() as http:
+        run = (await http.post("/runs", json={"code": "event"})).json()["run_id"]
+        await nameless.until(run, "waiting")
+        hook = await nameless.hook(run)
+        assert [(await http.post(each)).status_code for each in (hook[:-1], hook[:15], hook)] == [
+            404,
+            404,
+            202,
+        ]
