@@ -38,6 +38,7 @@ from portal.runs.decisions import (
     unknown_run,
     waiting_view,
 )
+from portal.runs.forms import MAX_SHOWN_CHARACTERS, readable
 from portal.runs.past import Past, RunHead
 from portal.runs.webhooks import note_states
 from portal.store.places import Place, components_folder, holding, open_tables, place_of
@@ -237,8 +238,15 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
                 reason=options.reason,
                 arguments=options.arguments,
             )
-        view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
-        _tell(view, f"call {call.seq} is {state}", options, terminal)
+        is_late = call.state != "waiting"  # what ended is an approval of later calls
+        view = {
+            "run_id": run,
+            "seq": call.seq,
+            "function": call.function,
+            "state": "revoked" if is_late else state,
+        }
+        text = f"later calls of {call.function} ask again" if is_late else f"call {call.seq} is {state}"
+        _tell(view, text, options, terminal)
         _say_if_nobody(tables, run, terminal)
     return 0
 
@@ -403,7 +411,9 @@ def _show_call(view: dict[str, Json], label: str, line: Line) -> None:
     """A waiting call; if it waits for a person, everything that this person approves. Its script is shown beside it."""
     line(f"{label} call {view['seq']}: {view['function']}")
     for name, value in {**view, **view.get("asked", {})}.items():
-        if name not in ("seq", "function", "asked", "script"):
+        if name == "arguments" and isinstance(value, dict):
+            value = "\n".join(["", *readable(value, MAX_SHOWN_CHARACTERS)])
+        if name not in ("seq", "function", "asked", "script", "may_stand"):
             _show(name, value, line)
 
 

@@ -14,6 +14,7 @@ from portal.answer import Answer, load_answer
 from portal.approvers import Approvers, Decider
 from portal.errors import RunsError
 from portal.ledger import Ledger
+from portal.runs.forms import MAX_LATER
 from portal.runs.past import HEAD, Past, dump_chunk, new_row, new_run_id
 from portal.sessions import Caller, tenant_of
 from portal.store.records import ASKING, OPEN, CallRow, CallRowState, RunRow, StoredRun
@@ -72,11 +73,14 @@ def decide_call(
     is_approved: bool,
     reason: str = "",
     arguments: dict[str, Json] | None = None,
+    stands: bool = False,
+    through: int | None = None,
 ) -> CallRow:
     """Approve or deny a call that waits for a person; without `seq` the only one. Within a transaction.
 
     The only place where a decision is written, and so the one that asks who may. Changed `arguments` are validated and
-    authorised when the call is made. Returns the call.
+    authorised when the call is made. With `stands` it approves later calls of this function in this run, too: `through`
+    that approval. To deny one that is over ends that. Returns the call as it was.
     Raises RunsError: there is no such call, somebody else has to decide, or somebody decided before.
     """
     row = find_seen(tables, run, decider, approvers)
@@ -84,15 +88,59 @@ def decide_call(
         raise refusal
     call = call_to_decide(tables, row, seq)
     seq = call.seq
+    if stands and not _may_stand(call, approvers):
+        message = f"an approval of call {seq} cannot stand for later ones"
+        raise RunsError("may_not_stand", message, "Decide about each of them.")
     state: CallRowState = "approved" if is_approved else "denied"
-    decision = json.dumps({"decision": state, "reason": reason, "arguments": arguments}).encode()
-    if not tables.decide(run, seq, state, decision, decider.by):
+    told = {"decision": state, "at": iso(tables.now()), "reason": reason, "arguments": arguments}
+    more = {"stands": _terms(run, approvers)} if stands else {"through": through} if through else {}
+    if not tables.decide(run, seq, state, json.dumps(told | more).encode(), decider.by):
+        if not is_approved and (last := _last_standing(tables, call)) is not None:
+            revoked = last.decided | {"stands": f"revoked by {decider.by}"}
+            tables.revise(run, last.seq, json.dumps(revoked).encode())
+            return call
         known = tables.call(run, seq) or call
         was = {"approved": "already approved", "denied": "already denied"}.get(known.state, "already over")
         who = f" by {known.decided_by}" if known.decided_by else ""
         message = f"call {seq} of run {run} was {was}{who}; it is not {state} now"
         raise RunsError("already_decided", message, "The first decision counts.")
     return call
+
+
+def approve_through_standing(tables: RunTables, run: str, seq: int, approvers: Approvers) -> bool:
+    """Approve a call if the approval of an earlier one stands for it: of the function as it was defined then, under
+    the rules of then about deciding, at most MAX_LATER times. Within a transaction. Raises RunsError.
+    """
+    call = tables.call(run, seq)
+    last = None if call is None or not _may_stand(call, approvers) else _last_standing(tables, call)
+    if (
+        call is None
+        or last is None
+        or (last.digest, last.decided["stands"]) != (call.digest, _terms(run, approvers))
+    ):
+        return False
+    if sum(each.decided.get("through") == last.seq for each in tables.calls(run, _ASKED)) >= MAX_LATER:
+        return False
+    # Whoever gave it was allowed to, by the same rules.
+    decider = Decider(last.decided_by)
+    decide_call(tables, run, seq, decider, approvers, is_approved=True, through=last.seq)
+    return True
+
+
+def _last_standing(tables: RunTables, call: CallRow) -> CallRow | None:
+    """The last approval of a call of the same function that was meant for later ones, unless it was revoked."""
+    asked = [each for each in tables.calls(call.run, _ASKED) if each.function == call.function]
+    last = next((each for each in reversed(asked) if "stands" in each.decided), None)
+    return last if last is not None and isinstance(last.decided["stands"], list) else None
+
+
+def _may_stand(call: CallRow, approvers: Approvers) -> bool:
+    return not approvers.four_eyes and call.kind == "ask" and bool(json.loads(call.shown).get("may_stand"))
+
+
+def _terms(run: str, approvers: Approvers) -> list[str]:
+    """What a standing approval is bound to. A fork has another id; who may decide may change."""
+    return [run, *sorted(approvers.entries)]
 
 
 def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
@@ -221,7 +269,8 @@ def answer_of(stored: StoredRun) -> Answer:
     if row.state in OPEN:
         waiting = waiting_view(stored.calls) if row.told == "waiting" else []
         for view in waiting:
-            view.get("asked", {}).pop("where", None)  # a model is not told where to change a rule
+            for name in ("where", "may_stand"):  # a model is not told where to change a rule
+                view.get("asked", {}).pop(name, None)
         notices = tuple(advice(row.id, stored.calls))
         return Answer(row.told, row.id, calls=calls, notices=notices, waiting=waiting)
     code = "run_lost" if row.state == "error" else row.state
@@ -254,7 +303,9 @@ def ledger_rows(past: Past) -> list[dict[str, Json]]:
 
 
 def _decision(call: CallRow) -> dict[str, Any]:
-    told = json.loads(call.decision) if call.decision else {}
+    told = call.decided
+    if isinstance(told.get("stands"), list):
+        told["stands"] = f"for up to {MAX_LATER} later calls"
     # An earlier version did not write what was decided.
     decided = {"decision": call.state} if call.state in ("approved", "denied") else {}
     return {**decided, "by": call.decided_by, **{key: value for key, value in told.items() if value}}

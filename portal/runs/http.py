@@ -24,6 +24,7 @@ from portal.approvers import Decider
 from portal.definitions import ExecuteCode
 from portal.errors import RunsError
 from portal.runs.decisions import details, find_run, fork_run, iso, run_view, waiting_view
+from portal.runs.forms import chosen
 from portal.runs.service import Runs
 from portal.sessions import http_caller, tenant_of
 from portal.store.records import OPEN, LogRow, OwnLimitError, StoreError
@@ -91,7 +92,7 @@ class Fork:
 @dataclass(frozen=True)
 class Decision:
     __pydantic_config__ = _STRICT
-    decision: Literal["approve", "deny"]
+    decision: Literal["approve", "approve_later", "deny"]
     reason: Annotated[str, Field(max_length=2_000)] = ""
     arguments: dict[str, Json] | None = None
 
@@ -173,13 +174,13 @@ class RunRoutes:
 
     async def decide(self, request: Request) -> Response:
         given, (run, _) = await _body(request, Decision), _named(request)
-        is_approved, seq = given.decision == "approve", request.path_params["seq"]
-        more = {"is_approved": is_approved, "reason": given.reason, "arguments": given.arguments}
-        await self.runs.decide(run, seq, _decider(request), **more)
+        decision, seq = chosen(given.decision, given.reason), request.path_params["seq"]
+        await self.runs.decide(run, seq, _decider(request), **decision, arguments=given.arguments)
         try:
             return await self.show(request)
         except RunsError:  # it has ended, and its answer is for its owner
-            decided = {"run_id": run, "seq": seq, "decision": "approved" if is_approved else "denied"}
+            state = "approved" if decision["is_approved"] else "denied"
+            decided: dict[str, Json] = {"run_id": run, "seq": seq, "decision": state}
             return await _json(lambda: decided)
 
     async def deliver(self, request: Request) -> Response:

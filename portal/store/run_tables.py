@@ -335,6 +335,11 @@ class RunTables(Tables):
             self.note(run, state, seq)
         return bool(changed)
 
+    def revise(self, run: str, seq: int, decision: bytes) -> None:
+        """Change what was decided about a call."""
+        sealed = self._seal.close(decision)
+        self._execute("UPDATE calls SET decision = ? WHERE run = ? AND seq = ?", (sealed, run, seq))
+
     def expire_call(self, run: str, seq: int) -> None:
         """The time of a waiting call has come, unless it was decided before."""
         self._execute(

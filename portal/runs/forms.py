@@ -1,0 +1,153 @@
+"""What a call looks like to the person who decides about it, and the form in which they do.
+
+Rule 1: every part of the arguments has its share of the length, so that none pushes another one out. What is left out,
+and what cannot be shown as it is, is told.
+Rule 2: it shows what the call itself says. To read what a file contained would be a call that nobody granted.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from mcp_types import ElicitRequest
+
+from manifests.json_value import Json
+from portal.budget.tokens import compact
+from portal.library.plain_text import escaped
+from portal.passthrough.questions import MAX_MESSAGE_CHARACTERS, request_of
+
+MAX_CALLS: Final = 10
+"""Calls in one form. Others follow in the next one."""
+
+MAX_SHOWN_CHARACTERS: Final = 20_000
+"""Longer arguments are kept for the person as a form shows them; their sha256 identifies the whole."""
+
+MAX_LATER: Final = 50
+"""Later calls for which one approval stands."""
+
+CHOICES: Final = ("approve", "approve_later", "deny")
+
+_LEAST_CHARACTERS: Final = 40
+"""The least share of a part. Of too many parts the last ones are only counted."""
+
+_LONGEST_NAME: Final = 60
+_LONGEST_PARTED: Final = 100_000
+"""Characters of an argument that is shown part by part: a longer one would take milliseconds."""
+
+
+def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> ElicitRequest:
+    """The form about calls of a run, or about one question of its script, as their rows show them."""
+    message, choices = _question(run, asked), [*CHOICES]
+    if four_eyes or not all(each.get("may_stand") for each in asked):
+        choices.remove("approve_later")
+    else:
+        functions = ", ".join(sorted({each["function"] for each in asked}))
+        message += f"\napprove_later: also up to {MAX_LATER} later calls of {functions} in this run, unseen."
+    properties: dict[str, Json] = {
+        "decision": {"type": "string", "title": "Decision", "enum": choices},
+        "reason": {"type": "string", "title": "Reason"},
+    }
+    form = {"type": "object", "properties": properties, "required": ["decision"]}
+    return request_of({"mode": "form", "message": escaped(message, "\n\t"), "requestedSchema": form})
+
+
+def decision_of(answer: Mapping[str, Json] | None) -> dict[str, Any] | None:
+    """What the answer to that form decides, as `decide_call` takes it; None if nothing."""
+    content = (answer or {}).get("content") or {}
+    if answer and answer["action"] == "accept" and content.get("decision") in CHOICES:
+        return chosen(content["decision"], str(content.get("reason") or ""))
+    return chosen("deny") if answer and answer["action"] == "decline" else None
+
+
+def chosen(choice: str, reason: str = "") -> dict[str, Any]:
+    """What one of CHOICES decides, as `decide_call` takes it."""
+    return {"is_approved": choice != "deny", "stands": choice == "approve_later", "reason": reason}
+
+
+def _question(run: str, asked: Sequence[Json]) -> str:
+    if "question" in asked[0]:
+        return f"A script (run {run}) asks: {asked[0]['question']}"
+    what = "a call" if len(asked) == 1 else f"{len(asked)} calls, about which you decide together"
+    lines = [f"A script (run {run}) wants to make {what}."]
+    for each in asked:
+        lines += ["", f"{each['function']} of the upstream {each['upstream']}, with"]
+        arguments, share = each["arguments"], 3 * MAX_MESSAGE_CHARACTERS // max(len(asked), 3)
+        lines += arguments.split("\n") if isinstance(arguments, str) else readable(arguments, share)
+    return "\n".join(
+        [*lines, "", *dict.fromkeys(f"The rule {each['rule']} asks you first." for each in asked)]
+    )
+
+
+class _Change(NamedTuple):
+    """A text, and what replaces it."""
+
+    old: str
+    new: str
+
+
+def readable(value: Json, characters: int = MAX_MESSAGE_CHARACTERS, name: str = "") -> list[str]:
+    """Arguments as lines of about so many characters in all: `name: value`, or a name and a block of marked lines."""
+    if (parts := _parts(name, value)) is None:
+        return _value(name or "arguments", value, characters)
+    shown, left, share = parts[: max(1, characters // _LEAST_CHARACTERS)], characters, 0
+    for n, size in enumerate(sorted(len(compact(part)) for _, part in shown)):
+        share = left // (len(shown) - n)  # what the shorter ones do not need is left to the longer ones
+        if size > share:
+            break
+        left -= size
+    lines = [line for label, part in shown for line in readable(part, share, label)]
+    more = len(parts) - len(shown)
+    return [*lines, f"  … and {more:,} more of {name or 'the arguments'}, not shown"] if more else lines
+
+
+def _parts(name: str, value: Json) -> list[tuple[str, Json]] | None:
+    """What is shown one by one: the arguments, and what in them has texts of several lines or changes; else None."""
+    if not isinstance(value, dict | list):
+        return None
+    text = compact(value) if name else "\\n"
+    if len(name) > _LONGEST_NAME or len(text) > _LONGEST_PARTED or not ("\\n" in text or '"old' in text):
+        return None
+    if isinstance(value, list):
+        return [(f"{name}[{n}]", part) for n, part in enumerate(value)]
+    parts: list[tuple[str, Json]] = []
+    for key, part in value.items():
+        # What could look like something else on its line is quoted.
+        word = key if key.isidentifier() and len(key) <= _LONGEST_NAME else compact(key[:_LONGEST_NAME])
+        label = f"{name}.{word}" if name else word
+        old, new = value.get(f"old{key[3:]}"), value.get(f"new{key[3:]}")
+        if key[:3] not in ("old", "new") or not (isinstance(old, str) and isinstance(new, str)):
+            parts.append((label, part))
+        elif key[:3] == "old":
+            parts.append((label, _Change(old, new)))
+    return parts
+
+
+def _value(name: str, value: Json, characters: int) -> list[str]:
+    if isinstance(value, _Change):
+        old, new = value.old.split("\n"), value.new.split("\n")
+        head = _equal(old, new)
+        tail = _equal(old[head:][::-1], new[head:][::-1])
+        before = _block("    ", old[max(head - 1, 0) : head], characters // 4)
+        removed = _block("  - ", old[head : len(old) - tail], characters // 2)
+        return [
+            f"  {name}:",
+            *before,
+            *removed,
+            *_block("  + ", new[head : len(new) - tail], characters // 2),
+        ]
+    if not isinstance(value, str):
+        return _block(f"  {name}: ", [compact(value)], characters)
+    if "\n" in value:
+        return [f"  {name}:", *_block("  | ", value.split("\n"), characters)]
+    return _block(f'  {name}: "', [value], characters, '"')
+
+
+def _equal(some: Sequence[str], others: Sequence[str]) -> int:
+    """How many lines at the beginning are equal."""
+    pairs = enumerate(zip(some, others, strict=False))
+    return next((n for n, (one, other) in pairs if one != other), min(len(some), len(others)))
+
+
+def _block(mark: str, lines: Sequence[str], characters: int, end: str = "") -> list[str]:
+    text = "\n".join(lines)
+    shown = [f"{mark}{line}{end}" for line in text[:characters].split("\n") if lines]
+    return [*shown, f"  … cut: it has {len(text):,} characters"] if len(text) > characters else shown
