@@ -163,7 +163,7 @@ async def test_of_two_forms_each_is_decided_by_the_token_of_its_own_answer(tmp_p
         for wire in (weak, strong):
             answer = {
                 "requestState": asked["requestState"],
-                "inputResponses": {[*asked["inputRequests"]][0]: APPROVE},
+                "inputResponses": {next(iter(asked["inputRequests"])): APPROVE},
             }
             asked = await wire.result("tools/call", **sent, **answer)
         assert asked["structuredContent"]["status"] == "waiting"

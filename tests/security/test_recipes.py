@@ -26,8 +26,8 @@ import sandbox_runtime
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.http_access import HttpAccess
-from portal.runs.journal import unwritten
 from portal.runs.forms import approval_form
+from portal.runs.journal import unwritten
 from portal.serving import _readiness
 from portal.store.records import QuotaError, TooManyRunsError
 from tests.portal.commands import portal_command

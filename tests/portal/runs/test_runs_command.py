@@ -225,7 +225,7 @@ def test_approval_shows_the_call_and_who_approved(shell: Shell) -> None:
     shell.ask(3, is_parked=True)
     done = shell("approve", RUN, "--arguments", '{"branch": "next"}', "--yes")
     assert done.returncode == 0
-    assert '"force": true' in done.stdout and '"branch": "next"' in done.stdout
+    assert "  force: true" in done.stdout and '"branch": "next"' in done.stdout
     assert done.stdout.index("git.push") < done.stdout.index("approved")
     call = shell.store.call(RUN, 3)
     assert (call.state, json.loads(call.decision)["arguments"]) == ("approved", {"branch": "next"})
