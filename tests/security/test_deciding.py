@@ -161,12 +161,9 @@ async def test_of_two_forms_each_is_decided_by_the_token_of_its_own_answer(tmp_p
         strong, weak = (Wire(each, own, FORM, up, up) for each in (may, must_not))
         asked = await strong.result("tools/call", **sent)
         for wire in (weak, strong):
-            answer = {
-                "requestState": asked["requestState"],
-                "inputResponses": {next(iter(asked["inputRequests"])): APPROVE},
-            }
+            (key,) = asked["inputRequests"]
+            answer = {"requestState": asked["requestState"], "inputResponses": {key: APPROVE}}
             asked = await wire.result("tools/call", **sent, **answer)
-        assert asked["structuredContent"]["status"] == "waiting"
         [run] = (await may.get("/runs?waiting=true")).json()["runs"]
     assert len(run["waiting"]) == 10 and len(up.calls) <= 1
 
