@@ -128,7 +128,7 @@ class Broker:
         answered = (
             f"{own} was answered by {other}: {why}" for (own, other), why in self._substitutes.items()
         )
-        return [*self.repairs.notices(), *answered, *(self.waits.notices() if self.waits is not None else ())]
+        return [*self.repairs.notices(), *answered]
 
     async def __call__(self, call: ToolCall) -> Outcome:
         """Take one call of the running script through all steps: middleware, fallback, authorize, ask, journal, send.

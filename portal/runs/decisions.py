@@ -79,8 +79,8 @@ def decide_call(
     """Approve or deny a call that waits for a person; without `seq` the only one. Within a transaction.
 
     The only place where a decision is written, and so the one that asks who may. Changed `arguments` are validated and
-    authorised when the call is made. With `stands` it approves later calls of this function in this run, too: `through`
-    that approval. To deny one that is over ends that. Returns the call as it was.
+    authorised when the call is made. With `stands` it approves later calls of this function in this run, too, `through`
+    this one, until somebody denies one that is decided. Returns the call as it was.
     Raises RunsError: there is no such call, somebody else has to decide, or somebody decided before.
     """
     row = find_seen(tables, run, decider, approvers)
@@ -93,54 +93,47 @@ def decide_call(
         raise RunsError("may_not_stand", message, "Decide about each of them.")
     state: CallRowState = "approved" if is_approved else "denied"
     told = {"decision": state, "at": iso(tables.now()), "reason": reason, "arguments": arguments}
-    more = {"stands": _terms(run, approvers)} if stands else {"through": through} if through else {}
+    more = {"stands": f"for {MAX_LATER} later calls"} if stands else {"through": through} if through else {}
     if not tables.decide(run, seq, state, json.dumps(told | more).encode(), decider.by):
-        if not is_approved and (last := _last_standing(tables, call)) is not None:
-            revoked = last.decided | {"stands": f"revoked by {decider.by}"}
-            tables.revise(run, last.seq, json.dumps(revoked).encode())
+        if not is_approved and tables.get("stands", run, call.function):
+            tables.drop("stands", run, call.function)
+            tables.note(run, "revoked", seq)
             return call
         known = tables.call(run, seq) or call
         was = {"approved": "already approved", "denied": "already denied"}.get(known.state, "already over")
         who = f" by {known.decided_by}" if known.decided_by else ""
         message = f"call {seq} of run {run} was {was}{who}; it is not {state} now"
         raise RunsError("already_decided", message, "The first decision counts.")
+    if stands:
+        terms = [call.digest, *sorted(approvers.entries)]
+        given = {"seq": seq, "by": decider.by, "left": MAX_LATER, "terms": terms}
+        tables.put("stands", run, call.function, json.dumps(given).encode())
     return call
 
 
-def approve_through_standing(tables: RunTables, run: str, seq: int, approvers: Approvers) -> bool:
-    """Approve a call if the approval of an earlier one stands for it: of the function as it was defined then, under
-    the rules of then about deciding, at most MAX_LATER times. Within a transaction. Raises RunsError.
+def approve_later_call(tables: RunTables, run: str, seq: int, approvers: Approvers) -> bool:
+    """Approve a waiting call if the approval of an earlier one stands for it, too: at most MAX_LATER times, for the
+    function as it was defined then, under the rules of then about deciding. Within a transaction. Raises RunsError.
     """
     call = tables.call(run, seq)
-    last = None if call is None or not _may_stand(call, approvers) else _last_standing(tables, call)
     if (
         call is None
-        or last is None
-        or (last.digest, last.decided["stands"]) != (call.digest, _terms(run, approvers))
+        or not _may_stand(call, approvers)
+        or not (kept := tables.get("stands", run, call.function))
     ):
         return False
-    if sum(each.decided.get("through") == last.seq for each in tables.calls(run, _ASKED)) >= MAX_LATER:
+    given = json.loads(kept)
+    if not given["left"] or given["terms"] != [call.digest, *sorted(approvers.entries)]:
         return False
     # Whoever gave it was allowed to, by the same rules.
-    decider = Decider(last.decided_by)
-    decide_call(tables, run, seq, decider, approvers, is_approved=True, through=last.seq)
+    decider = Decider(given["by"])
+    decide_call(tables, run, seq, decider, approvers, is_approved=True, through=given["seq"])
+    tables.put("stands", run, call.function, json.dumps({**given, "left": given["left"] - 1}).encode())
     return True
-
-
-def _last_standing(tables: RunTables, call: CallRow) -> CallRow | None:
-    """The last approval of a call of the same function that was meant for later ones, unless it was revoked."""
-    asked = [each for each in tables.calls(call.run, _ASKED) if each.function == call.function]
-    last = next((each for each in reversed(asked) if "stands" in each.decided), None)
-    return last if last is not None and isinstance(last.decided["stands"], list) else None
 
 
 def _may_stand(call: CallRow, approvers: Approvers) -> bool:
     return not approvers.four_eyes and call.kind == "ask" and bool(json.loads(call.shown).get("may_stand"))
-
-
-def _terms(run: str, approvers: Approvers) -> list[str]:
-    """What a standing approval is bound to. A fork has another id; who may decide may change."""
-    return [run, *sorted(approvers.entries)]
 
 
 def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
@@ -303,9 +296,7 @@ def ledger_rows(past: Past) -> list[dict[str, Json]]:
 
 
 def _decision(call: CallRow) -> dict[str, Any]:
-    told = call.decided
-    if isinstance(told.get("stands"), list):
-        told["stands"] = f"for up to {MAX_LATER} later calls"
+    told = json.loads(call.decision) if call.decision else {}
     # An earlier version did not write what was decided.
     decided = {"decision": call.state} if call.state in ("approved", "denied") else {}
     return {**decided, "by": call.decided_by, **{key: value for key, value in told.items() if value}}

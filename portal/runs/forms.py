@@ -6,7 +6,7 @@ Rule 2: it shows what the call itself says. To read what a file contained would 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mcp_types import ElicitRequest
 
@@ -36,52 +36,40 @@ _LONGEST_PARTED: Final = 100_000
 
 def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> ElicitRequest:
     """The form about calls of a run, or about one question of its script, as their rows show them."""
-    message, choices = _question(run, asked), [*CHOICES]
+    lines = [f"A script (run {run}) wants to make {len(asked)} calls, about which you decide together."]
+    if "question" in asked[0]:
+        lines = [f"A script (run {run}) asks: {asked[0]['question']}"]
+    for each in asked if "question" not in asked[0] else ():
+        lines += ["", f"{each['function']} of the upstream {each['upstream']}, with"]
+        arguments, share = each["arguments"], 3 * MAX_MESSAGE_CHARACTERS // max(len(asked), 3)
+        lines += [arguments] if isinstance(arguments, str) else readable(arguments, share)
+        lines.append(f"The rule {each['rule']} asks you first.")
+    choices = [*CHOICES]
     if four_eyes or not all(each.get("may_stand") for each in asked):
         choices.remove("approve_later")
     else:
-        functions = ", ".join(sorted({each["function"] for each in asked}))
-        message += f"\napprove_later: also up to {MAX_LATER} later calls of {functions} in this run, unseen."
+        lines += [
+            "",
+            f"approve_later: also, unseen, up to {MAX_LATER} later calls of each function in this run.",
+        ]
     properties: dict[str, Json] = {
         "decision": {"type": "string", "title": "Decision", "enum": choices},
         "reason": {"type": "string", "title": "Reason"},
     }
     form = {"type": "object", "properties": properties, "required": ["decision"]}
-    return request_of({"mode": "form", "message": escaped(message, "\n\t"), "requestedSchema": form})
+    return request_of({"mode": "form", "message": escaped("\n".join(lines), "\n\t"), "requestedSchema": form})
 
 
 def decision_of(answer: Mapping[str, Json] | None) -> dict[str, Any] | None:
     """What the answer to that form decides, as `decide_call` takes it; None if nothing."""
-    content = (answer or {}).get("content") or {}
-    if answer and answer["action"] == "accept" and content.get("decision") in CHOICES:
-        return chosen(content["decision"], str(content.get("reason") or ""))
-    return chosen("deny") if answer and answer["action"] == "decline" else None
+    action, content = (answer or {}).get("action"), (answer or {}).get("content") or {}
+    choice = content.get("decision") if action == "accept" else "deny" if action == "decline" else None
+    return chosen(choice, str(content.get("reason") or "")) if choice in CHOICES else None
 
 
-def chosen(choice: str, reason: str = "") -> dict[str, Any]:
+def chosen(choice: str, reason: str) -> dict[str, Any]:
     """What one of CHOICES decides, as `decide_call` takes it."""
     return {"is_approved": choice != "deny", "stands": choice == "approve_later", "reason": reason}
-
-
-def _question(run: str, asked: Sequence[Json]) -> str:
-    if "question" in asked[0]:
-        return f"A script (run {run}) asks: {asked[0]['question']}"
-    what = "a call" if len(asked) == 1 else f"{len(asked)} calls, about which you decide together"
-    lines = [f"A script (run {run}) wants to make {what}."]
-    for each in asked:
-        lines += ["", f"{each['function']} of the upstream {each['upstream']}, with"]
-        arguments, share = each["arguments"], 3 * MAX_MESSAGE_CHARACTERS // max(len(asked), 3)
-        lines += arguments.split("\n") if isinstance(arguments, str) else readable(arguments, share)
-    return "\n".join(
-        [*lines, "", *dict.fromkeys(f"The rule {each['rule']} asks you first." for each in asked)]
-    )
-
-
-class _Change(NamedTuple):
-    """A text, and what replaces it."""
-
-    old: str
-    new: str
 
 
 def readable(value: Json, characters: int = MAX_MESSAGE_CHARACTERS, name: str = "") -> list[str]:
@@ -100,7 +88,9 @@ def readable(value: Json, characters: int = MAX_MESSAGE_CHARACTERS, name: str = 
 
 
 def _parts(name: str, value: Json) -> list[tuple[str, Json]] | None:
-    """What is shown one by one: the arguments, and what in them has texts of several lines or changes; else None."""
+    """What is shown one by one: the arguments, and what in them has texts of several lines or changes; else None.
+    A change is a pair of texts.
+    """
     if not isinstance(value, dict | list):
         return None
     text = compact(value) if name else "\\n"
@@ -112,28 +102,20 @@ def _parts(name: str, value: Json) -> list[tuple[str, Json]] | None:
     for key, part in value.items():
         # What could look like something else on its line is quoted.
         word = key if key.isidentifier() and len(key) <= _LONGEST_NAME else compact(key[:_LONGEST_NAME])
-        label = f"{name}.{word}" if name else word
         old, new = value.get(f"old{key[3:]}"), value.get(f"new{key[3:]}")
-        if key[:3] not in ("old", "new") or not (isinstance(old, str) and isinstance(new, str)):
-            parts.append((label, part))
-        elif key[:3] == "old":
-            parts.append((label, _Change(old, new)))
+        is_change = key[:3] in ("old", "new") and isinstance(old, str) and isinstance(new, str)
+        if not is_change or key[:3] == "old":
+            parts.append((f"{name}.{word}" if name else word, (old, new) if is_change else part))
     return parts
 
 
 def _value(name: str, value: Json, characters: int) -> list[str]:
-    if isinstance(value, _Change):
-        old, new = value.old.split("\n"), value.new.split("\n")
+    if isinstance(value, tuple):
+        old, new = (text.split("\n") for text in value)
         head = _equal(old, new)
         tail = _equal(old[head:][::-1], new[head:][::-1])
-        before = _block("    ", old[max(head - 1, 0) : head], characters // 4)
         removed = _block("  - ", old[head : len(old) - tail], characters // 2)
-        return [
-            f"  {name}:",
-            *before,
-            *removed,
-            *_block("  + ", new[head : len(new) - tail], characters // 2),
-        ]
+        return [f"  {name}:", *removed, *_block("  + ", new[head : len(new) - tail], characters // 2)]
     if not isinstance(value, str):
         return _block(f"  {name}: ", [compact(value)], characters)
     if "\n" in value:

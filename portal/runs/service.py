@@ -26,7 +26,7 @@ from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
 from portal.runs.decisions import (
     answer_of,
-    approve_through_standing,
+    approve_later_call,
     ask_later,
     cancel_run,
     decide_call,
@@ -118,8 +118,8 @@ class Runs:
         self._channels: dict[str, ClientChannel] = {}
         """The clients that wait for a run and can be asked meanwhile."""
         self._questions: dict[str, dict[int, anyio.CancelScope]] = {}
-        self._gathered: dict[str, tuple[anyio.CancelScope, dict[int, Json]]] = {}
-        """The calls that the next form of a run is about."""
+        self._unshown: dict[str, dict[int, Json]] = {}
+        """What the next form of a run is about."""
         self._unwritten: dict[str, tuple[RunState, bytes | None, int | None]] = {}
         """The ends of runs that could not be written yet."""
         self._driving: set[str] = set()
@@ -233,54 +233,49 @@ class Runs:
             self.note_change()
 
     async def ask(self, run: str, seq: int, asked: Json, channel: ClientChannel | None) -> None:
-        """Ask about a waiting call: whether an approval stands for it; else the person at the client, if there is one,
-        in the background, with the calls of the same moment. The answer counts if nobody decided before.
+        """Ask about a waiting call, unless an approval stands for it: the person at the client, if there is one, in the
+        background, in one form with the calls of the same moment. The answer counts if nobody decided before.
         """
-        if await self._stands(run, seq, asked) or channel is None:
+        if await self._stands(run, seq, asked) or channel is None or seq in self._questions.get(run, ()):
             return
         self._channels[run] = channel
-        questions = self._questions.setdefault(run, {})
-        if seq in questions:
-            return
-        scope, gathered = self._gathered.setdefault(run, (anyio.CancelScope(), {}))
-        gathered[seq], questions[seq] = asked, scope
-        if len(gathered) == 1:
-            self._tasks.start_soon(self._ask_gathered, run, scope, gathered, channel)
+        questions, unshown = self._questions.setdefault(run, {}), self._unshown.setdefault(run, {})
+        scope = questions[seq] = anyio.CancelScope()
+        unshown[seq] = asked
 
-    async def _ask_gathered(
-        self, run: str, scope: anyio.CancelScope, gathered: dict[int, Json], channel: ClientChannel
-    ) -> None:
-        with scope:
-            await anyio.sleep(GATHER_SECONDS)
-            self._gathered.pop(run, None)
-            while gathered:
-                together = [seq for seq in sorted(gathered) if "question" not in gathered[seq]]
-                shown = together[:MAX_CALLS] or [min(gathered)]
-                asked = [gathered.pop(seq) for seq in shown]
-                form = approval_form(run, asked, four_eyes=self.approvers.four_eyes)
-                decision = decision_of(await channel.ask_person(form)) or {}
-                for seq in shown if decision else ():
-                    await self._settle(run, seq, self.decide(run, seq, channel.decider, **decision))
-                stand = [seq for seq, each in gathered.items() if await self._stands(run, seq, each)]
-                for seq in (*shown, *stand):
-                    gathered.pop(seq, None)
-                    self._questions.get(run, {}).pop(seq, None)
-                self.note_change()
+        async def work() -> None:
+            with scope:
+                await anyio.sleep(GATHER_SECONDS)
+                left = dict(sorted(unshown.items()))
+                unshown.clear()  # another form shows what comes from now on
+                while left:
+                    shown = [each for each in left if "question" not in left[each]][:MAX_CALLS] or [*left][:1]
+                    asked = [left.pop(each) for each in shown]
+                    form = approval_form(run, asked, four_eyes=self.approvers.four_eyes)
+                    if (decision := decision_of(await channel.ask_person(form))) is not None:
+                        for each in shown:
+                            await self._settle(run, each, self.decide(run, each, channel.decider, **decision))
+                    shown += [each for each in left if await self._stands(run, each, left[each])]
+                    for each in shown:
+                        left.pop(each, None)
+                        questions.pop(each, None)
+                    self.note_change()
+
+        self._tasks.start_soon(work)
 
     async def _stands(self, run: str, seq: int, asked: Json) -> bool:
-        """Whether an earlier approval stands for a waiting call. Then it is approved."""
+        """Whether an earlier approval stands for a call. Then it is approved."""
+        approve = partial(approve_later_call, run=run, seq=seq, approvers=self.approvers)
         if not asked.get("may_stand"):
             return False
-        approve = partial(approve_through_standing, run=run, seq=seq, approvers=self.approvers)
-        stands = await self._settle(run, seq, self.store_or_error().write(approve, is_lasting=True))
-        if stands:
-            self.wake(run)
-        return bool(stands)
+        return bool(await self._settle(run, seq, self.store_or_error().write(approve)))
 
     async def _settle(self, run: str, seq: int, decision: Awaitable[object]) -> object:
         """What comes of a decision; None if it does not count."""
         try:
-            return await decision
+            done = await decision
+            self.wake(run)
+            return done
         except RunsError as error:  # somebody else was faster, or the rules have changed
             log.info("decision_refused", run=run, call=seq, code=error.code)
         except StoreError as error:
@@ -303,7 +298,7 @@ class Runs:
     def leave(self, run: str) -> None:
         """The client of a run does not wait any more."""
         self._channels.pop(run, None)
-        self._gathered.pop(run, None)
+        self._unshown.pop(run, None)
         for scope in self._questions.pop(run, {}).values():
             scope.cancel()
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, TypeGuard
 
@@ -51,17 +51,6 @@ class Waits:
     authorization: Authorization
     channel: ClientChannel = NO_CLIENT
     audit: RunAudit = NO_RUN_AUDIT
-    decided: dict[int, CallRow] = field(default_factory=dict)
-    """The calls about which somebody decided in this piece of the run."""
-
-    def notices(self) -> list[str]:
-        """What the run's answer says about calls of which nobody was asked."""
-        rows = {**(self.journal.past.calls if self.journal is not None else {}), **self.decided}.values()
-        return [
-            f"call {row.seq} ({row.function}) was approved with call {row.decided['through']}"
-            for row in rows
-            if "through" in row.decided
-        ]
 
     async def __call__(self, call: ToolCall, entry: Entry) -> Outcome:
         """Answer one of FUNCTIONS. Errors are returned, never raised, except FencedError."""
@@ -109,7 +98,7 @@ class Waits:
         )
         if isinstance(row, CallError):
             return row
-        changed = row.decided.get("arguments")
+        changed = json.loads(row.decision or b"{}").get("arguments")
         if row.digest != digest:
             return CallError(
                 "tool_changed",
@@ -149,11 +138,14 @@ class Waits:
             return CallError(
                 "cancelled", f"{function} does not wait for a decision any more", "Nothing was sent."
             )
-        self.audit.decided(seq, function, row.state, row.decided_by, row.decided)
-        self.decided[seq] = row
+        decision = json.loads(row.decision or b"{}")
+        self.audit.decided(seq, function, row.state, row.decided_by, decision)
+        if through := decision.get("through"):
+            told = f"call {seq} ({function}) was approved with call {through}"
+            self.journal.note_notices([*dict.fromkeys((*self.journal.head.notices, told))])
         if row.state == "approved":
             return row
-        reason = row.decided.get("reason") or ""
+        reason = decision.get("reason") or ""
         why = f": {reason[:MAX_QUESTION_CHARACTERS]}" if reason else ""
         return CallError(
             "denied", f"a person denied {function}{why}", "Nothing was sent. Do not try to do it another way."

@@ -2,10 +2,9 @@
 
 import base64
 import hashlib
-import json
 import zlib
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from cryptography.fernet import Fernet, InvalidToken
 
@@ -130,11 +129,6 @@ class CallRow:
     shown: bytes = b""
     decision: bytes | None = None
     outcome: bytes | None = None
-
-    @property
-    def decided(self) -> dict[str, Any]:
-        """What was decided: `{decision, at, reason, arguments, stands?, through?}`; empty if nothing."""
-        return json.loads(self.decision or b"{}")  # type: ignore[no-any-return]
 
     @property
     def asks(self) -> bool:

@@ -303,6 +303,7 @@ class RunTables(Tables):
             for table in ("events", "calls", "hooks", "log", "deliveries"):
                 self._execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             self._execute("DELETE FROM runs WHERE id = ?", (run,))
+            self._execute("DELETE FROM key_values WHERE kind = 'stands' AND owner = ?", (run,))
         self._execute("DELETE FROM results WHERE kept <= ?", (now - keep_seconds,))
         self.count_kept()
         return expired
@@ -334,11 +335,6 @@ class RunTables(Tables):
             self._wake(run)
             self.note(run, state, seq)
         return bool(changed)
-
-    def revise(self, run: str, seq: int, decision: bytes) -> None:
-        """Change what was decided about a call."""
-        sealed = self._seal.close(decision)
-        self._execute("UPDATE calls SET decision = ? WHERE run = ? AND seq = ?", (sealed, run, seq))
 
     def expire_call(self, run: str, seq: int) -> None:
         """The time of a waiting call has come, unless it was decided before."""

@@ -14,7 +14,7 @@ from mcp_types import ElicitResult
 from manifests.json_value import Json
 from portal.approvers import Approvers, Decider
 from portal.errors import RunsError
-from portal.runs.decisions import approve_through_standing, decide_call, details
+from portal.runs.decisions import approve_later_call, decide_call, details
 from portal.runs.forms import MAX_LATER
 from portal.server import build_server
 from portal.store.records import CallRow, RunRow
@@ -55,7 +55,7 @@ def decide(tables: RunTables, run: str, seq: int, rules: Approvers = NO_RULES, *
 
 def stands(tables: RunTables, run: str, seq: int, rules: Approvers = NO_RULES) -> bool:
     with tables.transaction():
-        return approve_through_standing(tables, run, seq, rules)
+        return approve_later_call(tables, run, seq, rules)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_approval_stands_for_fifty_later_calls_each_of_them_told(tables: RunTabl
     stored = tables.load(run.id)
     assert stored is not None
     told = [each["decision"] for each in details(stored)["decisions"]]
-    assert (told[0]["stands"], len(told)) == ("for up to 50 later calls", MAX_LATER + 1)
+    assert (told[0]["stands"], len(told)) == ("for 50 later calls", MAX_LATER + 1)
     assert {(each["decision"], each["by"], each["through"]) for each in told[1:]} == {("approved", "ann", 1)}
     decide(tables, run.id, MAX_LATER + 2, stands=True)
     waits(tables, run, MAX_LATER + 3)
@@ -288,5 +288,6 @@ async def test_approval_stands_after_a_restart_and_counts_nothing_twice(tmp_path
         answer = await answer_of(own, answer["run_id"])
         stored = await own.portal.runs.load(answer["run_id"], None)
         assert up.calls == [("merge", {"id": 3})]
-    assert [each.decided.get("through") for each in stored.calls if each.decided] == [None, 1, 1]
+    decisions = [json.loads(each.decision) for each in stored.calls if each.decision]
+    assert [each.get("through") for each in decisions] == [None, 1, 1]
     assert sum("approved with" in each for each in answer["notices"]) == 2
