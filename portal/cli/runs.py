@@ -238,15 +238,9 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
                 reason=options.reason,
                 arguments=options.arguments,
             )
-        is_late = call.state != "waiting"  # what ended is an approval of later calls
-        view = {
-            "run_id": run,
-            "seq": call.seq,
-            "function": call.function,
-            "state": "revoked" if is_late else state,
-        }
-        text = f"later calls of {call.function} ask again" if is_late else f"call {call.seq} is {state}"
-        _tell(view, text, options, terminal)
+        state = state if call.state == "waiting" else "revoked for later calls"
+        view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
+        _tell(view, f"call {call.seq} is {state}", options, terminal)
         _say_if_nobody(tables, run, terminal)
     return 0
 

@@ -262,7 +262,7 @@ class Questions:
             return await self._put(request)
 
     async def form(self, form: ElicitRequest) -> dict[str, Json] | None:
-        """The person's answer to a form of the portal's own; None if there is none."""
+        """The person's answer to what the portal itself asks; None if there is none."""
         try:
             return await self._put(form)
         except QuestionError:
@@ -279,11 +279,8 @@ class Questions:
             return False
         message = f"A script calls {upstream}, which needs your own login. Open the page and sign in."
         shown: dict[str, Json] = {"mode": "url", "url": url, "elicitationId": secrets.token_hex(8)}
-        try:
-            answer = await self._put(request_of({**shown, "message": message}))
-            return bool(answer["action"] == "accept")
-        except QuestionError:
-            return False
+        answer = await self.form(request_of({**shown, "message": message}))
+        return answer is not None and answer["action"] == "accept"
 
     async def _put(self, question: Question) -> dict[str, Json]:
         try:

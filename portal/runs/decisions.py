@@ -116,14 +116,11 @@ def approve_later_call(tables: RunTables, run: str, seq: int, approvers: Approve
     function as it was defined then, under the rules of then about deciding. Within a transaction. Raises RunsError.
     """
     call = tables.call(run, seq)
-    if (
-        call is None
-        or not _may_stand(call, approvers)
-        or not (kept := tables.get("stands", run, call.function))
-    ):
-        return False
-    given = json.loads(kept)
-    if not given["left"] or given["terms"] != [call.digest, *sorted(approvers.entries)]:
+    kept = (
+        None if call is None or not _may_stand(call, approvers) else tables.get("stands", run, call.function)
+    )
+    given = json.loads(kept or b'{"left": 0}')
+    if call is None or not given["left"] or given["terms"] != [call.digest, *sorted(approvers.entries)]:
         return False
     # Whoever gave it was allowed to, by the same rules.
     decider = Decider(given["by"])
@@ -297,9 +294,7 @@ def ledger_rows(past: Past) -> list[dict[str, Json]]:
 
 def _decision(call: CallRow) -> dict[str, Any]:
     told = json.loads(call.decision) if call.decision else {}
-    # An earlier version did not write what was decided.
-    decided = {"decision": call.state} if call.state in ("approved", "denied") else {}
-    return {**decided, "by": call.decided_by, **{key: value for key, value in told.items() if value}}
+    return {"by": call.decided_by, **{key: value for key, value in told.items() if value}}
 
 
 def iso(at: float) -> str:

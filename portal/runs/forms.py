@@ -1,11 +1,11 @@
 """What a call looks like to the person who decides about it, and the form in which they do.
 
-Rule 1: every part of the arguments has its share of the length, so that none pushes another one out. What is left out,
-and what cannot be shown as it is, is told.
-Rule 2: it shows what the call itself says. To read what a file contained would be a call that nobody granted.
+Rule 1: each part of the arguments has its share of the length, so that none hides another one. What is cut is told.
+Rule 2: it shows what the call says, and reads no file: that would be a call that nobody granted.
 """
 
 from collections.abc import Mapping, Sequence
+from os.path import commonprefix
 from typing import Any, Final
 
 from mcp_types import ElicitRequest
@@ -26,12 +26,11 @@ MAX_LATER: Final = 50
 
 CHOICES: Final = ("approve", "approve_later", "deny")
 
-_LEAST_CHARACTERS: Final = 40
-"""The least share of a part. Of too many parts the last ones are only counted."""
-
+_LEAST_CHARACTERS: Final = 40  # the share of a part; if there are too many, the last ones are only counted
 _LONGEST_NAME: Final = 60
-_LONGEST_PARTED: Final = 100_000
-"""Characters of an argument that is shown part by part: a longer one would take milliseconds."""
+_LONGEST_PARTED: Final = (
+    100_000  # characters of an argument that is shown part by part, which takes milliseconds
+)
 
 
 def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> ElicitRequest:
@@ -52,10 +51,8 @@ def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> Elicit
             "",
             f"approve_later: also, unseen, up to {MAX_LATER} later calls of each function in this run.",
         ]
-    properties: dict[str, Json] = {
-        "decision": {"type": "string", "title": "Decision", "enum": choices},
-        "reason": {"type": "string", "title": "Reason"},
-    }
+    decision = {"type": "string", "title": "Decision", "enum": choices}
+    properties: dict[str, Json] = {"decision": decision, "reason": {"type": "string", "title": "Reason"}}
     form = {"type": "object", "properties": properties, "required": ["decision"]}
     return request_of({"mode": "form", "message": escaped("\n".join(lines), "\n\t"), "requestedSchema": form})
 
@@ -64,11 +61,9 @@ def decision_of(answer: Mapping[str, Json] | None) -> dict[str, Any] | None:
     """What the answer to that form decides, as `decide_call` takes it; None if nothing."""
     action, content = (answer or {}).get("action"), (answer or {}).get("content") or {}
     choice = content.get("decision") if action == "accept" else "deny" if action == "decline" else None
-    return chosen(choice, str(content.get("reason") or "")) if choice in CHOICES else None
-
-
-def chosen(choice: str, reason: str) -> dict[str, Any]:
-    """What one of CHOICES decides, as `decide_call` takes it."""
+    if choice not in CHOICES:
+        return None
+    reason = str(content.get("reason") or "")
     return {"is_approved": choice != "deny", "stands": choice == "approve_later", "reason": reason}
 
 
@@ -112,8 +107,8 @@ def _parts(name: str, value: Json) -> list[tuple[str, Json]] | None:
 def _value(name: str, value: Json, characters: int) -> list[str]:
     if isinstance(value, tuple):
         old, new = (text.split("\n") for text in value)
-        head = _equal(old, new)
-        tail = _equal(old[head:][::-1], new[head:][::-1])
+        head = len(commonprefix([old, new]))  # noqa: RUF071  # of lines, not of characters
+        tail = len(commonprefix([old[head:][::-1], new[head:][::-1]]))  # noqa: RUF071
         removed = _block("  - ", old[head : len(old) - tail], characters // 2)
         return [f"  {name}:", *removed, *_block("  + ", new[head : len(new) - tail], characters // 2)]
     if not isinstance(value, str):
@@ -121,12 +116,6 @@ def _value(name: str, value: Json, characters: int) -> list[str]:
     if "\n" in value:
         return [f"  {name}:", *_block("  | ", value.split("\n"), characters)]
     return _block(f'  {name}: "', [value], characters, '"')
-
-
-def _equal(some: Sequence[str], others: Sequence[str]) -> int:
-    """How many lines at the beginning are equal."""
-    pairs = enumerate(zip(some, others, strict=False))
-    return next((n for n, (one, other) in pairs if one != other), min(len(some), len(others)))
 
 
 def _block(mark: str, lines: Sequence[str], characters: int, end: str = "") -> list[str]:

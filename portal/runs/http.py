@@ -24,7 +24,6 @@ from portal.approvers import Decider
 from portal.definitions import ExecuteCode
 from portal.errors import RunsError
 from portal.runs.decisions import details, find_run, fork_run, iso, run_view, waiting_view
-from portal.runs.forms import chosen
 from portal.runs.service import Runs
 from portal.sessions import http_caller, tenant_of
 from portal.store.records import OPEN, LogRow, OwnLimitError, StoreError
@@ -174,13 +173,14 @@ class RunRoutes:
 
     async def decide(self, request: Request) -> Response:
         given, (run, _) = await _body(request, Decision), _named(request)
-        decision, seq = chosen(given.decision, given.reason), request.path_params["seq"]
-        await self.runs.decide(run, seq, _decider(request), **decision, arguments=given.arguments)
+        is_approved, seq = given.decision != "deny", request.path_params["seq"]
+        more: Json = {"stands": given.decision == "approve_later", "arguments": given.arguments}
+        more |= {"is_approved": is_approved, "reason": given.reason}
+        await self.runs.decide(run, seq, _decider(request), **more)
         try:
             return await self.show(request)
         except RunsError:  # it has ended, and its answer is for its owner
-            state = "approved" if decision["is_approved"] else "denied"
-            decided: dict[str, Json] = {"run_id": run, "seq": seq, "decision": state}
+            decided = {"run_id": run, "seq": seq, "decision": "approved" if is_approved else "denied"}
             return await _json(lambda: decided)
 
     async def deliver(self, request: Request) -> Response:

@@ -250,8 +250,8 @@ class Runs:
                 unshown.clear()  # another form shows what comes from now on
                 while left:
                     shown = [each for each in left if "question" not in left[each]][:MAX_CALLS] or [*left][:1]
-                    asked = [left.pop(each) for each in shown]
-                    form = approval_form(run, asked, four_eyes=self.approvers.four_eyes)
+                    four_eyes = self.approvers.four_eyes
+                    form = approval_form(run, [left.pop(each) for each in shown], four_eyes=four_eyes)
                     if (decision := decision_of(await channel.ask_person(form))) is not None:
                         for each in shown:
                             await self._settle(run, each, self.decide(run, each, channel.decider, **decision))

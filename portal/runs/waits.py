@@ -79,9 +79,7 @@ class Waits:
         if self.journal is None:
             return self._no_journal(f"{call.function} asks a person, and asking")
         arguments_sha256 = sha256_of(needed.arguments)
-        arguments = self.runs.mask.in_value(
-            needed.arguments
-        )  # before it is cut: half a secret is a secret, too
+        arguments = self.runs.mask.in_value(needed.arguments)  # before it is cut
         is_long = len(compact(arguments)) > MAX_SHOWN_CHARACTERS
         shown = {
             "upstream": upstream,
