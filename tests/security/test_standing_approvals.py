@@ -291,3 +291,15 @@ async def test_approval_stands_after_a_restart_and_counts_nothing_twice(tmp_path
     decisions = [json.loads(each.decision) for each in stored.calls if each.decision]
     assert [each.get("through") for each in decisions] == [None, 1, 1]
     assert sum("approved with" in each for each in answer["notices"]) == 2
+
+
+async def test_secret_at_the_place_of_a_cut_is_in_no_form(tmp_path: Path) -> None:
+    person, secret = Person("approve", "approve"), "canary-5b1e-zyx9"
+    more: dict[str, Json] = {"server": {"token": "${KEY}"}, "environ": {"KEY": secret}}
+    code = f"for n in (1, 9):\n    await git.push(text='x' * 1_992 + '{secret}' + 'y' * 3_000 * n)"
+    async with at_a_client(tmp_path, person, **more) as (own, up):
+        answer = (await own.call("execute_code", code=code)).structured_content
+        stored = await own.portal.runs.load(answer["run_id"], None)
+    assert (answer["status"], [secret in each["text"] for _, each in up.calls]) == ("ok", [True, True])
+    assert all("cut: it has" in each and "[hidden]" in each and "canary" not in each for each in person.asked)
+    assert len(stored.calls) == 2 and all(b"canary" not in each.shown for each in stored.calls)
