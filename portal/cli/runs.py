@@ -405,9 +405,11 @@ def _show_call(view: dict[str, Json], label: str, line: Line) -> None:
     """A waiting call; if it waits for a person, everything that this person approves. Its script is shown beside it."""
     line(f"{label} call {view['seq']}: {view['function']}")
     for name, value in {**view, **view.get("asked", {})}.items():
-        if name == "arguments" and isinstance(value, dict):
-            value = "\n".join(["", *readable(value, MAX_SHOWN_CHARACTERS)])
-        if name not in ("seq", "function", "asked", "script", "may_stand"):
+        if name == "arguments":
+            shown = value.split("\n") if isinstance(value, str) else readable(value, MAX_SHOWN_CHARACTERS)
+            for each in ("arguments", *shown):
+                line(f"    {each}".expandtabs(4))
+        elif name not in ("seq", "function", "asked", "script", "may_stand"):
             _show(name, value, line)
 
 
