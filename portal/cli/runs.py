@@ -167,10 +167,8 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
             _say_if_nobody(tables, run, terminal)
             seen = {tables: 0}
         else:
-            run, seen = (
-                None,
-                {each: each.last_log() for each in stack.enter_context(_stores(manifest, terminal))},
-            )
+            stores = stack.enter_context(_stores(manifest, terminal))
+            run, seen = None, {each: each.last_log() for each in stores}
         is_open = bool(seen)
         while is_open:
             # The state first: then everything that led to it is in the log.
@@ -228,16 +226,9 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         if asks and not await terminal.is_confirmed("Approve it?"):
             return USAGE_ERROR
         with tables.transaction(is_lasting=True):
-            decide_call(
-                tables,
-                run,
-                call.seq,
-                Decider(f"{_person()} --yes" if options.yes else _person()),
-                Approvers(),
-                is_approved=options.is_approved,
-                reason=options.reason,
-                arguments=options.arguments,
-            )
+            decider = Decider(f"{_person()} --yes" if options.yes else _person())
+            more = {"reason": options.reason, "arguments": options.arguments}
+            decide_call(tables, run, call.seq, decider, Approvers(), is_approved=options.is_approved, **more)
         state = state if call.state == "waiting" else "revoked for later calls"
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
         _tell(view, f"call {call.seq} is {state}", options, terminal)

@@ -87,7 +87,7 @@ def decide_call(
     if (refusal := approvers.refusal(row.owner, decider)) is not None:
         raise refusal
     call = call_to_decide(tables, row, seq)
-    seq = call.seq
+    run, seq = call.run, call.seq
     if stands and not _may_stand(call, approvers):
         message = f"an approval of call {seq} cannot stand for later ones"
         raise RunsError("may_not_stand", message, "Decide about each of them.")
@@ -111,7 +111,7 @@ def decide_call(
     return call
 
 
-def approve_later_call(tables: RunTables, run: str, seq: int, approvers: Approvers) -> bool:
+def let_pass(tables: RunTables, run: str, seq: int, approvers: Approvers) -> bool:
     """Approve a waiting call if the approval of an earlier one stands for it, too: at most MAX_LATER times, for the
     function as it was defined then, under the rules of then about deciding. Within a transaction. Raises RunsError.
     """

@@ -24,15 +24,7 @@ from portal.errors import RunsError
 from portal.ledger import Ledger
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
-from portal.runs.decisions import (
-    answer_of,
-    approve_later_call,
-    ask_later,
-    cancel_run,
-    decide_call,
-    find_run,
-    find_seen,
-)
+from portal.runs.decisions import answer_of, ask_later, cancel_run, decide_call, find_run, find_seen, let_pass
 from portal.runs.forms import MAX_CALLS, approval_form, decision_of
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import HEAD, Past, RunHead, new_row, new_run_id
@@ -265,21 +257,20 @@ class Runs:
 
     async def _stands(self, run: str, seq: int, asked: Json) -> bool:
         """Whether an earlier approval stands for a call. Then it is approved."""
-        approve = partial(approve_later_call, run=run, seq=seq, approvers=self.approvers)
-        if not asked.get("may_stand"):
-            return False
-        return bool(await self._settle(run, seq, self.store_or_error().write(approve)))
+        approve = partial(let_pass, run=run, seq=seq, approvers=self.approvers)
+        may = bool(asked.get("may_stand"))
+        return may and await self._settle(run, seq, self.store_or_error().write(approve)) is True
 
     async def _settle(self, run: str, seq: int, decision: Awaitable[object]) -> object:
         """What comes of a decision; None if it does not count."""
         try:
-            done = await decision
-            self.wake(run)
-            return done
+            return await decision
         except RunsError as error:  # somebody else was faster, or the rules have changed
             log.info("decision_refused", run=run, call=seq, code=error.code)
         except StoreError as error:
             log.error("decision_not_written", run=run, error=str(error))
+        finally:
+            self.wake(run)
         return None
 
     async def final_answer(self, run: str, *, to_its_end: bool = False) -> Answer:

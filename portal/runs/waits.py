@@ -22,7 +22,6 @@ from portal.ledger import Entry
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.forms import MAX_SHOWN_CHARACTERS, readable
 from portal.runs.journal import Journal
-from portal.runs.past import title_of
 from portal.runs.service import Runs
 from portal.store.records import CallRow
 from portal.store.run_tables import RunTables
@@ -91,9 +90,7 @@ class Waits:
             # Where a rule looks at the arguments of each call, so does a person; those of a fetch say where it goes.
             "may_stand": bool(digest) and not needed.request.tool.conditions,
         }
-        row = await self._decided(
-            call.seq, "ask", call.function, shown, digest=digest, arguments_sha256=arguments_sha256
-        )
+        row = await self._decided(call.seq, "ask", call.function, shown, digest)
         if isinstance(row, CallError):
             return row
         changed = json.loads(row.decision or b"{}").get("arguments")
@@ -117,18 +114,16 @@ class Waits:
         kind: Literal["ask", "approve"],
         function: str,
         shown: dict[str, Json],
-        *,
         digest: str = "",
-        arguments_sha256: str = "",
     ) -> CallRow | CallError:
         """The row of a call that a person approved, or an error."""
         assert self.journal is not None
-        shown = {**shown, "script": title_of(self.journal.head.request.code)}
         may_decide = self.runs.approvers.refusal(self.owner, self.channel.decider) is None
         channel = self.channel if may_decide and self.channel.can_ask_person else None
         ask = partial(self.runs.ask, self.journal.run_id, seq, self.runs.mask.in_value(shown), channel)
+        sha256 = shown.get("arguments_sha256", "")
         row = await self.journal.wait(
-            seq, kind, function, digest=digest, arguments_sha256=arguments_sha256, shown=shown, ask=ask
+            seq, kind, function, digest=digest, arguments_sha256=sha256, shown=shown, ask=ask
         )
         if isinstance(row, CallError):
             return row

@@ -14,7 +14,7 @@ from mcp_types import ElicitResult
 from manifests.json_value import Json
 from portal.approvers import Approvers, Decider
 from portal.errors import RunsError
-from portal.runs.decisions import approve_later_call, decide_call, details
+from portal.runs.decisions import decide_call, details, let_pass
 from portal.runs.forms import MAX_LATER
 from portal.server import build_server
 from portal.store.records import CallRow, RunRow
@@ -55,7 +55,7 @@ def decide(tables: RunTables, run: str, seq: int, rules: Approvers = NO_RULES, *
 
 def stands(tables: RunTables, run: str, seq: int, rules: Approvers = NO_RULES) -> bool:
     with tables.transaction():
-        return approve_later_call(tables, run, seq, rules)
+        return let_pass(tables, run, seq, rules)
 
 
 @pytest.fixture
