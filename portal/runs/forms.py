@@ -4,6 +4,7 @@ Rule 1: each part of the arguments has its share of the length, so that none hid
 Rule 2: it shows what the call says, and reads no file: that would be a call that nobody granted.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from os.path import commonprefix
 from typing import Any, Final
@@ -28,14 +29,13 @@ CHOICES: Final = ("approve", "approve_later", "deny")
 
 _LEAST_CHARACTERS: Final = 40  # the share of a part; if there are too many, the last ones are only counted
 _LONGEST_NAME: Final = 60
-_LONGEST_PARTED: Final = (
-    100_000  # characters of an argument that is shown part by part, which takes milliseconds
-)
+_LONGEST_PARTED: Final = 100_000  # characters of what is shown part by part, which takes milliseconds
 
 
 def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> ElicitRequest:
     """The form about calls of a run, or about one question of its script, as their rows show them."""
-    lines = [f"A script (run {run}) wants to make {len(asked)} calls, about which you decide together."]
+    what = "this call" if len(asked) == 1 else f"these {len(asked)} calls, which you decide together"
+    lines = [f"A script (run {run}) wants to make {what}:"]
     if "question" in asked[0]:
         lines = [f"A script (run {run}) asks: {asked[0]['question']}"]
     for each in asked if "question" not in asked[0] else ():
@@ -43,14 +43,10 @@ def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> Elicit
         arguments, share = each["arguments"], 3 * MAX_MESSAGE_CHARACTERS // max(len(asked), 3)
         lines += [arguments] if isinstance(arguments, str) else readable(arguments, share)
         lines.append(f"The rule {each['rule']} asks you first.")
-    choices = [*CHOICES]
-    if four_eyes or not all(each.get("may_stand") for each in asked):
-        choices.remove("approve_later")
-    else:
-        lines += [
-            "",
-            f"approve_later: also, unseen, up to {MAX_LATER} later calls of each function in this run.",
-        ]
+    may_stand = not four_eyes and all(each.get("may_stand") for each in asked)
+    later = f"approve_later: also up to {MAX_LATER} later calls of each function in this run, unseen."
+    lines += ["", later] * may_stand
+    choices = [each for each in CHOICES if may_stand or each != "approve_later"]
     decision = {"type": "string", "title": "Decision", "enum": choices}
     properties: dict[str, Json] = {"decision": decision, "reason": {"type": "string", "title": "Reason"}}
     form = {"type": "object", "properties": properties, "required": ["decision"]}
@@ -109,8 +105,13 @@ def _value(name: str, value: Json, characters: int) -> list[str]:
         old, new = (text.split("\n") for text in value)
         head = len(commonprefix([old, new]))  # noqa: RUF071  # of lines, not of characters
         tail = len(commonprefix([old[head:][::-1], new[head:][::-1]]))  # noqa: RUF071
-        removed = _block("  - ", old[head : len(old) - tail], characters // 2)
-        return [f"  {name}:", *removed, *_block("  + ", new[head : len(new) - tail], characters // 2)]
+        marked = (
+            ("    ", old[:head]),
+            ("  - ", old[head : len(old) - tail]),
+            ("  + ", new[head : len(new) - tail]),
+        )
+        blocks = [_block(*each, characters // 3) for each in (*marked, ("    ", old[len(old) - tail :]))]
+        return [f"  {name}:", *itertools.chain(*blocks)]
     if not isinstance(value, str):
         return _block(f"  {name}: ", [compact(value)], characters)
     if "\n" in value:

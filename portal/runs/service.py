@@ -139,11 +139,7 @@ class Runs:
     # For executions
 
     def journal(
-        self,
-        piece: "Piece",
-        recording: Recording | None,
-        ledger: Ledger,
-        authorization: Authorization,
+        self, piece: "Piece", recording: Recording | None, ledger: Ledger, authorization: Authorization
     ) -> Journal | None:
         """The journal of one piece of a run; None without a store."""
         if self.store is None:

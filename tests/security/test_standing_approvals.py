@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
+import httpx2
 import pytest
 from mcp import Client
 from mcp_types import ElicitResult
@@ -19,10 +21,11 @@ from portal.runs.forms import MAX_LATER
 from portal.server import build_server
 from portal.store.records import CallRow, RunRow
 from portal.store.run_tables import RunTables
-from tests.portal.peers import Opened, Peer, opened, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool
 from tests.portal.runs.rows import begun
 from tests.portal.runs.rows import opened as opened_tables
 from tests.portal.runs.test_waiting import answer_of
+from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 
@@ -235,6 +238,37 @@ found
     approved = [each for each in lines if each["event"] == "call_approved"]
     assert [(each["call"], each.get("through")) for each in approved] == [(1, None), (2, 1), (3, 1)]
     assert "stands" in approved[0] and {each["by"] for each in approved} == {"client"}
+
+
+async def test_approval_over_http_stands_for_a_run_in_the_background(tmp_path: Path) -> None:
+    up, token = Peer(tool("merge")), {"Authorization": "Bearer token-of-ann"}
+    server: Json = {"tokens": [{"token": "token-of-ann"}, {"token": "token-of-bob"}]}
+    async with (
+        opened(tmp_path, {"git": up}, capabilities=ASKS, server=server) as own,
+        http_peer(http_app(own.portal)) as peer,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{peer.port}", headers=token) as http,
+    ):
+
+        async def until(run: str, is_it: Callable[[Any], bool]) -> Any:
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while True:
+                    news = own.portal.runs.news
+                    if is_it(told := (await http.get(f"/runs/{run}")).json()):
+                        return told
+                    await news.wait()
+
+        async def began() -> str:
+            code = "[await git.merge(id=n) for n in (1, 2)]"
+            run = (await http.post("/runs", json={"code": code})).json()["run_id"]
+            return str((await until(run, lambda told: told["waiting"]))["run_id"])
+
+        first, second = await began(), await began()
+        decided = await http.post(f"/runs/{first}/answers/1", json={"decision": "approve_later"})
+        ended = await until(first, lambda told: told["state"] == "ok")
+        other = (await http.get(f"/runs/{second}")).json()
+    assert (decided.status_code, len(up.calls)) == (200, 2)
+    assert [each["decision"].get("through") for each in ended["decisions"]] == [None, 1]
+    assert [each["seq"] for each in other["waiting"]] == [1] and other["decisions"] == []
 
 
 async def test_calls_beyond_the_first_form_are_not_asked_about(tmp_path: Path) -> None:
