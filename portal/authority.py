@@ -252,8 +252,7 @@ class Authorization:
         self, request: CallRequest, *, is_approved: bool = False
     ) -> Permit | CallError | ApprovalNeeded:
         """Decide about one call. A permitted call is audited and counted; an error says why not, and what would help.
-
-        `is_approved`: a person approved it, with these arguments.
+        `is_approved`: by a person, with these arguments.
 
         Refused calls, and calls that wait for approval, do not count towards budgets.
         """
@@ -275,14 +274,9 @@ class Authorization:
         if not is_recorded and not request.is_readonly:
             return unrecorded(request.function)
         self._count(request)
+        conditions, batch = request.tool.conditions, self.audit.audit.batch
         return Permit(
-            self.sources,
-            request.destination,
-            arguments,
-            request.tool.conditions,
-            is_recorded,
-            is_approved,
-            self.audit.audit.batch,
+            self.sources, request.destination, arguments, conditions, is_recorded, is_approved, batch
         )
 
     def confirm(self, request: CallRequest, permit: Permit, *, is_repeat: bool) -> CallError | None:

@@ -279,9 +279,8 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         return 1
     for name, value in ended.items():
         _show(name, value, terminal.line)
-    terminal.line(
-        "the replay is identical" + ("" if ended else ", as far as it goes: the run has no end here")
-    )
+    far = "" if ended else ", as far as it goes: the run has no end here"
+    terminal.line(f"the replay is identical{far}")
     return 0
 
 

@@ -166,8 +166,7 @@ class ClientChannel:
 
     async def ask_person(self, form: ElicitRequest) -> dict[str, Json] | None:
         """The person's answer to a form; None if there is none."""
-        assert self._questions is not None
-        return await self._questions.form(form)
+        return None if self._questions is None else await self._questions.form(form)
 
 
 NO_CLIENT: Final = ClientChannel()

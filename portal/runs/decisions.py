@@ -116,9 +116,7 @@ def let_pass(tables: RunTables, run: str, seq: int, approvers: Approvers) -> boo
     function as it was defined then, under the rules of then about deciding. Within a transaction. Raises RunsError.
     """
     call = tables.call(run, seq)
-    kept = (
-        None if call is None or not _may_stand(call, approvers) else tables.get("stands", run, call.function)
-    )
+    kept = tables.get("stands", run, call.function) if call and _may_stand(call, approvers) else None
     given = json.loads(kept or b'{"left": 0}')
     if call is None or not given["left"] or given["terms"] != [call.digest, *sorted(approvers.entries)]:
         return False
