@@ -106,11 +106,11 @@ def _value(name: str, value: Json, characters: int) -> list[str]:
         head = len(commonprefix([old, new]))  # noqa: RUF071  # of lines, not of characters
         tail = len(commonprefix([old[head:][::-1], new[head:][::-1]]))  # noqa: RUF071
         marked = (
-            ("    ", old[:head]),
+            ("  = ", old[:head]),
             ("  - ", old[head : len(old) - tail]),
             ("  + ", new[head : len(new) - tail]),
         )
-        blocks = [_block(*each, characters // 3) for each in (*marked, ("    ", old[len(old) - tail :]))]
+        blocks = [_block(*each, characters // 3) for each in (*marked, ("  = ", old[len(old) - tail :]))]
         return [f"  {name}:", *itertools.chain(*blocks)]
     if not isinstance(value, str):
         return _block(f"  {name}: ", [compact(value)], characters)

@@ -38,16 +38,16 @@ def test_change_is_shown_as_removed_and_added_lines(old: str, new: str) -> None:
     shown = readable({"edits": [edit]})
     assert shown == [
         f"  edits[0].{old}:",
-        "    def f():",
+        "  = def f():",
         "  -     return 1",
         "  +     return 2",
         "  +     # end",
-        "    ",
+        "  = ",
         "  edits[0].count: 1",
     ]
     assert readable({"old": "rm -rf /", "new": "rm -rf /"}) == [
         "  old:",
-        "    rm -rf /",
+        "  = rm -rf /",
     ]  # it may be no change
     assert readable({"old": "x", "new": 1}) == ['  old: "x"', "  new: 1"]
 
