@@ -151,6 +151,18 @@ def test_approval_holds_in_no_other_run_and_in_no_fork(tables: RunTables, run: R
     assert not stands(tables, fork.id, 2)
 
 
+def test_approval_ends_with_the_run(tables: RunTables, run: RunRow) -> None:
+    waits(tables, run, 2)
+    with tables.transaction():
+        tables.finish(run.id, "ok", None)
+    with pytest.raises(RunsError) as error:
+        stands(tables, run.id, 2)
+    assert error.value.code == "run_ended"
+    with tables.transaction():
+        tables.sweep(tables.now() + 1, 0)
+    assert tables.get("stands", run.id, "git.merge") is None
+
+
 @pytest.mark.parametrize(
     ("rules", "other"),
     [
