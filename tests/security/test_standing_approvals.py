@@ -1,7 +1,7 @@
 """An approval stands for later calls of this function in this run, as a person wanted it, and for nothing else."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,7 @@ NO_RULES = Approvers()
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> AsyncIterator[RunTables]:
+def tables(tmp_path: Path) -> Iterator[RunTables]:
     tables = opened_tables(tmp_path)
     yield tables
     tables.close()
