@@ -177,8 +177,6 @@ class CallRequest:
     """The number of the call in the run."""
     is_readonly: bool = False
     """Whether the tool declares `readOnlyHint`."""
-    is_approved: bool = False
-    """Whether a person approved this call with these arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,30 +235,24 @@ class Authorization:
         listed: tuple[RecordedTool, ...],
         arguments: Callable[[], dict[str, Json]],
         seq: int = 0,
-        *,
-        is_approved: bool = False,
     ) -> CallRequest:
         """The request for a call of a function, decided by what its upstream lists now."""
         hints = self.authority.hints_now(function.upstream, listed, function.tool)
         hints = hints or Hints.of(function.recorded.annotations)
         tool = self.authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
         name, upstream = function.qualified, function.upstream
-        return CallRequest(name, upstream, tool, arguments, seq, hints.readonly, is_approved)
+        return CallRequest(name, upstream, tool, arguments, seq, hints.readonly)
 
-    def of_fetch(
-        self,
-        function: str,
-        arguments: Callable[[], dict[str, Json]],
-        seq: int = 0,
-        *,
-        is_approved: bool = False,
-    ) -> CallRequest:
+    def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """The request for a call of `portal.fetch`. The fetcher checks the host, at every redirect."""
         tool = decide_fetch(self.authority.manifest)
-        return CallRequest(function, NETWORK, tool, arguments, seq, is_approved=is_approved)
+        return CallRequest(function, NETWORK, tool, arguments, seq)
 
-    def authorize(self, request: CallRequest) -> Permit | CallError | ApprovalNeeded:
+    def authorize(
+        self, request: CallRequest, *, is_approved: bool = False
+    ) -> Permit | CallError | ApprovalNeeded:
         """Decide about one call. A permitted call is audited and counted; an error says why not, and what would help.
+        `is_approved`: by a person, with these arguments.
 
         Refused calls, and calls that wait for approval, do not count towards budgets.
         """
@@ -276,20 +268,15 @@ class Authorization:
             decision, code = self._within_budgets(request.tool)
         if not decision.granted:
             return refused(request.function, decision, code)
-        if request.tool.asks and not request.is_approved:
+        if request.tool.asks and not is_approved:
             return ApprovalNeeded(request, arguments, request.tool.asks, request.tool.asks_where)
         is_recorded = self.audit.allowed(request.seq, request.function, decision, arguments)
         if not is_recorded and not request.is_readonly:
             return unrecorded(request.function)
         self._count(request)
+        conditions, batch = request.tool.conditions, self.audit.audit.batch
         return Permit(
-            self.sources,
-            request.destination,
-            arguments,
-            request.tool.conditions,
-            is_recorded,
-            request.is_approved,
-            self.audit.audit.batch,
+            self.sources, request.destination, arguments, conditions, is_recorded, is_approved, batch
         )
 
     def confirm(self, request: CallRequest, permit: Permit, *, is_repeat: bool) -> CallError | None:

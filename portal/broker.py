@@ -317,18 +317,16 @@ class Broker:
                 return CallError(
                     "not_granted", "the network was granted after this script began", "Run it again."
                 )
-            request = self.authorization.of_fetch(
-                FETCH, lambda: call.arguments, call.seq, is_approved=is_approved
-            )
+            request = self.authorization.of_fetch(FETCH, lambda: call.arguments, call.seq)
         elif function is None:
             return self.absence(call.function, call.seq)
         elif (changed := self.history.tool_change(function)) is not None:
             return changed
         else:
             bound = partial(self._wire_arguments, function, call.arguments, repairs)
-            request = self._request(function, bound, call.seq, is_approved=is_approved)
+            request = self._request(function, bound, call.seq)
         try:
-            permit = self.authorization.authorize(request)
+            permit = self.authorization.authorize(request, is_approved=is_approved)
         except ArgumentError as error:
             return CallError("invalid_arguments", str(error), error.hint)
         if isinstance(permit, Permit):
@@ -365,15 +363,10 @@ class Broker:
         return self._request(function, dict).is_readonly
 
     def _request(
-        self,
-        function: Function,
-        arguments: Callable[[], dict[str, Json]],
-        seq: int = 0,
-        *,
-        is_approved: bool = False,
+        self, function: Function, arguments: Callable[[], dict[str, Json]], seq: int = 0
     ) -> CallRequest:
         listed = self.own.fleet[function.upstream].tools
-        return self.authorization.of_function(function, listed, arguments, seq, is_approved=is_approved)
+        return self.authorization.of_function(function, listed, arguments, seq)
 
     async def _call_resource_method(self, call: ToolCall, entry: Entry) -> Outcome:
         """Call a function for resources or prompts. Each of its requests to upstreams is authorized on its own."""

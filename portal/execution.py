@@ -304,7 +304,8 @@ class Execution:
             except anyio.get_cancelled_exc_class():
                 ledger.stdout = run.stdout
                 raise
-            return self._answered(result, broker, (*prepared.notices, *found))
+            notices = broker.journal.head.notices if broker.journal else (*prepared.notices, *found)
+            return self._answered(result, broker, notices)
 
     async def _resume(
         self,

@@ -164,9 +164,10 @@ class RunAudit:
         if self._refused <= MAX_REFUSALS:
             self._refusal(seq, function, error)
 
-    def decided(self, seq: int, function: str, state: str, by: str) -> None:
-        """Record that a person approved or denied a call."""
-        self._call(f"call_{state}", seq, function, by=_cut(by))
+    def decided(self, seq: int, function: str, state: str, by: str, decision: Mapping[str, Json]) -> None:
+        """Record that a person approved or denied a call: `through` the approval of another one, which `stands`."""
+        more = {key: decision[key] for key in ("through", "stands") if key in decision}
+        self._call(f"call_{state}", seq, function, by=_cut(by), **more)
 
     def outcome(self, entry: Entry) -> None:
         """Record the outcome of an allowed call; `unknown` if its run ended before its answer came.

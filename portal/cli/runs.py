@@ -38,6 +38,7 @@ from portal.runs.decisions import (
     unknown_run,
     waiting_view,
 )
+from portal.runs.forms import MAX_SHOWN_CHARACTERS, readable
 from portal.runs.past import Past, RunHead
 from portal.runs.webhooks import note_states
 from portal.store.places import Place, components_folder, holding, open_tables, place_of
@@ -161,10 +162,8 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
             _say_if_nobody(tables, run, terminal)
             seen = {tables: 0}
         else:
-            run, seen = (
-                None,
-                {each: each.last_log() for each in stack.enter_context(_stores(manifest, terminal))},
-            )
+            stores = stack.enter_context(_stores(manifest, terminal))
+            run, seen = None, {each: each.last_log() for each in stores}
         is_open = bool(seen)
         while is_open:
             # The state first: then everything that led to it is in the log.
@@ -222,16 +221,10 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         if asks and not await terminal.is_confirmed("Approve it?"):
             return USAGE_ERROR
         with tables.transaction(is_lasting=True):
-            decide_call(
-                tables,
-                run,
-                call.seq,
-                Decider(f"{_person()} --yes" if options.yes else _person()),
-                Approvers(),
-                is_approved=options.is_approved,
-                reason=options.reason,
-                arguments=options.arguments,
-            )
+            decider = Decider(f"{_person()} --yes" if options.yes else _person())
+            more = {"reason": options.reason, "arguments": options.arguments}
+            decide_call(tables, run, call.seq, decider, Approvers(), is_approved=options.is_approved, **more)
+        state = state if call.state == "waiting" else "revoked for later calls"
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
         _tell(view, f"call {call.seq} is {state}", options, terminal)
         _say_if_nobody(tables, run, terminal)
@@ -281,9 +274,8 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         return 1
     for name, value in ended.items():
         _show(name, value, terminal.line)
-    terminal.line(
-        "the replay is identical" + ("" if ended else ", as far as it goes: the run has no end here")
-    )
+    far = "" if ended else ", as far as it goes: the run has no end here"
+    terminal.line(f"the replay is identical{far}")
     return 0
 
 
@@ -398,7 +390,11 @@ def _show_call(view: dict[str, Json], label: str, line: Line) -> None:
     """A waiting call; if it waits for a person, everything that this person approves. Its script is shown beside it."""
     line(f"{label} call {view['seq']}: {view['function']}")
     for name, value in {**view, **view.get("asked", {})}.items():
-        if name not in ("seq", "function", "asked", "script"):
+        if name == "arguments":
+            shown = value.split("\n") if isinstance(value, str) else readable(value, MAX_SHOWN_CHARACTERS)
+            for each in ("arguments", *shown):
+                line(f"    {each}".expandtabs(4))
+        elif name not in ("seq", "function", "asked", "script", "may_stand"):
             _show(name, value, line)
 
 

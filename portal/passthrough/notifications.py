@@ -14,7 +14,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.context import ServerRequestContext
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
+from mcp_types import ElicitRequest
 
+from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
 from portal.approvers import NOBODY
 from portal.ledger import Entry, Ledger
@@ -162,10 +164,9 @@ class ClientChannel:
         """Ask the person to sign in at an upstream. Returns whether they agreed to open the page."""
         return self._questions is not None and await self._questions.sign_in(upstream, url)
 
-    async def ask_person(self, message: str) -> tuple[bool, str] | None:
-        """Ask the person to approve something. Returns the decision and a reason; None if there is none."""
-        assert self._questions is not None
-        return await self._questions.approval(message)
+    async def ask_person(self, form: ElicitRequest) -> dict[str, Json] | None:
+        """The person's answer to a form; None if there is none."""
+        return None if self._questions is None else await self._questions.form(form)
 
 
 NO_CLIENT: Final = ClientChannel()

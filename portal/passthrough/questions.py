@@ -77,7 +77,7 @@ def elicitation(
         name = params.get("elicitationId")
         name = name[:200] if isinstance(name, str) else secrets.token_hex(8)
         shown: dict[str, Json] = {"mode": "url", "url": url, "elicitationId": name}
-        return _request({**shown, "message": f"{upstream} asks you to open a page of {host}: {message}"})
+        return request_of({**shown, "message": f"{upstream} asks you to open a page of {host}: {message}"})
     if not can_show_forms(can):
         raise QuestionError("elicitation_unsupported", "the client does not support elicitation by form")
     schema = params.get("requestedSchema")
@@ -85,7 +85,7 @@ def elicitation(
     for name, asked in form["properties"].items():
         if _is_secret(name, asked if isinstance(asked, dict) else {}):
             raise QuestionError("elicitation_refused", f"{name[:60]!r} asks for a secret, which MCP forbids")
-    return _request({"mode": "form", "message": f"{upstream} asks: {message}", "requestedSchema": form})
+    return request_of({"mode": "form", "message": f"{upstream} asks: {message}", "requestedSchema": form})
 
 
 def can_show_forms(can: ElicitationCapability) -> bool:
@@ -146,7 +146,8 @@ def _answers(form: Json) -> Iterator[Json]:
                         yield [choice.get("const") for choice in choices if isinstance(choice, dict)]
 
 
-def _request(params: dict[str, Json]) -> ElicitRequest:
+def request_of(params: dict[str, Json]) -> ElicitRequest:
+    """The request to the client. Raises QuestionError: it is not valid."""
     try:
         return ElicitRequest.model_validate({"method": "elicitation/create", "params": params}, by_name=False)
     except ValidationError as error:
@@ -217,28 +218,6 @@ class SamplingDepths:
             self._under_way.remove((client, upstream, script))
 
 
-_APPROVAL: Final[dict[str, Json]] = {
-    "decision": {"type": "string", "title": "Decision", "enum": ["approve", "deny"]},
-    "reason": {"type": "string", "title": "Reason"},
-}
-
-
-def approval_request(message: str) -> ElicitRequest:
-    """The form in which a person approves or denies something."""
-    form: dict[str, Json] = {"type": "object", "properties": _APPROVAL, "required": ["decision"]}
-    # A hidden or bidi character could show another call than the one that is made.
-    shown = "".join(each if each.isprintable() or each == "\n" else " " for each in message)
-    return _request({"mode": "form", "message": shown, "requestedSchema": form})
-
-
-def approval_of(answer: dict[str, Json]) -> tuple[bool, str] | None:
-    """The decision and its reason in the answer to that form; None if there is none."""
-    content = answer.get("content") or {}
-    if answer["action"] == "accept" and content.get("decision") in ("approve", "deny"):
-        return content["decision"] == "approve", str(content.get("reason") or "")
-    return (False, "") if answer["action"] == "decline" else None
-
-
 MAX_QUESTIONS: Final = 20
 """Questions per request, over all upstreams."""
 
@@ -282,10 +261,10 @@ class Questions:
             self.sampled_tokens[name] += request.params.max_tokens
             return await self._put(request)
 
-    async def approval(self, message: str) -> tuple[bool, str] | None:
-        """Ask the person to approve or deny something. Returns the decision and its reason; None if there is none."""
+    async def form(self, form: ElicitRequest) -> dict[str, Json] | None:
+        """The person's answer to what the portal itself asks; None if there is none."""
         try:
-            return approval_of(await self._put(approval_request(message)))
+            return await self._put(form)
         except QuestionError:
             return None
 
@@ -300,11 +279,8 @@ class Questions:
             return False
         message = f"A script calls {upstream}, which needs your own login. Open the page and sign in."
         shown: dict[str, Json] = {"mode": "url", "url": url, "elicitationId": secrets.token_hex(8)}
-        try:
-            answer = await self._put(_request({**shown, "message": message}))
-            return bool(answer["action"] == "accept")
-        except QuestionError:
-            return False
+        answer = await self.form(request_of({**shown, "message": message}))
+        return answer is not None and answer["action"] == "accept"
 
     async def _put(self, question: Question) -> dict[str, Json]:
         try:

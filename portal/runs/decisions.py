@@ -14,6 +14,7 @@ from portal.answer import Answer, load_answer
 from portal.approvers import Approvers, Decider
 from portal.errors import RunsError
 from portal.ledger import Ledger
+from portal.runs.forms import MAX_LATER
 from portal.runs.past import HEAD, Past, dump_chunk, new_row, new_run_id
 from portal.sessions import Caller, tenant_of
 from portal.store.records import ASKING, OPEN, CallRow, CallRowState, RunRow, StoredRun, ambiguous
@@ -71,11 +72,14 @@ def decide_call(
     is_approved: bool,
     reason: str = "",
     arguments: dict[str, Json] | None = None,
+    stands: bool = False,
+    through: int | None = None,
 ) -> CallRow:
     """Approve or deny a call that waits for a person; without `seq` the only one. Within a transaction.
 
     The only place where a decision is written, and so the one that asks who may. Changed `arguments` are validated and
-    authorised when the call is made. Returns the call.
+    authorised when the call is made. With `stands` it approves later calls of this function in this run, too, `through`
+    this one, until somebody denies one that is decided. Returns the call as it was.
     Raises RunsError: there is no such call, somebody else has to decide, or somebody decided before.
     """
     row = find_seen(tables, run, decider, approvers)
@@ -83,15 +87,47 @@ def decide_call(
         raise refusal
     call = call_to_decide(tables, row, seq)
     run, seq = call.run, call.seq
+    if stands and not _may_stand(call, approvers):
+        message = f"an approval of call {seq} cannot stand for later ones"
+        raise RunsError("may_not_stand", message, "Decide about each of them.")
     state: CallRowState = "approved" if is_approved else "denied"
-    decision = json.dumps({"decision": state, "reason": reason, "arguments": arguments}).encode()
-    if not tables.decide(run, seq, state, decision, decider.by):
+    told = {"decision": state, "at": iso(tables.now()), "reason": reason, "arguments": arguments}
+    more = {"stands": f"for {MAX_LATER} later calls"} if stands else {"through": through} if through else {}
+    if not tables.decide(run, seq, state, json.dumps(told | more).encode(), decider.by):
+        if not is_approved and tables.get("stands", run, call.function):
+            tables.drop("stands", run, call.function)
+            tables.note(run, "revoked", seq)
+            return call
         known = tables.call(run, seq) or call
         was = {"approved": "already approved", "denied": "already denied"}.get(known.state, "already over")
         who = f" by {known.decided_by}" if known.decided_by else ""
         message = f"call {seq} of run {run} was {was}{who}; it is not {state} now"
         raise RunsError("already_decided", message, "The first decision counts.")
+    if stands:
+        terms = [call.digest, *sorted(approvers.entries)]
+        given = {"seq": seq, "by": decider.by, "left": MAX_LATER, "terms": terms}
+        tables.put("stands", run, call.function, json.dumps(given).encode())
     return call
+
+
+def let_pass(tables: RunTables, run: str, seq: int, approvers: Approvers) -> bool:
+    """Approve a waiting call if the approval of an earlier one stands for it, too: at most MAX_LATER times, for the
+    function as it was defined then, under the rules of then about deciding. Within a transaction. Raises RunsError.
+    """
+    call = tables.call(run, seq)
+    kept = tables.get("stands", run, call.function) if call and _may_stand(call, approvers) else None
+    given = json.loads(kept or b'{"left": 0}')
+    if call is None or not given["left"] or given["terms"] != [call.digest, *sorted(approvers.entries)]:
+        return False
+    # Whoever gave it was allowed to, by the same rules.
+    decider = Decider(given["by"])
+    decide_call(tables, run, seq, decider, approvers, is_approved=True, through=given["seq"])
+    tables.put("stands", run, call.function, json.dumps({**given, "left": given["left"] - 1}).encode())
+    return True
+
+
+def _may_stand(call: CallRow, approvers: Approvers) -> bool:
+    return not approvers.four_eyes and call.kind == "ask" and bool(json.loads(call.shown).get("may_stand"))
 
 
 def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
@@ -221,7 +257,8 @@ def answer_of(stored: StoredRun) -> Answer:
     if row.state in OPEN:
         waiting = waiting_view(stored.calls) if row.told == "waiting" else []
         for view in waiting:
-            view.get("asked", {}).pop("where", None)  # a model is not told where to change a rule
+            for name in ("where", "may_stand"):  # a model is not told where to change a rule
+                view.get("asked", {}).pop(name, None)
         notices = tuple(advice(row.id, stored.calls))
         return Answer(row.told, row.id, calls=calls, notices=notices, waiting=waiting)
     code = "run_lost" if row.state == "error" else row.state
@@ -255,9 +292,7 @@ def ledger_rows(past: Past) -> list[dict[str, Json]]:
 
 def _decision(call: CallRow) -> dict[str, Any]:
     told = json.loads(call.decision) if call.decision else {}
-    # An earlier version did not write what was decided.
-    decided = {"decision": call.state} if call.state in ("approved", "denied") else {}
-    return {**decided, "by": call.decided_by, **{key: value for key, value in told.items() if value}}
+    return {"by": call.decided_by, **{key: value for key, value in told.items() if value}}
 
 
 def iso(at: float) -> str:

@@ -91,7 +91,7 @@ class Fork:
 @dataclass(frozen=True)
 class Decision:
     __pydantic_config__ = _STRICT
-    decision: Literal["approve", "deny"]
+    decision: Literal["approve", "approve_later", "deny"]
     reason: Annotated[str, Field(max_length=2_000)] = ""
     arguments: dict[str, Json] | None = None
 
@@ -173,8 +173,9 @@ class RunRoutes:
 
     async def decide(self, request: Request) -> Response:
         given, (run, _) = await _body(request, Decision), _named(request)
-        is_approved, seq = given.decision == "approve", request.path_params["seq"]
-        more = {"is_approved": is_approved, "reason": given.reason, "arguments": given.arguments}
+        is_approved, seq = given.decision != "deny", request.path_params["seq"]
+        more: Json = {"stands": given.decision == "approve_later", "arguments": given.arguments}
+        more |= {"is_approved": is_approved, "reason": given.reason}
         run = await self.runs.decide(run, seq, _decider(request), **more)
         try:
             return await self.show(request, run)

@@ -14,6 +14,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.answer import Answer
 from portal.approvers import Approvers, Decider
@@ -23,7 +24,8 @@ from portal.errors import RunsError
 from portal.ledger import Ledger
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
-from portal.runs.decisions import answer_of, ask_later, cancel_run, decide_call, find_run, find_seen
+from portal.runs.decisions import answer_of, ask_later, cancel_run, decide_call, find_run, find_seen, let_pass
+from portal.runs.forms import MAX_CALLS, approval_form, decision_of
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import HEAD, Past, RunHead, new_row, new_run_id
 from portal.runs.results import KeptResults
@@ -68,6 +70,9 @@ MAX_RETRY_SECONDS: Final = 600.0
 MAX_DUE: Final = 100
 """Due runs that wait for a turn in memory; the others wait in the store."""
 
+GATHER_SECONDS: Final = 0.05
+"""Calls of a run that begin to wait within this time are asked about in one form."""
+
 UNATTENDED_SECONDS: Final = 0.1
 """After this time a run is parked for which no client waits."""
 
@@ -105,6 +110,8 @@ class Runs:
         self._channels: dict[str, ClientChannel] = {}
         """The clients that wait for a run and can be asked meanwhile."""
         self._questions: dict[str, dict[int, anyio.CancelScope]] = {}
+        self._unshown: dict[str, dict[int, Json]] = {}
+        """What the next form of a run is about."""
         self._unwritten: dict[str, tuple[RunState, bytes | None, int | None]] = {}
         """The ends of runs that could not be written yet."""
         self._driving: set[str] = set()
@@ -132,11 +139,7 @@ class Runs:
     # For executions
 
     def journal(
-        self,
-        piece: "Piece",
-        recording: Recording | None,
-        ledger: Ledger,
-        authorization: Authorization,
+        self, piece: "Piece", recording: Recording | None, ledger: Ledger, authorization: Authorization
     ) -> Journal | None:
         """The journal of one piece of a run; None without a store."""
         if self.store is None:
@@ -217,35 +220,54 @@ class Runs:
         else:
             self.note_change()
 
-    async def ask_client(
-        self,
-        run: str,
-        seq: int,
-        channel: ClientChannel,
-        ask: Callable[[], Awaitable[tuple[bool, str] | None]],
-    ) -> None:
-        """Ask the person at the client in the background. The answer counts if nobody decided before."""
-        self._channels[run] = channel
-        questions = self._questions.setdefault(run, {})
-        if seq in questions:
+    async def ask(self, run: str, seq: int, asked: Json, channel: ClientChannel | None) -> None:
+        """Ask about a waiting call, unless an approval stands for it: the person at the client, if there is one, in the
+        background, in one form with the calls of the same moment. The answer counts if nobody decided before.
+        """
+        if await self._stands(run, seq, asked) or channel is None or seq in self._questions.get(run, ()):
             return
+        self._channels[run] = channel
+        questions, unshown = self._questions.setdefault(run, {}), self._unshown.setdefault(run, {})
         scope = questions[seq] = anyio.CancelScope()
+        unshown[seq] = asked
 
         async def work() -> None:
-            try:
-                with scope:
-                    if (answer := await ask()) is not None:
-                        is_approved, reason = answer
-                        await self.decide(run, seq, channel.decider, is_approved=is_approved, reason=reason)
-            except RunsError as error:  # somebody else was faster, or the rules have changed
-                log.info("decision_refused", run=run, call=seq, by=channel.decider.by, code=error.code)
-            except StoreError as error:
-                log.error("decision_not_written", run=run, error=str(error))
-            finally:
-                questions.pop(seq, None)
-                self.note_change()
+            with scope:
+                await anyio.sleep(GATHER_SECONDS)
+                left = dict(sorted(unshown.items()))
+                unshown.clear()  # another form shows what comes from now on
+                while left:
+                    shown = [each for each in left if "question" not in left[each]][:MAX_CALLS] or [*left][:1]
+                    four_eyes = self.approvers.four_eyes
+                    form = approval_form(run, [left.pop(each) for each in shown], four_eyes=four_eyes)
+                    if (decision := decision_of(await channel.ask_person(form))) is not None:
+                        for each in shown:
+                            await self._settle(run, each, self.decide(run, each, channel.decider, **decision))
+                    shown += [each for each in left if await self._stands(run, each, left[each])]
+                    for each in shown:
+                        left.pop(each, None)
+                        questions.pop(each, None)
+                    self.note_change()
 
         self._tasks.start_soon(work)
+
+    async def _stands(self, run: str, seq: int, asked: Json) -> bool:
+        """Whether an earlier approval stands for a call. Then it is approved."""
+        approve = partial(let_pass, run=run, seq=seq, approvers=self.approvers)
+        may = bool(asked.get("may_stand"))
+        return may and await self._settle(run, seq, self.store_or_error().write(approve)) is True
+
+    async def _settle(self, run: str, seq: int, decision: Awaitable[object]) -> object:
+        """What comes of a decision; None if it does not count."""
+        try:
+            return await decision
+        except RunsError as error:  # somebody else was faster, or the rules have changed
+            log.info("decision_refused", run=run, call=seq, code=error.code)
+        except StoreError as error:
+            log.error("decision_not_written", run=run, error=str(error))
+        finally:
+            self.wake(run)
+        return None
 
     async def final_answer(self, run: str, *, to_its_end: bool = False) -> Answer:
         """The answer for the client of a run that waits in the store: the final one if `to_its_end`, or if the client
@@ -263,6 +285,7 @@ class Runs:
     def leave(self, run: str) -> None:
         """The client of a run does not wait any more."""
         self._channels.pop(run, None)
+        self._unshown.pop(run, None)
         for scope in self._questions.pop(run, {}).values():
             scope.cancel()
 

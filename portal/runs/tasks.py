@@ -36,10 +36,10 @@ from manifests.json_value import Json
 from portal.answer import Answer
 from portal.approvers import Decider
 from portal.errors import RunsError
-from portal.passthrough.questions import approval_of, approval_request, can_show_forms
+from portal.passthrough.questions import can_show_forms
 from portal.runs.decisions import find_run, iso
+from portal.runs.forms import approval_form, decision_of
 from portal.runs.service import Runs
-from portal.runs.waits import question
 from portal.sessions import caller_of
 from portal.store.records import OPEN, CallRow, RunRow, StoreError
 from portal.store.run_tables import RunTables
@@ -113,11 +113,12 @@ class Tasks:
             answer = await self.runs.answer(row.id, row.owner)
             return task("completed", result=await self.result(row.owner, answer))
         task = partial(task, status_message=_waits_for(calls))
-        texts = {
-            key: question(row.id, json.loads(call.shown)) for key, call in _asked(context, calls).items()
+        approvers = self.runs.approvers
+        is_refused = approvers.refusal(row.owner, Decider.of(context)) is not None
+        requests: InputRequests = {
+            key: approval_form(row.id, [json.loads(call.shown)], four_eyes=approvers.four_eyes)
+            for key, call in ({} if is_refused else _asked(context, calls)).items()
         }
-        is_refused = self.runs.approvers.refusal(row.owner, Decider.of(context)) is not None
-        requests = {} if is_refused else {key: approval_request(text) for key, text in texts.items()}
         return task("input_required", input_requests=requests) if requests else task("working")
 
     async def update(self, context: Context, params: TaskUpdateParams) -> EmptyResult:
@@ -133,7 +134,7 @@ class Tasks:
             if decision is None:
                 continue
             try:
-                await self.runs.decide(row.id, seq, decider, is_approved=decision[0], reason=decision[1])
+                await self.runs.decide(row.id, seq, decider, **decision)
             except RunsError as error:
                 if error.code not in ("already_decided", "run_ended", "unknown_run"):  # nobody was faster
                     raise MCPError(INVALID_PARAMS, f"{error.code}: {error}. {error.hint}") from None
@@ -195,14 +196,14 @@ def _asked(context: Context, calls: Sequence[CallRow]) -> dict[str, CallRow]:
     return {f"call-{call.seq}": call for call in calls if call.asks}
 
 
-def _decision(key: str, answer: Json) -> tuple[bool, str] | None:
-    """What the person decided, and why; None if the person left it open. Raises MCPError: it is no such answer."""
+def _decision(key: str, answer: Json) -> dict[str, Any] | None:
+    """What the person decided; None if the person left it open. Raises MCPError: it is no such answer."""
     message = f"inputResponses: {key!r} decides nothing"
     try:
         action = ElicitResult.model_validate(answer, by_name=False).action
     except ValidationError:
         raise MCPError(INVALID_PARAMS, message) from None
-    decision = approval_of(answer)
+    decision = decision_of(answer)
     if decision is None and action == "accept":
         raise MCPError(INVALID_PARAMS, message)
     return decision

@@ -20,8 +20,8 @@ from portal.budget.tokens import compact
 from portal.errors import ASK_OPERATOR
 from portal.ledger import Entry
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
+from portal.runs.forms import MAX_SHOWN_CHARACTERS, readable
 from portal.runs.journal import Journal
-from portal.runs.past import title_of
 from portal.runs.service import Runs
 from portal.store.records import CallRow
 from portal.store.run_tables import RunTables
@@ -34,9 +34,6 @@ APPROVE: Final = "portal.approve"
 RECALL: Final = "portal.recall"
 SEARCH_TEXT: Final = "portal.search_text"
 FUNCTIONS: Final = frozenset({SLEEP, EVENT, EVENT_URL, APPROVE, RECALL, SEARCH_TEXT})
-
-MAX_SHOWN_CHARACTERS: Final = 20_000
-"""Longer arguments are cut for the person who is asked; their sha256 identifies the whole."""
 
 MAX_NAME_CHARACTERS: Final = 100
 MAX_QUESTION_CHARACTERS: Final = 2_000
@@ -81,17 +78,19 @@ class Waits:
         if self.journal is None:
             return self._no_journal(f"{call.function} asks a person, and asking")
         arguments_sha256 = sha256_of(needed.arguments)
+        arguments = self.runs.mask.in_value(needed.arguments)  # before it is cut
+        is_long = len(compact(arguments)) > MAX_SHOWN_CHARACTERS
         shown = {
             "upstream": upstream,
             "function": call.function,
-            "arguments": shown_arguments(needed.arguments),
+            "arguments": "\n".join(readable(arguments)) if is_long else arguments,
             "arguments_sha256": arguments_sha256,
             "rule": needed.rule,
             "where": needed.where,
+            # Where a rule looks at the arguments of each call, so does a person; those of a fetch say where it goes.
+            "may_stand": bool(digest) and not needed.request.tool.conditions,
         }
-        row = await self._decided(
-            call.seq, "ask", call.function, shown, digest=digest, arguments_sha256=arguments_sha256
-        )
+        row = await self._decided(call.seq, "ask", call.function, shown, digest)
         if isinstance(row, CallError):
             return row
         changed = json.loads(row.decision or b"{}").get("arguments")
@@ -115,22 +114,16 @@ class Waits:
         kind: Literal["ask", "approve"],
         function: str,
         shown: dict[str, Json],
-        *,
         digest: str = "",
-        arguments_sha256: str = "",
     ) -> CallRow | CallError:
         """The row of a call that a person approved, or an error."""
         assert self.journal is not None
-        shown = {**shown, "script": title_of(self.journal.head.request.code)}
-        ask = None
         may_decide = self.runs.approvers.refusal(self.owner, self.channel.decider) is None
-        if may_decide and self.channel.can_ask_person:
-            run, text = self.journal.run_id, self.runs.mask(question(self.journal.run_id, shown))
-            ask = partial(
-                self.runs.ask_client, run, seq, self.channel, partial(self.channel.ask_person, text)
-            )
+        channel = self.channel if may_decide and self.channel.can_ask_person else None
+        ask = partial(self.runs.ask, self.journal.run_id, seq, self.runs.mask.in_value(shown), channel)
+        sha256 = shown.get("arguments_sha256", "")
         row = await self.journal.wait(
-            seq, kind, function, digest=digest, arguments_sha256=arguments_sha256, shown=shown, ask=ask
+            seq, kind, function, digest=digest, arguments_sha256=sha256, shown=shown, ask=ask
         )
         if isinstance(row, CallError):
             return row
@@ -138,10 +131,14 @@ class Waits:
             return CallError(
                 "cancelled", f"{function} does not wait for a decision any more", "Nothing was sent."
             )
-        self.audit.decided(seq, function, row.state, row.decided_by)
+        decision = json.loads(row.decision or b"{}")
+        self.audit.decided(seq, function, row.state, row.decided_by, decision)
+        if through := decision.get("through"):
+            told = f"call {seq} ({function}) was approved with call {through}"
+            self.journal.note_notices([*dict.fromkeys((*self.journal.head.notices, told))])
         if row.state == "approved":
             return row
-        reason = json.loads(row.decision or b"{}").get("reason") or ""
+        reason = decision.get("reason") or ""
         why = f": {reason[:MAX_QUESTION_CHARACTERS]}" if reason else ""
         return CallError(
             "denied", f"a person denied {function}{why}", "Nothing was sent. Do not try to do it another way."
@@ -218,26 +215,6 @@ class Waits:
     def _no_journal(self, what: str) -> CallError:
         error = self.runs.unavailable(what)
         return CallError(error.code, error.message, error.hint)
-
-
-def question(run: str, shown: Json) -> str:
-    """The text for the person who decides."""
-    begins = f" that begins with {shown['script']!r}" if "script" in shown else ""
-    script = f"A script (run {run}){begins}"
-    if "question" in shown:
-        return f"{script} asks: {shown['question']}"
-    arguments = json.dumps(shown["arguments"], indent=2, ensure_ascii=False)
-    return (
-        f"{script} wants to call {shown['function']} of the upstream {shown['upstream']} with\n"
-        f"{arguments}\nThe rule {shown['rule']} asks you first."
-    )
-
-
-def shown_arguments(arguments: Json) -> Json:
-    """Arguments for a person; long ones as the beginning of their JSON."""
-    text = json.dumps(arguments, ensure_ascii=False)
-    left = len(text) - MAX_SHOWN_CHARACTERS
-    return f"{text[:MAX_SHOWN_CHARACTERS]}… [{left:,} more characters]" if left > 0 else arguments
 
 
 def sha256_of(arguments: Mapping[str, Json]) -> str:

@@ -304,6 +304,7 @@ class RunTables(Tables):
             for table in ("events", "calls", "hooks", "log", "deliveries"):
                 self._execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             self._execute("DELETE FROM runs WHERE id = ?", (run,))
+            self._execute("DELETE FROM key_values WHERE kind = 'stands' AND owner = ?", (run,))
         self._execute("DELETE FROM results WHERE kept <= ?", (now - keep_seconds,))
         self.count_kept()
         return expired

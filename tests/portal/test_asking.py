@@ -112,10 +112,10 @@ async def requests(portal: Opened) -> tuple[Authorization, Any]:
     functions = (await portal.portal.catalog.fresh()).library.functions
     authorization = Authorization(portal.portal.authority, set())
 
-    def request(name: str, arguments: Json, seq: int, *, is_approved: bool = False) -> CallRequest:
+    def request(name: str, arguments: Json, seq: int) -> CallRequest:
         listed = portal.portal.fleet["up"].tools
         function = functions[f"up.{name}"]
-        return authorization.of_function(function, listed, lambda: arguments, seq, is_approved=is_approved)
+        return authorization.of_function(function, listed, lambda: arguments, seq)
 
     return authorization, request
 
@@ -131,9 +131,9 @@ async def test_call_needs_approval_only_if_all_else_permits_it(tmp_path: Path) -
         assert needed.where.startswith("portal.yaml:")
         assert authorization.counted == {}
 
-        wrong = authorization.authorize(request("write", {"path": "x"}, 3, is_approved=True))
+        wrong = authorization.authorize(request("write", {"path": "x"}, 3), is_approved=True)
         assert isinstance(wrong, CallError) and wrong.code == "not_granted"
-        permit = authorization.authorize(request("write", needed.arguments, 4, is_approved=True))
+        permit = authorization.authorize(request("write", needed.arguments, 4), is_approved=True)
         assert isinstance(permit, Permit) and permit.is_approved
         assert isinstance(authorization.authorize(request("read", {}, 5)), Permit)
         assert [*authorization.counted] == [4, 5]
@@ -146,7 +146,7 @@ async def test_fetch_is_permitted_once_approved(tmp_path: Path) -> None:
     async with opened(tmp_path, capabilities=grants) as portal:
         authorization = Authorization(portal.portal.authority, set())
         kinds = [
-            type(authorization.authorize(authorization.of_fetch("portal.fetch", dict, 1, is_approved=each)))
+            type(authorization.authorize(authorization.of_fetch("portal.fetch", dict, 1), is_approved=each))
             for each in (False, True)
         ]
     assert kinds == [ApprovalNeeded, Permit]

@@ -26,8 +26,8 @@ import sandbox_runtime
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.http_access import HttpAccess
+from portal.runs.forms import approval_form
 from portal.runs.journal import unwritten
-from portal.runs.waits import question
 from portal.serving import _readiness
 from portal.store.records import QuotaError, TooManyRunsError
 from tests.portal.commands import portal_command
@@ -207,7 +207,7 @@ def test_doors_say_which_rule_refuses_and_not_what_to_write() -> None:
 
 def test_form_says_which_rule_asks_and_not_where_it_is() -> None:
     asked: Json = {"function": "up.ask", "upstream": "up", "arguments": {}, "rule": "ask: up.*"}
-    told = question("run_1", {**asked, "where": "portal.yaml:4:2"})
+    told = approval_form("run_1", [{**asked, "where": "portal.yaml:4:2"}], four_eyes=False).params.message
     assert "ask: up.*" in told and RECIPE.findall(told) == []
 
 

@@ -42,7 +42,7 @@ class Person:
     asked: list[str] = field(default_factory=list)
 
     async def __call__(self, context: Any, params: Any) -> ElicitResult:
-        assert params.requested_schema["properties"]["decision"]["enum"] == ["approve", "deny"]
+        assert {"approve", "deny"} <= {*params.requested_schema["properties"]["decision"]["enum"]}
         self.asked.append(params.message)
         return await self.act()
 
@@ -112,7 +112,7 @@ async def test_person_who_approves_is_shown_what_happens_then(desk: Desk) -> Non
     assert states(answer) == [("git.merge", "done")]
     assert desk.peer.calls == [("merge", {"id": 7})]
     (asked,) = desk.person.asked
-    assert "git.merge of the upstream git" in asked and '"id": 7' in asked and answer["run_id"] in asked
+    assert "git.merge of the upstream git" in asked and "id: 7" in asked and answer["run_id"] in asked
 
 
 @pytest.mark.parametrize(
@@ -230,37 +230,38 @@ found
     assert "asks: really?" in desk.person.asked[0]
 
 
-async def test_gathered_questions_are_decided_each_by_itself(desk: Desk) -> None:
+async def test_gathered_calls_are_decided_together_ten_by_ten_and_questions_by_themselves(desk: Desk) -> None:
     async def by_arguments() -> ElicitResult:
-        return APPROVE if '"id": 2' in desk.person.asked[-1] else DENY
+        return DENY if "id: 2\n" in desk.person.asked[-1] else APPROVE
 
     desk.person.act = by_arguments
     code = """
-found = await asyncio.gather(*(git.merge(id=n) for n in range(4)), return_exceptions=True)
-[each if isinstance(each, dict) else each.code for each in found]
+calls = [portal.approve("really?"), *(git.merge(id=n) for n in range(12))]
+found = await asyncio.gather(*calls, return_exceptions=True)
+[each.code if isinstance(each, ToolError) else each for each in found]
 """
     answer = await desk.execute(code)
-    assert answer["result"] == ["denied", "denied", {"id": 2}, "denied"]
-    assert desk.peer.calls == [("merge", {"id": 2})]
+    assert answer["result"] == [True, *["denied"] * 10, {"id": 10}, {"id": 11}]
+    assert sorted(each["id"] for _, each in desk.peer.calls) == [10, 11]
+    assert sorted(each.count("git.merge of") for each in desk.person.asked) == [0, 2, 10]
 
 
 @pytest.mark.parametrize("desk", ["legacy"], indirect=True)
 async def test_open_form_is_not_shown_again_when_the_run_goes_on(desk: Desk) -> None:
-    is_decided = anyio.Event()
-
     async def in_turn() -> ElicitResult:
-        if '"id": 1' in desk.person.asked[-1]:
+        if "id: 1" in desk.person.asked[-1]:
             await desk.until_parked(2)
-            await is_decided.wait()
-        else:
-            await desk.until_parked(1)
-            is_decided.set()
         return APPROVE
 
     desk.person.act = in_turn
-    answer = await desk.execute("await asyncio.gather(git.merge(id=1), git.merge(id=2))")
-    assert answer["result"] == [{"id": 1}, {"id": 2}]
-    assert sorted(message.count('"id": 1') for message in desk.person.asked) == [0, 1]
+    code = """
+async def later():
+    await portal.sleep(0.3)
+    return await git.merge(id=2)
+await asyncio.gather(git.merge(id=1), later())
+"""
+    assert (await desk.execute(code))["result"] == [{"id": 1}, {"id": 2}]
+    assert [each.count("id: 1") for each in desk.person.asked] == [1, 0]
 
 
 @pytest.mark.parametrize("desk", ["legacy"], indirect=True)

@@ -159,6 +159,7 @@ async def test_first_decision_counts_and_the_second_is_told_who_was_first(
         ("answers/2", {"decision": "deny"}, (404, "unknown_call")),
         (f"answers/{10**30}", {"decision": "deny"}, (404, "unknown_call")),
         ("answers/1", {"decision": "maybe"}, (400, "invalid_arguments")),
+        ("answers/1", {"decision": "approve_later"}, (400, "may_not_stand")),
         ("answers/1", {"decision": "approve", "by": "me"}, (400, "invalid_arguments")),
         ("fork", {"at": "x"}, (400, "invalid_arguments")),
     ],

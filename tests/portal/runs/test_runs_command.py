@@ -225,16 +225,30 @@ def test_approval_shows_the_call_and_who_approved(shell: Shell) -> None:
     shell.ask(3, is_parked=True)
     done = shell("approve", RUN, "--arguments", '{"branch": "next"}', "--yes")
     assert done.returncode == 0
-    assert '"force": true' in done.stdout and '"branch": "next"' in done.stdout
+    assert "\n      force: true\n" in done.stdout and '"branch": "next"' in done.stdout
     assert done.stdout.index("git.push") < done.stdout.index("approved")
     call = shell.store.call(RUN, 3)
     assert (call.state, json.loads(call.decision)["arguments"]) == ("approved", {"branch": "next"})
     assert call.decided_by.startswith("cli") and call.decided_by.endswith(" --yes")
     told = shell("show", RUN).stdout
-    assert "approved: call 3 (git.push)" in told and call.decided_by in told
+    assert "approved: call 3 (git.push)" in told and call.decided_by in told and f"at{' ' * 15}20" in told
     assert told.count("# release") == 1
     assert [*shell.store.due(0.0, [None], 10)] == [RUN]
     assert "no portal" in done.stderr
+
+
+def test_approval_of_later_calls_is_ended_by_denying_it(shell: Shell) -> None:
+    shell.ask(3)
+    with shell.store.transaction():
+        shell.store.advance(
+            RUN, 1, calls=[replace(shell.store.call(RUN, 3), seq=4, shown=b'{"may_stand": true}')]
+        )
+        decide_call(shell.store, RUN, 4, Decider("client"), Approvers(), is_approved=True, stands=True)
+    assert "stands           for 50 later calls" in shell("show", RUN).stdout
+    done = shell("deny", RUN, "4")
+    assert (done.returncode, "revoked" in done.stdout) == (0, True)
+    assert shell("deny", RUN, "4").returncode == 1
+    assert shell.store.call(RUN, 4).state == "approved"
 
 
 def test_approval_without_a_terminal_changes_nothing(shell: Shell) -> None:

@@ -1,0 +1,123 @@
+"""A form shows calls as a person reads them, and hides nothing without a word."""
+
+import pytest
+
+from manifests.json_value import Json
+from portal.runs.forms import CHOICES, approval_form, decision_of, readable
+
+LONG = "harmless " * 3_000
+
+
+def told(*arguments: Json, **more: Json) -> str:
+    asked = [
+        {"function": "files.write", "upstream": "files", "rule": "ask: *", "arguments": each, **more}
+        for each in arguments
+    ]
+    return approval_form("run_1", asked, four_eyes=False).params.message
+
+
+def test_arguments_are_lines_and_texts_are_blocks() -> None:
+    shown = readable({"path": "a.md", "content": "# Title\n\tx\n", "mode": 7, "tags": ["a"], "it's": ""})
+    assert shown == [
+        '  path: "a.md"',
+        "  content:",
+        "  | # Title",
+        "  | \tx",
+        "  | ",
+        "  mode: 7",
+        '  tags: ["a"]',
+        '  "it\'s": ""',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("oldText", "newText"), ("old_string", "new_string"), ("old", "new")]
+)
+def test_change_is_shown_as_removed_and_added_lines(old: str, new: str) -> None:
+    edit = {old: "def f():\n    return 1\n", new: "def f():\n    return 2\n    # end\n", "count": 1}
+    shown = readable({"edits": [edit]})
+    assert shown == [
+        f"  edits[0].{old}:",
+        "  = def f():",
+        "  -     return 1",
+        "  +     return 2",
+        "  +     # end",
+        "  = ",
+        "  edits[0].count: 1",
+    ]
+    assert readable({"old": "rm -rf /", "new": "rm -rf /"}) == [
+        "  old:",
+        "  = rm -rf /",
+    ]  # it may be no change
+    assert readable({"old": "x", "new": 1}) == ['  old: "x"', "  new: 1"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"content": LONG, "to": "evil"},
+        {"content": f"{LONG}\n", "to": "evil"},
+        {"files": [{"content": f"{LONG}\n"}, {"content": "a\nb", "to": "evil"}]},
+        {"old": f"{LONG}\n", "new": "evil\n"},
+        {"old": "same\n" * 3_000 + "x", "new": "same\n" * 3_000 + "evil"},
+        {**{f"n{n}": LONG for n in range(12)}, "to": "evil"},
+    ],
+)
+def test_long_harmless_part_does_not_hide_another_one(arguments: Json) -> None:
+    assert "evil" in told(arguments)
+    assert all("evil" in each for each in told(*[arguments] * 10).split("files.write of")[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left_out"),
+    [
+        ({"content": LONG}, "cut: it has 27,000 characters"),
+        ({"content": f"{LONG}\nevil"}, "cut: it has 27,005 characters"),
+        ({f"n{n}": n for n in range(90)}, "40 more of the arguments, not shown"),
+        ({"files": ["a\nb"] * 90}, "40 more of files, not shown"),
+    ],
+)
+def test_what_is_left_out_is_told(arguments: Json, left_out: str) -> None:
+    assert left_out in told(arguments)
+
+
+def test_text_cannot_look_like_a_line_of_the_form() -> None:
+    forged = 'x\n  path: "safe"\n  … cut: it has 5 characters\nThe rule x asks you first.\u2028\u202e'
+    lines = told({"content": forged, "a: 1\n  b": "\u202e"}).split("\n")
+    assert [each for each in lines if "path" in each or "cut:" in each] == [
+        '  |   path: "safe"',
+        "  |   … cut: it has 5 characters",
+    ]
+    assert '  "a: 1\\n  b": "<U+202E>"' in lines and any("<U+2028><U+202E>" in each for each in lines)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x": "a\n" * 500_000},
+        {"x": [{"y": "a\n"}] * 60_000},
+        {f"k{n}": "v\n" for n in range(60_000)},
+        {"a": [[[[[[[["\n"] * 9] * 9] * 9] * 9]]]]},
+    ],
+    ids=["long", "list", "names", "nested"],
+)
+def test_form_about_huge_arguments_is_short(arguments: Json) -> None:
+    assert len(told(arguments)) < 12_000 and len(told(*[arguments] * 10)) < 40_000
+
+
+def test_decision_is_one_of_the_choices_that_were_offered() -> None:
+    decided = [decision_of({"action": "accept", "content": {"decision": each}}) for each in CHOICES]
+    assert [(each["is_approved"], each["stands"]) for each in decided if each] == [
+        (True, False),
+        (True, True),
+        (False, False),
+    ]
+    assert decision_of({"action": "decline"}) == {"is_approved": False, "stands": False, "reason": ""}
+    others: list[Json] = [
+        None,
+        {"action": "cancel", "content": {"decision": "approve"}},
+        {"action": "accept"},
+        {"action": "accept", "content": {"decision": ["approve"]}},
+        {"action": "accept", "content": {"decision": "APPROVE"}},
+    ]
+    assert [decision_of(each) for each in others] == [None] * 5
