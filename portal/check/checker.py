@@ -20,11 +20,11 @@ from manifests.json_value import UNKNOWN, Json
 from manifests.names import STANDARD_LIBRARY
 from portal.check.ty_server import Finding, TypeChecker
 from portal.library.arguments import ArgumentError, normalize_arguments
-from portal.library.function import Function
+from portal.library.function import Function, declared_result
 from portal.library.library import Library, squeezed
 from portal.library.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
-from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
+from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared, ScriptProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,8 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
         function = snapshot.library.functions.get(snapshot.canonical(problem.function))
         shape = function.result_shape if function is not None else ""
         if problem.code != "keys_only" or shape.startswith("{"):
-            hint = " ".join(filter(None, [problem.hint, f"It returns {shape}." if shape else ""]))
+            fix = _field(problem, function) or problem.hint
+            hint = " ".join(filter(None, [fix, f"It returns {shape}." if shape else ""]))
             yield Diagnostic(problem.line, problem.message, hint, refuses, problem.code)
     absences: dict[str, Diagnostic] = {}
     for use in prepared.uses:
@@ -196,6 +197,14 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
                 use.line, absence.message, absence.hint, refuses, absence.code
             )
     yield from absences.values()
+
+
+def _field(problem: ScriptProblem, function: Function | None) -> str:
+    """What to write for the field of a result that was meant, or that is the only one; "" if it is not known."""
+    declared = declared_result(function.recorded.output_schema) if function else True
+    fields = [*declared.get("properties", ())] if isinstance(declared, dict) else []
+    meant = [each for each in fields if len(fields) == 1 or problem.message.endswith(f" {each!r}")]
+    return f'Write {problem.name}["{meant[0]}"].' if meant else ""
 
 
 def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> CallError | None:

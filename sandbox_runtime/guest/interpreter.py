@@ -121,25 +121,29 @@ class Interpreter:
         self._library.show(script.names, settings["library"])
 
     def _value(self, script: Script) -> tuple[str, list[str]]:
-        variables, assigned = self._main.__dict__, script.assigned
+        variables, name = self._main.__dict__, script.assigned or ""
         try:
             value = script.run(variables, self._loop.drive)
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
-            value = assigned = None
-        is_assigned = assigned is not None and value is variables.get(assigned)
+            value = None
+        has_none = value is ... and script.assigned is not None
+        is_silent = has_none and not (self._output.is_used or vars(self._portal)["__used"])
+        name = name if has_none and name in variables else ""
+        value = variables.get(name) if has_none else value
         try:
             text, notices = encode_value(value)
             self._portal.charge(len(text) if text.isascii() else len(text.encode()))
         except (NotJsonError, ResultLimitError) as error:
-            if not is_assigned:
+            if not has_none:
                 raise
-            text, notices = "null", [f"`{assigned}`, the last assignment, is not returned: {error.args[0]}"]
+            text, notices = "null", [f"`{name}`, the last assignment, is not returned: {error.args[0]}"]
         else:
-            if is_assigned:
-                ended = "the script ends with an assignment, so it returns nothing: end with the value"
-                notices.append(f"the result is `{assigned}`, the last assignment" if assigned else ended)
+            if name:
+                notices.append(f"the result is `{name}`, the last assignment")
+            elif is_silent:
+                notices.append("the script ends without a value: end it with an expression, or print")
         return text, [*notices, *unawaited_notices(variables)]
 
     def _error(self, error: BaseException) -> dict[str, Any]:
@@ -157,7 +161,7 @@ class Interpreter:
             return {"code": "memory_limit", "line": line}
         if isinstance(error, ResultLimitError):
             return {"code": "result_limit", "bytes": error.args[1]}
-        report = describe(error, self._library.namespaces, self._calls.results.origin)
+        report = describe(error, self._library.namespaces, self._calls.results)
         if isinstance(error, SystemExit):
             code = error.code
             report["code"] = "script_exit"

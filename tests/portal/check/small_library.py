@@ -102,7 +102,7 @@ def library(*more: RecordedTool) -> Library:
         *more,
     )
     forecast = schema("city", city={"type": "string"}, days=DAYS, units={"enum": ["metric", "imperial"]})
-    echo = (tool("say", TEXT), tool("shout", TEXT), tool("take", {"type": "object"}))
+    echo = (tool("say", TEXT), tool("shout", TEXT, TEXT), tool("take", {"type": "object"}))
     return Library.compile(
         [
             LibrarySource("github", "github", "", github),

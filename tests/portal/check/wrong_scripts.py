@@ -31,7 +31,7 @@ UNKNOWN: list[Row] = [
     ("await call_tool('github.get_issue', {'number': 1})", 1, "call_tool github.get_issue(*, number: int)"),
     ("await call_tool('mcp__github__get_issue', {})", 1, "call_tool github.get_issue(*, number: int)"),
     ("await mcp.call_tool(server='x', name='github_get_issue')", 1, "call_tool github.get_issue(*, number: int)"),
-    ("await mcp__github__get_issue(number=1)", 1, "mcp__github__get_issue github.get_issue(*, number: int)"),
+    ("await mcp__github__get_isue(number=1)", 1, "get_isue github.get_issue(*, number: int)"),
     ("await github_get_issue(number=1)", 1, "github_get_issue github.get_issue(*, number: int)"),
 ]  # fmt: skip
 
@@ -74,6 +74,9 @@ FIELDS: list[Row] = [
     ("r = await github.list_issues(repo='a')\nr.rows", 2, 'rows ["rows"]'),
     ("r = await github.get_issue(number=1)\nr.title", 2, 'title ["title"]'),
     ("r = await github.list_issues(repo='a')\nr.content[0].text", 2, "content itself returns {items: list[{"),
+    ("r = await echo.shout(text='x')\nr.content[0].text", 2, 'Write r["text"].'),
+    ("r = await echo.shout(text='x')\nr.text.title()", 2, 'Write ["text"].'),
+    ("(await weather.forecast(city='x')).isError", 1, "ToolError"),
     ("r = await github.list_issues(repo='a')\nr['items'][0].number", 2, 'number ["number"]'),
     ("(await github.get_issue(number=1)).number", 1, '["number"]'),
     ("github.get_issue(number=1).number", 1, '["number"]'),
