@@ -136,7 +136,7 @@ class Interpreter:
             text, notices = encode_value(value)
             self._portal.charge(len(text) if text.isascii() else len(text.encode()))
         except (NotJsonError, ResultLimitError) as error:
-            if not has_none:
+            if not name:
                 raise
             text, notices = "null", [f"`{name}`, the last assignment, is not returned: {error.args[0]}"]
         else:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 from sandbox_runtime.guest.calls import Calls, DeadlockError
-from sandbox_runtime.guest.results import Results
 from sandbox_runtime.guest.tracebacks import describe
 
 _POLLS_PER_EXCHANGE = 16
@@ -94,7 +93,7 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         if error is None:
             super().default_exception_handler(context)
         elif not isinstance(error, asyncio.CancelledError):
-            report = describe(error, (), Results())
+            report = describe(error, (), self._calls.results)
             place = f"script.py:{report['line']}: " if report["line"] else ""
             sys.stderr.write(f"{place}{context['message']}: {report['message']}\n")
 

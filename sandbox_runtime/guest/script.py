@@ -31,8 +31,8 @@ class Script:
 
     `source` is its text with inserted awaits and the original line numbers. `names` are the namespaces that it
     mentions. `usage` has the facts for the check (shapes: `analysis.usage.Usage`); None if the script calls nothing.
-    `assigned` is the name that its last statement assigns, whose value is the script's then; "" if it is a block or an
-    assignment without such a name. Its own value is `...` then.
+    `assigned` is the name that its last statement assigns; "" for other targets, and blocks without such a name. The
+    script's own value is `...` then.
     """
 
     source: str

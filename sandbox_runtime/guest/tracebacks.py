@@ -187,13 +187,11 @@ def _shapes_at(frame: types.FrameType, line: int, results: Results) -> str:
         value = variables.get(name)
         if type(value) in (dict, list, str, int, float, bool):
             function = results.origin(value)
-            field = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else ""
             told.append(f"{name} is {_shape(value)}" + (f", from {function}" if function else ""))
-            told[-1] += f'; write {name}["{field}"]' if function and field else ""
-    told += [
-        f"{name} returned {_shape(value)}"
-        for name, value in results.latest(re.findall(r"\w+\.\w+(?=\()", source))
-    ]
+            field = str(*value)[:_LONGEST_KEY] if isinstance(value, dict) and len(value) == 1 else source
+            told[-1] += f'; write {name}["{field}"]' if function and field not in source else ""
+    called = results.latest(re.findall(r"\w+\.\w+(?=\()", source))
+    told += [f"{name} returned {_shape(value)}" for name, value in called]
     return "; ".join(told[:_MAX_NAMED])
 
 

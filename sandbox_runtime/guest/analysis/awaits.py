@@ -43,7 +43,7 @@ _AWAITING_MODULES: Final = frozenset(
 """Modules whose functions await or return their arguments."""
 
 _REMEDIES = {
-    "a condition": "Write `await portal.approve(...)`: nothing here does what needs an answer unasked.",
+    "a condition": "Write `await portal.approve(...)`.",
     "a lambda": "Use an `async def`.",
     "a generator expression": "Use a list comprehension.",
     "a class body": "Call it before the class.",

@@ -60,7 +60,7 @@ class Usage:
             [
                 call.node.lineno,
                 "not_awaited",
-                f"{call.function}(...) is never awaited, and no `await` can be put into {call.sync_scope}",
+                f"{call.function}(...) is never awaited, and no `await` is inserted in {call.sync_scope}",
                 call.remedy,
             ]
             for call in blocked
@@ -248,8 +248,7 @@ class Usage:
         """`async for` and `async with` over a call, whose result is a plain value."""
         for node in self._names.all_of(ast.AsyncFor, ast.comprehension, ast.withitem):
             taken = node.context_expr if isinstance(node, ast.withitem) else node.iter
-            function = self._result_of(taken) if getattr(node, "is_async", True) else ""
-            if function:
+            if getattr(node, "is_async", True) and (function := self._result_of(taken)):
                 message = f"{function} returns a value, not an asynchronous iterator or a context manager"
                 yield [taken.lineno, "not_awaited", message, f"Write `... = await {function}(...)` before."]
 
