@@ -24,7 +24,7 @@ from portal.library.function import Function, declared_result
 from portal.library.library import Library, squeezed
 from portal.library.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
-from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared, ScriptProblem
+from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,11 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
         refuses = problem.line in prepared.unguarded_lines and problem.code != "keys_only"
         function = snapshot.library.functions.get(snapshot.canonical(problem.function))
         shape = function.result_shape if function is not None else ""
-        if problem.code != "keys_only" or shape.startswith("{"):
-            fix = _field(problem, function) or problem.hint
+        fields = _fields(function)
+        named = [each for each in fields if problem.message.endswith(f" {each!r}")]
+        if problem.code != "keys_only" or (fields and not named):
+            meant = named or fields
+            fix = f'Write {problem.name}["{meant[0]}"].' if len(meant) == 1 else problem.hint
             hint = " ".join(filter(None, [fix, f"It returns {shape}." if shape else ""]))
             yield Diagnostic(problem.line, problem.message, hint, refuses, problem.code)
     absences: dict[str, Diagnostic] = {}
@@ -199,12 +202,10 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
     yield from absences.values()
 
 
-def _field(problem: ScriptProblem, function: Function | None) -> str:
-    """What to write for the field of a result that was meant, or that is the only one; "" if it is not known."""
-    declared = declared_result(function.recorded.output_schema) if function else True
-    fields = [*declared.get("properties", ())] if isinstance(declared, dict) else []
-    meant = [each for each in fields if len(fields) == 1 or problem.message.endswith(f" {each!r}")]
-    return f'Write {problem.name}["{meant[0]}"].' if meant else ""
+def _fields(function: Function | None) -> list[str]:
+    """The fields that its result declares, if that is an object."""
+    declared = declared_result(function.recorded.output_schema) if function is not None else None
+    return [*declared.get("properties", ())] if isinstance(declared, dict) else []
 
 
 def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> CallError | None:

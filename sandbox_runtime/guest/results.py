@@ -61,10 +61,9 @@ class Results:
         known = self._known.get(id(value)) if isinstance(value, (dict, list, str)) else None
         return known[1] if known is not None else ""
 
-    def latest(self, functions: Iterable[str]) -> list[tuple[str, Any]]:
-        """The last known value of each of these functions that returned one."""
-        known = {function: value for value, function, _ in self._known.values()}
-        return [(each, known[each]) for each in dict.fromkeys(functions) if each in known]
+    def latest(self) -> dict[str, Any]:
+        """The last known value of each function."""
+        return {function: value for value, function, _ in self._known.values()}
 
     def notices(self) -> list[str]:
         """What came beside the data of functions, if the script did not look at it."""

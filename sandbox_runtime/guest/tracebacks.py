@@ -41,7 +41,6 @@ _GATHERED = (
     "asyncio.gather expects calls that are not awaited: `await asyncio.gather(a(), b())`, or for a list "
     "`await asyncio.gather(*calls)`."
 )
-_MAX_QUERY_CHARS = 60
 _NAME = re.compile(r"""(?<![\w."'])[A-Za-z_]\w*""")
 _MAX_NAMED = 2
 _MAX_KEYS = 8
@@ -190,8 +189,8 @@ def _shapes_at(frame: types.FrameType, line: int, results: Results) -> str:
             told.append(f"{name} is {_shape(value)}" + (f", from {function}" if function else ""))
             field = str(*value)[:_LONGEST_KEY] if isinstance(value, dict) and len(value) == 1 else source
             told[-1] += f'; write {name}["{field}"]' if function and field not in source else ""
-    called = results.latest(re.findall(r"\w+\.\w+(?=\()", source))
-    told += [f"{name} returned {_shape(value)}" for name, value in called]
+    known, called = results.latest(), re.findall(r"\w+\.\w+(?=\()", source)
+    told += [f"{name} returned {_shape(known[name])}" for name in called if name in known]
     return "; ".join(told[:_MAX_NAMED])
 
 
@@ -206,9 +205,3 @@ def _shape(value: object, depth: int = _MAX_DEPTH) -> str:
     if isinstance(value, list) and value and depth:
         return f"list[{_shape(value[0], depth - 1)}]"
     return "None" if value is None else type(value).__name__
-
-
-def look_up(*names: str) -> str:
-    """The docs_search call that finds what a script meant by these names."""
-    words = " ".join(" ".join(names).replace("_", " ").split())
-    return f'docs_search(query="{words[:_MAX_QUERY_CHARS]}")'

@@ -126,6 +126,8 @@ def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) 
         ("def main(): pass\n[f() for f in globals().values()]", []),
         ("r = await git.log()\nfor x in r: print(x)", ["keys_only"]),
         ("r = await git.log()\nfor x in r: print(r[x])", []),
+        ("r = await git.log()\nr.get('rows')", ["keys_only"]),
+        ("r = await git.log()\nr.get(key), f().get('rows'), (r or {}).get('rows'), r['a'].get('rows')", []),
         ("r = await git.log()\nif 'a' in r: print(r['a'])", []),
         ("import git, tools.git, portal, json\nfrom portal import sleep\nprint(1)", []),
         ("def open(x): return x\nopen(1)", []),

@@ -216,7 +216,8 @@ class Usage:
                 hint = f'Write ["{part.attr}"].' if is_field else "A call returns the data itself."
                 hint = _OF_OTHERS.get(part.attr, hint)
                 message = f"{function} returns plain data, which has no attribute {part.attr!r}"
-                about = [] if part.attr in _OF_OTHERS else [function, getattr(part.value, "id", "")]
+                name = getattr(part.value, "id", "") if part.attr in _OF_ENVELOPES else ""
+                about = [function, name] if part.attr not in _OF_OTHERS else []
                 yield [part.end_lineno, "unknown_field", message, hint, *about]
 
     def _taken_apart(self) -> Iterator[list[Any]]:
@@ -239,6 +240,11 @@ class Usage:
         for call in names.all_of(ast.Call):
             if last_name(call.func) in _COUNTING and len(call.args) == 1 and isinstance(call.func, ast.Name):
                 taken.append((call.args[0], f"{call.func.id}() takes"))
+            key = (
+                getattr(call.args[0], "value", None) if call.args and last_name(call.func) == "get" else None
+            )
+            if isinstance(key, str) and (function := self._result_of(getattr(call.func, "value", None))):
+                yield [call.lineno, "keys_only", f"{function} declares no field {key!r}", "", function]
         for node, effect in taken:
             if function := self._result_of(node):
                 message = f"{effect} the keys of what {function} returns"
@@ -247,10 +253,11 @@ class Usage:
     def _awaiting_blocks(self) -> Iterator[list[Any]]:
         """`async for` and `async with` over a call, whose result is a plain value."""
         for node in self._names.all_of(ast.AsyncFor, ast.comprehension, ast.withitem):
-            taken = node.context_expr if isinstance(node, ast.withitem) else node.iter
+            is_block = isinstance(node, ast.withitem)
+            taken, start = (node.context_expr, "... =") if is_block else (node.iter, "for ... in")
             if getattr(node, "is_async", True) and (function := self._result_of(taken)):
                 message = f"{function} returns a value, not an asynchronous iterator or a context manager"
-                yield [taken.lineno, "not_awaited", message, f"Write `... = await {function}(...)` before."]
+                yield [taken.lineno, "not_awaited", message, f"Write `{start} await {function}(...)`."]
 
     def _uncalled(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         """`main`, or the last function of a script that only defines some, if nothing calls it.

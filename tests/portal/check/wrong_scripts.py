@@ -128,6 +128,7 @@ TOLD: list[tuple[str, int, str, str]] = [
     ("r = await github.list_issues(repo='a')\nfor x in r: print(x)", 2, "keys {items: list[{", "keys_only"),
     ("r = await github.list_issues(repo='a')\nlen(r)", 2, "keys total: int", "keys_only"),
     ("'crash' in await github.list_issues(repo='a')", 1, "keys {items:", "keys_only"),
+    ("r = await github.list_issues(repo='a')\nr.get('rows', [])", 2, "'rows' {items:", "keys_only"),
     ("try:\n    r = await slack.post(x=1)\nexcept NameError:\n    r = 5", 2, "slack", "unknown_function"),
 ]  # fmt: skip
 """What is no reason to refuse: a result may be otherwise than it declares, and what is in a `try` may fail."""
