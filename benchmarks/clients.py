@@ -80,7 +80,7 @@ total((await filesystem.read_text_file(path="$FILES/sales.csv"))["content"])""",
 log = git.git_log("$REPO", max_count="2")
 text = filesystem.read_text_file("$FILES/notes.md")["content"]
 [bool(log), len(text)]""",
-    "226,000 characters": '(await filesystem.read_text_file(path="$FILES/long.log"))["content"]',
+    "224,000 characters": '(await filesystem.read_text_file(path="$FILES/long.log"))["content"]',
     "2,800 rows": 'await sqlite.read_query(query="SELECT a.* FROM orders a, orders b LIMIT 2800")',
     "image, not emitted": "await everything.get_tiny_image()",
     "waiting: approve": 'log = await git.git_log(repo_path="$REPO")\nawait portal.approve("Push 3 commits?")',
@@ -92,10 +92,10 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "background": {"background": True},
     "session": {"session": "new"},
 }
-_SESSION: Final = {
-    **dict.fromkeys(("definitions", "instructions", "search: git", "search: files", "search: sqlite"), 1),
-    **dict.fromkeys(("full: git.git_log", "5 mixed calls", "28 mixed calls", "tool error"), 1),
-}
+_SESSION: Final = (
+    *("definitions", "instructions", "search: git", "search: files", "search: sqlite", "full: git.git_log"),
+    *("5 mixed calls", "28 mixed calls", "tool error"),
+)
 """The items of a session: what a model reads from its first look to the end of its task."""
 
 

@@ -32,10 +32,13 @@ class FirstScript:
         answer = json.loads(text)
         if not is_error and self._is_right(answer):
             return RUNS
-        told = "\n".join(leaves(answer))
-        if all(re.search(pattern, told) for pattern in self.right.get("fix", ["$^"])):
+        if self.has_fix("\n".join(leaves(answer))):
             return FIXED
         return UNCLEAR if is_error else WRONG
+
+    def has_fix(self, text: str) -> bool:
+        fixes = self.right.get("fix", [])
+        return bool(fixes) and all(re.search(pattern, text) for pattern in fixes)
 
     def _is_right(self, answer: dict[str, Any]) -> bool:
         is_value = "value" in self.right and answer.get("result") == self.right["value"]

@@ -70,7 +70,9 @@ async def real_portal(folder: Path) -> AsyncIterator[Client]:
     serve = StdioServerParameters(command=command, args=["serve"], cwd=folder, env=environment)
     async with Client(serve) as client:
         await client.call_tool("docs_search", {})  # until all servers have started
-        await client.call_tool("execute_code", {"code": _WORKBOOK.format(folder / "week.xlsx", WEEK)})
+        made = await client.call_tool("execute_code", {"code": _WORKBOOK.format(folder / "week.xlsx", WEEK)})
+        if made.is_error:
+            raise RuntimeError(f"there is no workbook to work on: {made.content}")
         yield client
 
 
@@ -80,8 +82,6 @@ def placed(code: str, folder: Path) -> str:
 
 
 def _long_text() -> str:
-    """4,000 lines of 226,000 characters or so."""
-    return "".join(
-        f"2026-11-28T10:{number % 60:02} worker {number % 7} finished job {number:05}\n"
-        for number in range(4_000)
-    )
+    """4,000 lines of 224,000 characters."""
+    line = "2026-11-28T10:{:02} worker {} finished job {:05} in 1234 ms\n"
+    return "".join(line.format(number % 60, number % 7, number) for number in range(4_000))

@@ -129,6 +129,10 @@ def peers() -> dict[str, Peer]:
     }
 
 
+def test_no_fix_is_in_the_script_that_needs_it() -> None:
+    assert [each.name for each in first_scripts() if each.has_fix(each.code)] == []
+
+
 @pytest.fixture(scope="module")
 async def answers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, tuple[str, str]]]:
     """The class and the text of the answer to each script."""
