@@ -184,7 +184,7 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
         named = [each for each in fields if problem.message.endswith(f" {each!r}")]
         if problem.code != "keys_only" or (fields and not named):
             meant = named or fields
-            fix = f'Write {problem.name}["{meant[0]}"].' if len(meant) == 1 else problem.hint
+            fix = f'Write {problem.name}["{meant[0]}"].' if len(meant) == 1 and meant[0] else problem.hint
             hint = " ".join(filter(None, [fix, f"It returns {shape}." if shape else ""]))
             yield Diagnostic(problem.line, problem.message, hint, refuses, problem.code)
     absences: dict[str, Diagnostic] = {}
@@ -203,9 +203,10 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
 
 
 def _fields(function: Function | None) -> list[str]:
-    """The fields that its result declares, if that is an object."""
+    """The fields that its result declares, if that is an object; "" for one that is no plain name: it may be any text."""
     declared = declared_result(function.recorded.output_schema) if function is not None else None
-    return [*declared.get("properties", ())] if isinstance(declared, dict) else []
+    fields = declared.get("properties", ()) if isinstance(declared, dict) else ()
+    return [each if re.fullmatch(r"\w{1,60}", each) else "" for each in fields]
 
 
 def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> CallError | None:

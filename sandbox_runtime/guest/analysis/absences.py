@@ -49,7 +49,7 @@ def absences(names: Names, lines: Set[int], texts: Set[str]) -> Iterator[list[An
     for member in names.all_of(ast.Attribute):
         is_own = member.lineno not in lines or member.attr in own or member.attr.startswith("__")
         if names.path(member) == (PORTAL, member.attr) and member.attr not in PORTAL_NAMES and not is_own:
-            near = difflib.get_close_matches(member.attr, PORTAL_NAMES, len(PORTAL_NAMES), 0)
+            near = difflib.get_close_matches(member.attr[:60], PORTAL_NAMES, len(PORTAL_NAMES), 0)
             yield [member.lineno, "not_there", f"portal has no {member.attr!r}", f"It has {', '.join(near)}."]
     replaced = texts | {node.attr for node in names.all_of(ast.Attribute)}
     for call in names.all_of(ast.Call):

@@ -76,6 +76,7 @@ FIELDS: list[Row] = [
     ("r = await github.list_issues(repo='a')\nr.content[0].text", 2, "content itself returns {items: list[{"),
     ("r = await echo.shout(text='x')\nr.content[0].text", 2, 'Write r["text"].'),
     ("r = await echo.shout(text='x')\nr.text.title()", 2, 'Write ["text"].'),
+    ("r = await echo.odd(text='x')\nr.content", 2, "itself"),
     ("(await weather.forecast(city='x')).isError", 1, "ToolError"),
     ("r = await github.list_issues(repo='a')\nr['items'][0].number", 2, 'number ["number"]'),
     ("(await github.get_issue(number=1)).number", 1, '["number"]'),
