@@ -203,7 +203,7 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
 
 
 def _fields(function: Function | None) -> list[str]:
-    """The fields that its result declares, if that is an object; "" for one that is no plain name: it may be any text."""
+    """The fields that its result declares, if that is an object; "" for what is no plain name."""
     declared = declared_result(function.recorded.output_schema) if function is not None else None
     fields = declared.get("properties", ()) if isinstance(declared, dict) else ()
     return [each if re.fullmatch(r"\w{1,60}", each) else "" for each in fields]

@@ -128,10 +128,11 @@ class Interpreter:
             if error.code not in (None, 0):
                 raise
             value = None
-        has_none = value is ... and script.assigned is not None
-        is_silent = has_none and not (self._output.is_used or vars(self._portal)["__used"])
-        name = name if has_none and name in variables else ""
-        value = variables.get(name) if has_none else value
+        is_silent = not (self._output.is_used or vars(self._portal)["__used"])
+        is_block = value is ... and script.assigned is not None
+        is_meant = is_silent if is_block else value is variables.get(name)  # what is shown is meant, too
+        name = name if is_meant and name in variables else ""
+        value = variables.get(name) if is_block else value
         try:
             text, notices = encode_value(value)
             self._portal.charge(len(text) if text.isascii() else len(text.encode()))
@@ -142,7 +143,7 @@ class Interpreter:
         else:
             if name:
                 notices.append(f"the result is `{name}`, the last assignment")
-            elif is_silent:
+            elif is_block and is_silent:
                 notices.append("the script ends without a value: end it with an expression, or print")
         return text, [*notices, *unawaited_notices(variables)]
 

@@ -31,8 +31,8 @@ class Script:
 
     `source` is its text with inserted awaits and the original line numbers. `names` are the namespaces that it
     mentions. `usage` has the facts for the check (shapes: `analysis.usage.Usage`); None if the script calls nothing.
-    `assigned` is the name that its last statement assigns; "" for other targets, and blocks without such a name. The
-    script's own value is `...` then.
+    `assigned` is the name that its last statement assigns, whose value is the script's then; "" for other targets. If
+    it is no plain assignment to a name, but a block that may end with one, the script's own value is `...`.
     """
 
     source: str
@@ -160,7 +160,8 @@ def _compiled(tree: ast.Module) -> tuple[tuple[CodeType, ...], str | None]:
         tree.body[-1:] = tree.body[-1].body  # type: ignore[attr-defined]  # always true: it is the main module
     assigned = _assigned(tree.body[-1]) if tree.body else None
     if assigned is not None:
-        value = ast.copy_location(ast.Constant(...), tree.body[-1])
+        end = ast.Name(assigned, ast.Load()) if _target(tree.body[-1]) else ast.Constant(...)
+        value = ast.copy_location(end, tree.body[-1])
         tree.body.append(ast.copy_location(ast.Expr(value), value))
     return _pieces(tree), assigned
 

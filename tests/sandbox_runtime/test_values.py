@@ -16,6 +16,8 @@ pytestmark = pytest.mark.anyio
         ("x: int = 3", 3),
         ("x = 0\nfor n in (1, 2):\n    if n:\n        x += n", 3),
         ("try:\n    x = 1\nexcept ToolError:\n    print('down')", 1),
+        ("for n in (1, 2):\n    print(n)\n    x = n", None),
+        ("print(1)\nx = 3", 3),
         ("if 1 == 2:\n    x = 1\nelse:\n    x = 2", 2),
         ("import contextlib\nwith contextlib.nullcontext():\n    x = 3", 3),
         ("match 1:\n    case 1:\n        x = 4\n    case _:\n        x = 5", 4),

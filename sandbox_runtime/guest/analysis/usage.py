@@ -243,10 +243,8 @@ class Usage:
             key = (
                 getattr(call.args[0], "value", None) if call.args and last_name(call.func) == "get" else None
             )
-            owner = getattr(call.func, "value", None)
-            if isinstance(key, str) and (function := self._result_of(owner)):
-                message = f"{function} declares no field {key!r}"
-                yield [call.lineno, "keys_only", message, "", function, getattr(owner, "id", "")]
+            if isinstance(key, str) and (function := self._result_of(getattr(call.func, "value", None))):
+                yield [call.lineno, "keys_only", f"{function} declares no field {key!r}", "", function]
         for node, effect in taken:
             if function := self._result_of(node):
                 message = f"{effect} the keys of what {function} returns"
