@@ -115,7 +115,12 @@ async def measure_clients(folder: Path) -> dict[str, Any]:
         scripts = await _first_scripts(client, folder, told)
     items["first scripts, mean"] = scripts.pop("tokens")
     session = {each: sum(items[item][each] for item in _SESSION) for each in CLIENTS}
-    return {"items": items, "session": session, **scripts, "repeated": {k: v for k, v in told.items() if v}}
+    return {
+        "items": items,
+        "session": session,
+        **scripts,
+        "repeated": {item: len(texts) for item, texts in told.items() if texts},
+    }
 
 
 def shown(text: str, data: Any) -> dict[str, int]:

@@ -28,9 +28,9 @@ import argparse
 import json
 import random
 import re
+import shutil
 import statistics
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +51,7 @@ from portal.search.docs_search import Found
 from portal.search.index import SearchIndex
 from upstreams.tools import RecordedTool
 
+SCENE = RESULTS.parents[1] / ".cache" / "scene"
 SEED = 20261122
 STEPS = 3
 OUTPUT_TOKENS = 6_000
@@ -79,8 +80,10 @@ def main() -> None:
     parser.add_argument("--registries", type=Path, default=REGISTRIES)
     registries = parser.parse_args().registries
     print(" ".join(__doc__.splitlines()[:2]), end="\n\n")
-    with tempfile.TemporaryDirectory() as folder:
-        real = anyio.run(measure_clients, Path(folder).resolve())
+    # Always the same: its path is in many answers.
+    shutil.rmtree(SCENE, ignore_errors=True)
+    SCENE.mkdir(parents=True)
+    real = anyio.run(measure_clients, SCENE)
     for line in client_lines(real):
         print(line)
     sources = read_sources(registries)
