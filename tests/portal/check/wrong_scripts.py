@@ -31,7 +31,7 @@ UNKNOWN: list[Row] = [
     ("await call_tool('github.get_issue', {'number': 1})", 1, "call_tool github.get_issue(*, number: int)"),
     ("await call_tool('mcp__github__get_issue', {})", 1, "call_tool github.get_issue(*, number: int)"),
     ("await mcp.call_tool(server='x', name='github_get_issue')", 1, "call_tool github.get_issue(*, number: int)"),
-    ("await mcp__github__get_isue(number=1)", 1, "get_isue github.get_issue(*, number: int)"),
+    ("await mcp__github__get_isue(number=1)", 1, "get_isue github.get_issue"),
     ("await github_get_issue(number=1)", 1, "github_get_issue github.get_issue(*, number: int)"),
 ]  # fmt: skip
 
