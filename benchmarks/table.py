@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.clients import CLIENTS
 from benchmarks.goals import goal_rows
 from benchmarks.measuring import RESULTS
 from benchmarks.sandbox import workload
@@ -25,6 +26,19 @@ _SANDBOX_ROWS = (
     ("trivial scripts per second, 8 clients", workload.THROUGHPUT),
     ("private memory of a worker or an instance, MB", workload.MEMORY),
     ("start to first result, ms", workload.START),
+)
+
+_ITEMS = (
+    *(
+        "definitions",
+        "instructions",
+        "search: git",
+        "full: git.git_log",
+        "trivial",
+        "5 mixed calls",
+        "28 mixed calls",
+    ),
+    *("150 calls, 2 failed", "tool error", "refused: argument", "2,800 rows", "first scripts, mean"),
 )
 
 
@@ -178,15 +192,36 @@ def token_rows() -> Iterator[str]:
         + " |"
     )
     yield "|---" * (len(rows) + 1) + "|"
-    for key, label in (
-        ("direct", "the definitions of all tools, and the calls"),
-        ("portal", "the portal's definitions, three searches, three stubs, a script"),
-    ):
-        yield f"| {label} | " + " | ".join(f"{row[key][1]:,}" for row in rows) + " |"
+    label = "the definitions of all tools, and the calls"
+    yield f"| {label} | " + " | ".join(f"{row['direct'][1]:,}" for row in rows) + " |"
+    costs: dict[str, list[str]] = {}
+    for client in CLIENTS:
+        cells = " | ".join(f"{row['portal'][client][1]:,}" for row in rows)
+        costs.setdefault(cells, []).append(client)
+    for cells, clients in costs.items():
+        which = "" if len(clients) == len(CLIENTS) else f"; clients that show {', '.join(clients)}"
+        yield f"| the portal's definitions, three searches, three stubs, a script{which} | {cells} |"
     yield ""
     yield (
         "(Tools and functions are random samples of the recorded registries. Results of tools are not counted. For the "
         "parts of each row and their costs see `python -m benchmarks.tokens`.)"
+    )
+    yield ""
+    yield from client_rows(read("tokens")["real"])
+
+
+def client_rows(real: dict[str, Any]) -> Iterator[str]:
+    yield f"| tokens that a model reads, by what its client shows | {' | '.join(CLIENTS)} |"
+    yield "|---" * (len(CLIENTS) + 1) + "|"
+    items = {**{item: real["items"][item] for item in _ITEMS}, "a session": real["session"]}
+    for item, tokens in items.items():
+        yield f"| {item} | " + " | ".join(f"{tokens[client]:,}" for client in CLIENTS) + " |"
+    yield ""
+    classes = ", ".join(f"{count} {kind}" for kind, count in real["classes"].items())
+    yield (
+        "(Structured: Claude Code, VS Code, Codex. Content: Claude Desktop, Gemini CLI. Both: Copilot CLI, ChatGPT. "
+        "Seven real servers of npm and PyPI. A session is the definitions, three searches, one function in full and "
+        f"three scripts. Of forty first scripts, as different models write them: {classes}.)"
     )
 
 

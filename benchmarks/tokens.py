@@ -1,9 +1,14 @@
-"""Question: what does a model read and write until its calls are made, directly and through the portal?
+"""Question: what does a model read and write until its calls are made, directly and through the portal, and what does
+it read of the answers to come?
 
     python -m benchmarks.tokens [--registries FILE]
 
-Tools are drawn from the recorded registries: of one server for 30, of five for 150 (the first 30 tools of each), whole
-servers until there are 1,000 or 6,000. In each draw three tools are to be called.
+First on a real portal (`scripts/servers --all` installs its servers): what each of three kinds of client shows its
+model of definitions, searches and answers, of a whole session, and of forty first scripts; those are classed by what
+became of them. All is counted in the CallToolResult as sent (`clients.py`, `first_scripts.py`).
+
+Then tools are drawn from the recorded registries: of one server for 30, of five for 150 (the first 30 tools of each),
+whole servers until there are 1,000 or 6,000. In each draw three tools are to be called.
 
 - Directly the model reads the definitions of all tools (name, description, inputSchema) and writes three calls.
 - Through the portal it reads the two definitions and the server's instructions. For each of the three tools it searches
@@ -12,25 +17,29 @@ servers until there are 1,000 or 6,000. In each draw three tools are to be calle
   stub by its name and reads that, whether it needs it or not. It writes one script with the three calls. Every request
   that it writes counts, too.
 
-Not counted, because they are the same or nearly so: what the tools answer, the task, what the model thinks. All is
-counted once, although a client sends definitions and former answers again with every turn. Tokens are o200k_base of
-compact JSON, or of the text form of an answer; `structured` says what the searches cost where a client shows the other
-form. A tool that no search finds counts as `missed`; its path is in the sum without a stub. `with_short_names` is
-a function's cost if its namespace were one token: the registries' names are made of where they were found, and long;
-`without_call` is what is left without telling how a script calls it (`tickets.create_issue`) at all.
+Not counted there, because they are the same or nearly so: what the tools answer, the task, what the model thinks. All
+is counted once, although a client sends definitions and former answers again with every turn. Tokens are o200k_base. A
+tool that no search finds counts as `missed`; its path is in the sum without a stub. `with_short_names` is a function's
+cost if its namespace were one token: the registries' names are made of where they were found, and long; `without_call`
+is what is left without telling how a script calls it (`tickets.create_issue`) at all.
 """
 
 import argparse
 import json
 import random
 import re
+import shutil
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
+
+from benchmarks.clients import CLIENTS, measure_clients, shown
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
 from manifests.portal_manifest import Capabilities
@@ -42,6 +51,7 @@ from portal.search.docs_search import Found
 from portal.search.index import SearchIndex
 from upstreams.tools import RecordedTool
 
+SCENE = RESULTS.parents[1] / ".cache" / "scene"
 SEED = 20261122
 STEPS = 3
 OUTPUT_TOKENS = 6_000
@@ -51,35 +61,57 @@ WORDS = 10
 
 @dataclass
 class Spent:
-    """The tokens of one way to three calls, by what they are spent on."""
+    """The tokens of one way to three calls, by what they are spent on; those of answers by kind of client."""
 
     definitions: int
     requests: int = 0
-    searches: int = 0
-    structured: int = 0
-    stubs: int = 0
     calls: int = 0
+    searches: Counter[str] = field(default_factory=Counter)
+    stubs: Counter[str] = field(default_factory=Counter)
     found_at_once: int = 0
     missed: int = 0
 
-    @property
-    def total(self) -> int:
-        return self.definitions + self.requests + self.searches + self.stubs + self.calls
+    def total(self, client: str = "content") -> int:
+        return self.definitions + self.requests + self.searches[client] + self.stubs[client] + self.calls
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--registries", type=Path, default=REGISTRIES)
-    sources = read_sources(parser.parse_args().registries)
-    print(__doc__.splitlines()[0], end="\n\n")
+    registries = parser.parse_args().registries
+    print(" ".join(__doc__.splitlines()[:2]), end="\n\n")
+    # Always the same: its path is in many answers.
+    shutil.rmtree(SCENE, ignore_errors=True)
+    SCENE.mkdir(parents=True)
+    real = anyio.run(measure_clients, SCENE)
+    for line in client_lines(real):
+        print(line)
+    sources = read_sources(registries)
     draws = random.Random(SEED)
     library = Library.compile(sources)
     functions = measured_functions(library, draws)
-    print(f"tokens of a function (mean, median, p95): {compact(functions)}\n")
-    rows = [measured(size, count, sources, library, draws) for size, count in DRAWS.items()]
+    print(f"\ntokens of a function (mean, median, p95): {compact(functions)}\n")
+    is_structured = real["session"]["structured"] != real["session"]["content"]
+    rows = [
+        measured(size, count, sources, library, draws, is_structured=is_structured)
+        for size, count in DRAWS.items()
+    ]
     for row in rows:
         print(compact(row))
-    write({"machine": machine(), "commit": commit(), "functions": functions, "rows": rows})
+    write({"machine": machine(), "commit": commit(), "real": real, "functions": functions, "rows": rows})
+
+
+def client_lines(real: dict[str, Any]) -> Iterator[str]:
+    """A compact table: each item by client, and what became of the scripts."""
+    yield f"{'tokens as shown':36}" + "".join(f"{client:>12}" for client in CLIENTS)
+    for item, tokens in {**real["items"], "a session": real["session"]}.items():
+        yield f"{item:36}" + "".join(f"{tokens[client]:12,}" for client in CLIENTS)
+    yield "first scripts: " + ", ".join(f"{count} {kind}" for kind, count in real["classes"].items())
+    for kind in ("unclear", "wrong silently"):
+        yield f"{kind}: " + (
+            ", ".join(name for name, its in real["first_scripts"].items() if its == kind) or "none"
+        )
+    yield "an error text or id twice: " + (", ".join(real["repeated"]) or "none")
 
 
 def measured_functions(library: Library, draws: random.Random) -> dict[str, list[float]]:
@@ -98,8 +130,15 @@ def measured_functions(library: Library, draws: random.Random) -> dict[str, list
 
 
 def measured(
-    size: int, count: int, sources: Sequence[LibrarySource], library: Library, draws: random.Random
+    size: int,
+    count: int,
+    sources: Sequence[LibrarySource],
+    library: Library,
+    draws: random.Random,
+    *,
+    is_structured: bool,
 ) -> dict[str, Any]:
+    """`is_structured` says whether the portal sends `structuredContent`, too."""
     direct, portal, tools = [], [], []
     while len(direct) < count:
         drawn = draw(size, sources, draws)
@@ -109,15 +148,21 @@ def measured(
         index = SearchIndex({}, {}).updated(namespaces)
         tools.append(len(pairs))
         direct.append(directly([tool for tool, _ in pairs], [tool for tool, _ in chosen]))
-        portal.append(through_portal(index, chosen))
+        portal.append(through_portal(index, chosen, is_structured=is_structured))
     return {
         "tools": round(statistics.median(tools)),
         "draws": count,
-        "direct": summary([each.total for each in direct]),
-        "portal": summary([each.total for each in portal]),
+        "direct": summary([each.total() for each in direct]),
+        "portal": {client: summary([each.total(client) for each in portal]) for client in CLIENTS},
         "portal_parts": {
-            part: round(statistics.fmean(getattr(each, part) for each in portal))
-            for part in ("definitions", "requests", "searches", "structured", "stubs", "calls")
+            **{
+                part: _mean(getattr(each, part) for each in portal)
+                for part in ("definitions", "requests", "calls")
+            },
+            **{
+                part: {client: _mean(getattr(each, part)[client] for each in portal) for client in CLIENTS}
+                for part in ("searches", "stubs")
+            },
         },
         "found_at_once": round(sum(each.found_at_once for each in portal) / (count * STEPS), 3),
         "missed": sum(each.missed for each in portal),
@@ -147,17 +192,20 @@ def directly(tools: Sequence[RecordedTool], chosen: Sequence[RecordedTool]) -> S
     return path
 
 
-def through_portal(index: SearchIndex, chosen: Sequence[tuple[RecordedTool, Function | None]]) -> Spent:
+def through_portal(
+    index: SearchIndex, chosen: Sequence[tuple[RecordedTool, Function | None]], *, is_structured: bool
+) -> Spent:
+    def read(answer: Any) -> dict[str, int]:
+        return shown(answer.text, answer.structured if is_structured else None)
+
     path = Spent(_portal_definitions())
     for tool, function in chosen:
         assert function is not None
         for number, (query, limit) in enumerate(_queries(tool)):
             hits = index.search(query, limit)
-            answer = _answer(hits.functions, hits.exact, hits.total)
             request = {"query": query} if limit == 5 else {"query": query, "limit": limit}
             path.requests += count_tokens(compact(request))
-            path.searches += count_tokens(answer.text)
-            path.structured += count_tokens(compact(answer.structured))
+            path.searches.update(read(_answer(hits.functions, hits.exact, hits.total)))
             if function in hits.functions:
                 path.found_at_once += number == 0
                 break
@@ -165,7 +213,7 @@ def through_portal(index: SearchIndex, chosen: Sequence[tuple[RecordedTool, Func
             path.missed += 1
             continue
         path.requests += count_tokens(compact({"query": function.qualified}))
-        path.stubs += count_tokens(_answer([function], 1).text)
+        path.stubs.update(read(_answer([function], 1)))
     path.calls = count_tokens(compact({"code": _script(chosen)}))
     return path
 
@@ -230,6 +278,10 @@ def _functions(library: Library, source: LibrarySource) -> Sequence[Function]:
 def _function(library: Library, source: LibrarySource, tool: RecordedTool) -> Function | None:
     functions = library.namespaces[source.namespace].in_order
     return next((each for each in functions if each.tool == tool.name), None)
+
+
+def _mean(values: Iterable[int]) -> int:
+    return round(statistics.fmean(values))
 
 
 def summary(values: Sequence[int]) -> list[float]:

@@ -73,7 +73,7 @@ class LibraryUse(NamedTuple):
 
 
 class ScriptProblem(NamedTuple):
-    """A mistake that the sandbox found in the script; `function` is the one whose result it is about, or ""."""
+    """A mistake that the sandbox found in the script, perhaps about the result of a `function`, which a `name` has."""
 
     line: Line
     code: Literal[
@@ -89,6 +89,7 @@ class ScriptProblem(NamedTuple):
     message: str
     hint: str
     function: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from manifests.json_value import UNKNOWN, Json
 from manifests.names import STANDARD_LIBRARY
 from portal.check.ty_server import Finding, TypeChecker
 from portal.library.arguments import ArgumentError, normalize_arguments
-from portal.library.function import Function
+from portal.library.function import Function, declared_result
 from portal.library.library import Library, squeezed
 from portal.library.snapshot import Snapshot
 from sandbox_runtime.calls import CallError
@@ -180,8 +180,12 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
         refuses = problem.line in prepared.unguarded_lines and problem.code != "keys_only"
         function = snapshot.library.functions.get(snapshot.canonical(problem.function))
         shape = function.result_shape if function is not None else ""
-        if problem.code != "keys_only" or shape.startswith("{"):
-            hint = " ".join(filter(None, [problem.hint, f"It returns {shape}." if shape else ""]))
+        fields = _fields(function)
+        named = [each for each in fields if problem.message.endswith(f" {each!r}")]
+        if problem.code != "keys_only" or (fields and not named):
+            meant = named or fields
+            fix = f'Write {problem.name}["{meant[0]}"].' if len(meant) == 1 and meant[0] else problem.hint
+            hint = " ".join(filter(None, [fix, f"It returns {shape}." if shape else ""]))
             yield Diagnostic(problem.line, problem.message, hint, refuses, problem.code)
     absences: dict[str, Diagnostic] = {}
     for use in prepared.uses:
@@ -196,6 +200,13 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
                 use.line, absence.message, absence.hint, refuses, absence.code
             )
     yield from absences.values()
+
+
+def _fields(function: Function | None) -> list[str]:
+    """The fields that its result declares, if that is an object; "" for what is no plain name."""
+    declared = declared_result(function.recorded.output_schema) if function is not None else None
+    fields = declared.get("properties", ()) if isinstance(declared, dict) else ()
+    return [each if re.fullmatch(r"\w{1,60}", each) else "" for each in fields]
 
 
 def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> CallError | None:

@@ -73,7 +73,7 @@ class Output(io.TextIOBase):
     def begin(self) -> None:
         """Start a run."""
         self._eager_lines = _EAGER_LINES
-        self._is_replaced = False
+        self._is_replaced = self.is_used = False
 
     def notices(self) -> list[str]:
         """Notices about the run's output."""
@@ -92,6 +92,7 @@ class Output(io.TextIOBase):
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         self._parts.append(text)
+        self.is_used = True
         self._chars += len(text)
         if self._chars >= _BUFFER_CHARS:
             self.flush()

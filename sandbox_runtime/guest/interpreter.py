@@ -121,25 +121,30 @@ class Interpreter:
         self._library.show(script.names, settings["library"])
 
     def _value(self, script: Script) -> tuple[str, list[str]]:
-        variables, assigned = self._main.__dict__, script.assigned
+        variables, name = self._main.__dict__, script.assigned or ""
         try:
             value = script.run(variables, self._loop.drive)
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
-            value = assigned = None
-        is_assigned = assigned is not None and value is variables.get(assigned)
+            value = None
+        is_silent = not (self._output.is_used or vars(self._portal)["__used"])
+        is_block = value is ... and script.assigned is not None
+        is_meant = is_silent if is_block else value is variables.get(name)  # what is shown is meant, too
+        name = name if is_meant and name in variables else ""
+        value = variables.get(name) if is_block else value
         try:
             text, notices = encode_value(value)
             self._portal.charge(len(text) if text.isascii() else len(text.encode()))
         except (NotJsonError, ResultLimitError) as error:
-            if not is_assigned:
+            if not name:
                 raise
-            text, notices = "null", [f"`{assigned}`, the last assignment, is not returned: {error.args[0]}"]
+            text, notices = "null", [f"`{name}`, the last assignment, is not returned: {error.args[0]}"]
         else:
-            if is_assigned:
-                ended = "the script ends with an assignment, so it returns nothing: end with the value"
-                notices.append(f"the result is `{assigned}`, the last assignment" if assigned else ended)
+            if name:
+                notices.append(f"the result is `{name}`, the last assignment")
+            elif is_block and is_silent:
+                notices.append("the script ends without a value: end it with an expression, or print")
         return text, [*notices, *unawaited_notices(variables)]
 
     def _error(self, error: BaseException) -> dict[str, Any]:
@@ -157,7 +162,7 @@ class Interpreter:
             return {"code": "memory_limit", "line": line}
         if isinstance(error, ResultLimitError):
             return {"code": "result_limit", "bytes": error.args[1]}
-        report = describe(error, self._library.namespaces, self._calls.results.origin)
+        report = describe(error, self._library.namespaces, self._calls.results)
         if isinstance(error, SystemExit):
             code = error.code
             report["code"] = "script_exit"

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sandbox_runtime.guest.calls import Call, Calls
-from sandbox_runtime.guest.tracebacks import look_up
 from sandbox_runtime.guest.values import NotSerializable
 
 _DUNDER = "__"
@@ -206,8 +205,6 @@ def _signature(table: str | None, name: str) -> str:
 def _nearest(name: str, names: Collection[str], prefix: str = "") -> str:
     """The names similar to a missing one, or how to search for it."""
     near = difflib.get_close_matches(name, names, 3)
-    return (
-        f"; nearest: {', '.join(prefix + each for each in near)}"
-        if near
-        else f"; look it up: {look_up(name)}"
-    )
+    if near:
+        return f"; nearest: {', '.join(prefix + each for each in near)}"
+    return f'; look it up: docs_search(query="{" ".join(name[:60].split("_"))}")'

@@ -93,7 +93,7 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         if error is None:
             super().default_exception_handler(context)
         elif not isinstance(error, asyncio.CancelledError):
-            report = describe(error, (), lambda _: "")
+            report = describe(error, (), self._calls.results)
             place = f"script.py:{report['line']}: " if report["line"] else ""
             sys.stderr.write(f"{place}{context['message']}: {report['message']}\n")
 

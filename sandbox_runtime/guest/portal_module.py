@@ -9,15 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from sandbox_runtime.guest.analysis.names import PORTAL_NAMES
 from sandbox_runtime.guest.calls import Call, Calls, Host, ToolError
 from sandbox_runtime.guest.library import LibraryFunction
 from sandbox_runtime.guest.values import NotSerializable, encode_value
 
 _MAX_NOTICES = 10
-_NAMES = (
-    "Response ToolError approve blocks describe emit event event_url fetch get_prompt prompts read_resource recall "
-    "resources run search search_text sleep text"
-)
 _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
 _LONGEST = 1e300  # an infinite sum would not be JSON; the host has a limit of its own
 
@@ -44,7 +41,7 @@ class PortalModule(types.ModuleType):
         super().__init__("portal", "Functions of the portal itself.")
         self.ToolError = ToolError
         self.Response = Response
-        self.__all__ = _NAMES.split()
+        self.__all__ = PORTAL_NAMES
         self.__dict__["__host"] = host
         self.__dict__["__calls"] = calls
         self.__dict__["__run"] = self.run = CurrentRun()

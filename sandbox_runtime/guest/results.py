@@ -61,6 +61,10 @@ class Results:
         known = self._known.get(id(value)) if isinstance(value, (dict, list, str)) else None
         return known[1] if known is not None else ""
 
+    def latest(self) -> dict[str, Any]:
+        """The last known value of each function."""
+        return {function: value for value, function, _ in self._known.values()}
+
     def notices(self) -> list[str]:
         """What came beside the data of functions, if the script did not look at it."""
         found = [(name, kinds) for name, kinds in self._beside.items() if name not in self._seen]

@@ -31,7 +31,8 @@ class Script:
 
     `source` is its text with inserted awaits and the original line numbers. `names` are the namespaces that it
     mentions. `usage` has the facts for the check (shapes: `analysis.usage.Usage`); None if the script calls nothing.
-    `assigned` is the name that its last statement assigns, whose value is the script's then; "" for other targets.
+    `assigned` is the name that its last statement assigns, whose value is the script's then; "" for other targets. If
+    it is no plain assignment to a name, but a block that may end with one, the script's own value is `...`.
     """
 
     source: str
@@ -69,8 +70,7 @@ class Script:
                 else:
                     told = [*notices, *await_notices(inserted), *hidden_notices(names)]
                     return cls(source, _named(names), told, usage, *compiled)
-            named = _named(names)
-            return cls(text, named, notices, usage, *_compiled(tree))
+            return cls(text, _named(names), notices, usage, *_compiled(tree))
 
     def run(self, globals: dict[str, Any], drive: Callable[[Coroutine[Any, Any, Any]], Any]) -> Any:
         """Run the script in `globals`. Returns its value: its last expression, or its return value.
@@ -139,7 +139,8 @@ def _candidate_sources(text: str) -> Iterator[tuple[str, str]]:
 
 def _named(names: Names) -> frozenset[str]:
     """The namespaces that the code may use, including in strings if it can access them so."""
-    found = {*names.hidden.values(), *(node.id for node in names.all_of(ast.Name))}
+    found = {name.partition(".")[0] for name in names.hidden.values()}
+    found |= {node.id for node in names.all_of(ast.Name)}
     found |= {node.attr for node in names.all_of(ast.Attribute)}
     found.update(part for node in names.all_of(ast.alias) for part in node.name.split("."))
     found.update(part for node in names.all_of(ast.ImportFrom) for part in (node.module or "").split("."))
@@ -158,8 +159,9 @@ def _compiled(tree: ast.Module) -> tuple[tuple[CodeType, ...], str | None]:
     if tree.body and _is_main_block(tree.body[-1]):
         tree.body[-1:] = tree.body[-1].body  # type: ignore[attr-defined]  # always true: it is the main module
     assigned = _assigned(tree.body[-1]) if tree.body else None
-    if assigned:
-        value = ast.copy_location(ast.Name(assigned, ast.Load()), tree.body[-1])
+    if assigned is not None:
+        end = ast.Name(assigned, ast.Load()) if _target(tree.body[-1]) else ast.Constant(...)
+        value = ast.copy_location(end, tree.body[-1])
         tree.body.append(ast.copy_location(ast.Expr(value), value))
     return _pieces(tree), assigned
 
@@ -174,6 +176,13 @@ def _is_main_block(statement: ast.stmt) -> bool:
 
 
 def _assigned(statement: ast.stmt) -> str | None:
+    """The one name that a statement, or the ends of its blocks, assign; "" for others, None if it is no block."""
+    blocks = [*_blocks(ast.Module([statement], []))][1:]
+    names = {_target(block[-1]) for block in blocks if block}.difference((None, ""))
+    return _target(statement) if not blocks else names.pop() if len(names) == 1 else ""
+
+
+def _target(statement: ast.stmt) -> str | None:
     """The name that a statement assigns, "" for another target, None if it assigns nothing."""
     if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or not statement.value:
         return None

@@ -12,11 +12,12 @@ import re
 import socket
 import traceback
 import types
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from sandbox_runtime.guest.analysis.absences import NO_FILES, NO_INPUT, NO_SOCKETS, missing_module
 from sandbox_runtime.guest.calls import ToolError
+from sandbox_runtime.guest.results import Results
 from sandbox_runtime.guest.script import FILENAME
 
 _MAX_MESSAGE_CHARS = 2000
@@ -40,7 +41,6 @@ _GATHERED = (
     "asyncio.gather expects calls that are not awaited: `await asyncio.gather(a(), b())`, or for a list "
     "`await asyncio.gather(*calls)`."
 )
-_MAX_QUERY_CHARS = 60
 _NAME = re.compile(r"""(?<![\w."'])[A-Za-z_]\w*""")
 _MAX_NAMED = 2
 _MAX_KEYS = 8
@@ -48,21 +48,18 @@ _MAX_DEPTH = 2
 _LONGEST_KEY = 40
 
 
-def describe(
-    error: BaseException, namespaces: Collection[str], origin: Callable[[object], str]
-) -> dict[str, Any]:
-    """Code, message, line, hint and traceback of an uncaught exception. `origin` names the function of a result."""
+def describe(error: BaseException, namespaces: Collection[str], results: Results) -> dict[str, Any]:
+    """Code, message, line, hint and traceback of an uncaught exception."""
     report = traceback.TracebackException.from_exception(error, limit=-_MAX_FRAMES)
     for part in _parts(report):
         part.stack = traceback.StackSummary.from_list(
             [frame for frame in part.stack if frame.filename == FILENAME]
         )
-    line = report.stack[-1].line if report.stack else ""
     return {
         "code": error.code if isinstance(error, ToolError) else "script_error",
         "message": _shorten(_message(error, report), _MAX_MESSAGE_CHARS),
         "line": innermost_line(error),
-        "hint": _shorten(_hint(error, namespaces, line or "") or _shapes(error, origin), _MAX_MESSAGE_CHARS),
+        "hint": _shorten(_hint(error, namespaces) or _shapes(error, results), _MAX_MESSAGE_CHARS),
         "traceback": _shorten("".join(report.format()), _MAX_TRACEBACK_CHARS),
     }
 
@@ -144,15 +141,15 @@ def _shorten(text: str, most: int) -> str:
     return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
 
 
-def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
-    """A hint for the model, or "". `line` is the script's line that raised the error."""
+def _hint(error: BaseException, namespaces: Collection[str]) -> str:
+    """A hint for the model, or ""."""
     match error:
         case ToolError():
             return str(error.hint)
-        case NameError():
-            return _undefined_name(error.name or "", namespaces, line)
-        case AttributeError():
-            return _hidden_namespace(error, namespaces)
+        case NameError() if error.name == "docs_search":
+            return 'In a script, use `await portal.search("create issue")`.'
+        case NameError() if near := difflib.get_close_matches(error.name or "", namespaces, 1):
+            return f"Did you mean the namespace {near[0]}?"
         case ModuleNotFoundError():
             return missing_module(error.name or "", namespaces)
         case ImportError() if error.name == "tools":
@@ -171,24 +168,29 @@ def _hint(error: BaseException, namespaces: Collection[str], line: str) -> str:
     return ""
 
 
-def _shapes(error: BaseException, origin: Callable[[object], str]) -> str:
+def _shapes(error: BaseException, results: Results) -> str:
     """What the values are that an error is about, if it may be about values."""
     with contextlib.suppress(Exception):  # a script's own classes may do anything
         found = _innermost_frame(error)
         if found is not None and isinstance(error, (LookupError, TypeError, AttributeError)):
-            return _shapes_at(*found, origin)
+            return _shapes_at(*found, results)
     return ""
 
 
-def _shapes_at(frame: types.FrameType, line: int, origin: Callable[[object], str]) -> str:
-    """The shapes of the variables in a line of the script, and whose results they are."""
+def _shapes_at(frame: types.FrameType, line: int, results: Results) -> str:
+    """The shapes of the variables in a line of the script, whose results they are, and what it calls returned."""
     variables: dict[str, Any] = {**frame.f_globals, **frame.f_locals}
     told = []
-    for name in dict.fromkeys(_NAME.findall(linecache.getline(FILENAME, line))):
+    source = linecache.getline(FILENAME, line)
+    for name in dict.fromkeys(_NAME.findall(source)):
         value = variables.get(name)
         if type(value) in (dict, list, str, int, float, bool):
-            function = origin(value)
+            function = results.origin(value)
             told.append(f"{name} is {_shape(value)}" + (f", from {function}" if function else ""))
+            field = str(*value)[:_LONGEST_KEY] if isinstance(value, dict) and len(value) == 1 else source
+            told[-1] += f'; write {name}["{field}"]' if function and field not in source else ""
+    known, called = results.latest(), re.findall(r"\w+\.\w+(?=\()", source)
+    told += [f"{name} returned {_shape(known[name])}" for name in called if name in known]
     return "; ".join(told[:_MAX_NAMED])
 
 
@@ -203,30 +205,3 @@ def _shape(value: object, depth: int = _MAX_DEPTH) -> str:
     if isinstance(value, list) and value and depth:
         return f"list[{_shape(value[0], depth - 1)}]"
     return "None" if value is None else type(value).__name__
-
-
-def look_up(*names: str) -> str:
-    """The docs_search call that finds what a script meant by these names."""
-    words = " ".join(" ".join(names).replace("_", " ").split())
-    return f'docs_search(query="{words[:_MAX_QUERY_CHARS]}")'
-
-
-def _undefined_name(name: str, namespaces: Collection[str], line: str) -> str:
-    """A hint for a name that is similar to a namespace, or is used like one: `name.something(...)`."""
-    if name == "docs_search":
-        return 'In a script, use `await portal.search("create issue")`.'
-    near = difflib.get_close_matches(name, namespaces, 1)
-    used = re.search(rf"(?<![\w.]){re.escape(name)}\.(\w+)\(", line) if name else None
-    if near:
-        rest = f" Look it up: {look_up(name, used[1])}" if used else ""
-        return f"Did you mean the namespace {near[0]}?{rest}"
-    return f"If {name} should be a namespace, find its functions: {look_up(name, used[1])}" if used else ""
-
-
-def _hidden_namespace(error: AttributeError, namespaces: Collection[str]) -> str:
-    """A hint for a namespace that was renamed, because a Python module has the upstream's name."""
-    module = error.obj.__name__ if isinstance(error.obj, types.ModuleType) else ""
-    namespace = f"{module}_"
-    if not module or namespace not in namespaces:
-        return ""
-    return f"{module} is Python's own module; the upstream's namespace is {namespace}: {namespace}.{error.name}(...)"

@@ -113,7 +113,7 @@ def test_a_call_looks_at_few_of_the_values_that_a_script_holds(monkeypatch: pyte
 
 
 async def test_what_came_beside_the_data_is_told_once_unless_the_script_looked(run: Runner) -> None:
-    result = await run("for _ in range(3):\n    await git.git_log()", port=ALL)
+    result = await run("for _ in range(3):\n    await git.git_log()\n1", port=ALL)
     (notice,) = result.notices
     assert "git.git_log (image)" in notice
     assert not (await run("portal.text(await git.git_log())", port=ALL)).notices

@@ -126,6 +126,8 @@ def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) 
         ("def main(): pass\n[f() for f in globals().values()]", []),
         ("r = await git.log()\nfor x in r: print(x)", ["keys_only"]),
         ("r = await git.log()\nfor x in r: print(r[x])", []),
+        ("r = await git.log()\nr.get('rows')", ["keys_only"]),
+        ("r = await git.log()\nr.get(key), f().get('rows'), (r or {}).get('rows'), r['a'].get('rows')", []),
         ("r = await git.log()\nif 'a' in r: print(r['a'])", []),
         ("import git, tools.git, portal, json\nfrom portal import sleep\nprint(1)", []),
         ("def open(x): return x\nopen(1)", []),
@@ -133,6 +135,12 @@ def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) 
         ("x = 1 if not portal.approve('?') else 2", ["not_awaited"]),
         ("def f():\n    portal.sleep(1).x\nf()", ["not_awaited"]),
         ("if await portal.approve('?'): print(1)", []),
+        ("await portal.ask('?')", ["not_there"]),
+        ("x = portal.log\nx('?')", ["not_there"]),
+        ("portal.run.id, portal.Response, portal.text([]), portal.__name__", []),
+        ("portal.ask('?') if hasattr(portal, 'ask') else 1", []),
+        ("portal.mine = 1\nprint(portal.mine)", []),
+        ("try:\n    portal.ask('?')\nexcept AttributeError:\n    print(1)", []),
         ("ask = portal.approve\nif ask('?'): print(1)", []),
         ("async def ask(): return await portal.approve('?')\nif ask(): print(1)", ["not_awaited"]),
         ("async def ask(): return await portal.approve('?')\nif await ask(): print(1)", []),
@@ -161,9 +169,15 @@ def test_what_a_session_defined_may_call_main_later() -> None:
         ("time.sleep(0)", "time.sleep(0)"),
         ("time = f()\ntime.now()", "time = f()\ntime.now()"),
         ("import json as time\ntime.now()", "import json as time\ntime.now()"),
+        ("mcp__time__now(a=1)['b']", "(await time_.now(a=1))['b']"),
+        ("é = 1; x = str(mcp__list___of())", "é = 1; x = str(await list_._of())"),
+        ("mcp__time__now = f\nmcp__time__now()", "mcp__time__now = f\nmcp__time__now()"),
+        ("mcp__other__now()", "mcp__other__now()"),
     ],
 )
-def test_name_of_a_module_means_the_namespace_where_the_module_lacks_it(text: str, mended: str) -> None:
+def test_name_of_a_module_or_of_another_client_means_the_namespace_where_it_is_nothing_else(
+    text: str, mended: str
+) -> None:
     script = Script.parse(text, frozenset({"time_", "list_"}))
     assert script.source == mended
     assert ("_." in mended) == bool(script.names)

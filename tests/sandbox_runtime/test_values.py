@@ -14,6 +14,17 @@ pytestmark = pytest.mark.anyio
         ("1 + 1", 2),
         ("return 'early'\n1 / 0", "early"),
         ("x: int = 3", 3),
+        ("x = 0\nfor n in (1, 2):\n    if n:\n        x += n", 3),
+        ("try:\n    x = 1\nexcept ToolError:\n    print('down')", 1),
+        ("for n in (1, 2):\n    print(n)\n    x = n", None),
+        ("print(1)\nx = 3", 3),
+        ("if 1 == 2:\n    x = 1\nelse:\n    x = 2", 2),
+        ("import contextlib\nwith contextlib.nullcontext():\n    x = 3", 3),
+        ("match 1:\n    case 1:\n        x = 4\n    case _:\n        x = 5", 4),
+        ("while True:\n    if 1:\n        break\n    x = 1", None),
+        ("if 1:\n    x = 1\nelse:\n    y = 2", None),
+        ("if 0:\n    return 1\nx = 2", 2),
+        ("if 1:\n    return 1\nx = 2", 1),
         ("(1, [2.5, None, True], {'a': ()})", [1, [2.5, None, True], {"a": []}]),
         ("2**63, -(10**40)", [2**63, -(10**40)]),
         ("{1: 'one', None: 0, True: 1, 2.5: 2}", {"1": 1, "null": 0, "2.5": 2}),
@@ -71,6 +82,28 @@ async def test_value_that_is_no_json_is_named_with_its_place(run: Runner, script
     assert result.error is not None
     assert result.error.code == "result_not_json"
     assert told in result.error.message
+
+
+@pytest.mark.parametrize(
+    ("script", "notices"),
+    [
+        ("for n in (1, 2):\n    await git.git_log()", 1),
+        ("found = {}\nwith asyncio.Runner():\n    found[1] = 2", 1),
+        ("if 0:\n    x = 1", 1),
+        ("a, b = 1, 2", 1),
+        ("x = object()", 1),
+        ("for n in (1, 2):\n    print(n)", 0),
+        ("for n in (1, 2):\n    portal.emit({'type': 'text', 'text': 'a'})", 0),
+        ("x = 5\nif x:\n    return", 0),
+        ("def f():\n    return 1", 0),
+        ("await git.git_log()\nimport json", 0),
+    ],
+)
+async def test_script_that_neither_returns_nor_shows_anything_is_told(
+    run: Runner, script: str, notices: int
+) -> None:
+    result = await run(script)
+    assert (result.error, result.value, len(result.notices)) == (None, None, notices)
 
 
 async def test_forged_value_is_an_error_and_no_crash(run: Runner) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Set
 from typing import Any
 
-from sandbox_runtime.guest.analysis.names import Names
+from sandbox_runtime.guest.analysis.names import PORTAL, PORTAL_NAMES, Names
 
 NO_FILES = (
     "Scripts have no files, processes or network. Call upstream functions instead. "
@@ -45,6 +45,12 @@ def absences(names: Names, lines: Set[int], texts: Set[str]) -> Iterator[list[An
         told.add(root)
         hint = missing_module(module, names.namespaces)
         yield [alias.lineno, "not_there", f"no module named {module!r}", hint]
+    own = texts | {each.attr for each in names.all_of(ast.Attribute) if isinstance(each.ctx, ast.Store)}
+    for member in names.all_of(ast.Attribute):
+        is_own = member.lineno not in lines or member.attr in own or member.attr.startswith("__")
+        if names.path(member) == (PORTAL, member.attr) and member.attr not in PORTAL_NAMES and not is_own:
+            near = difflib.get_close_matches(member.attr[:60], PORTAL_NAMES, len(PORTAL_NAMES), 0)
+            yield [member.lineno, "not_there", f"portal has no {member.attr!r}", f"It has {', '.join(near)}."]
     replaced = texts | {node.attr for node in names.all_of(ast.Attribute)}
     for call in names.all_of(ast.Call):
         name = call.func.id if isinstance(call.func, ast.Name) and not names.is_bound(call.func) else ""

@@ -43,7 +43,7 @@ _AWAITING_MODULES: Final = frozenset(
 """Modules whose functions await or return their arguments."""
 
 _REMEDIES = {
-    "a condition": "Write `await portal.approve(...)`: nothing here does what needs an answer unasked.",
+    "a condition": "Write `await portal.approve(...)`.",
     "a lambda": "Use an `async def`.",
     "a generator expression": "Use a list comprehension.",
     "a class body": "Call it before the class.",
@@ -261,6 +261,7 @@ def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
         return lines[outer.lineno - 1][outer.col_offset : call.col_offset].strip()
 
     insertions: list[tuple[int, int, bytes]] = []
+    replaced: dict[tuple[int, int], int] = {}  # the bytes before an insertion that it stands for
     for node in calls:
         assert node.end_lineno is not None and node.end_col_offset is not None
         end = node.end_lineno, node.end_col_offset
@@ -271,13 +272,15 @@ def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
             insertions += [(node.lineno, node.col_offset, b"(await "), (*end, b")")]
         else:
             insertions.append((node.lineno, node.col_offset, b"await "))
-    for name in names.hidden:
+    for name, meant in names.hidden.items():
         assert name.end_lineno is not None and name.end_col_offset is not None
-        insertions.append((name.end_lineno, name.end_col_offset, b"_"))
+        insertions.append((name.end_lineno, name.end_col_offset, meant.encode()))
+        replaced[name.end_lineno, name.end_col_offset] = name.end_col_offset - name.col_offset
     # From the end, so that insertions do not move later positions.
     for line, column, inserted in sorted(insertions, reverse=True):
         before = lines[line - 1]
-        lines[line - 1] = before[:column] + inserted + before[column:]
+        start = column - replaced.get((line, column), 0)
+        lines[line - 1] = before[:start] + inserted + before[column:]
     return b"\n".join(lines).decode()
 
 
@@ -307,6 +310,6 @@ def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:
 
 
 def hidden_notices(names: Names) -> list[str]:
-    """Notices about names of Python's modules that were taken for namespaces."""
-    found = {f"`{name.id}` means the namespace {meant}" for name, meant in names.hidden.items()}
+    """Notices about names that were taken for others."""
+    found = {f"`{name.id}` means {meant}" for name, meant in names.hidden.items()}
     return sorted(found)[:_MAX_NOTICES]

@@ -17,6 +17,8 @@ _PORTAL_CALLS = frozenset(
 )
 """Functions of `portal` that have to be awaited."""
 
+PORTAL_NAMES = sorted(_PORTAL_CALLS | {"Response", "ToolError", "blocks", "emit", "run", "text"})
+
 Path = tuple[str, ...]
 """`("tools", namespace, function)` for a library function; prefixes of it for its namespace and the package."""
 
@@ -64,7 +66,7 @@ class Names:
         self._paths: dict[ast.expr, Path | None] = {}
         self._meanings: dict[tuple[Scope, str], Path | None] = {}
         self.hidden: dict[ast.Name, str] = {}
-        """The names of Python's modules that mean a namespace: `time` in `time.get_current_time`, and `time_`."""
+        """Names that mean others: `time` in `time.get_current_time` is `time_`; `mcp__git__log` is `git.log`."""
         self._read(tree)
 
     def all_of(self, *kinds: type[Any]) -> Iterator[Any]:
@@ -137,7 +139,15 @@ class Names:
             is_earlier = owner is self._scopes[node] is self.module and _start(node) < first
             if path is not None or not is_earlier:
                 return path
-        return None if node.id in self.known else self.library_path((node.id,))
+        if node.id in self.known:
+            return None
+        # As clients name a tool that is not behind a portal: `mcp__git__git_log`.
+        start, namespace, function = (*node.id.split("__", 2), "", "")[:3]
+        for found in (namespace, f"{namespace}_") if start == "mcp" and function else ():
+            if found in self.namespaces:
+                self.hidden[node] = f"{found}.{function}"
+                return (LIBRARY, found, function)
+        return self.library_path((node.id,))
 
     def _hidden(self, node: ast.Attribute) -> Path | None:
         """The path of a namespace that is meant by the name of Python's module, which has no such attribute."""

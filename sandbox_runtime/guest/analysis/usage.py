@@ -38,8 +38,8 @@ class Usage:
     `uses` are `[namespace, function, line, end line, arguments]`. The function is empty for a missing namespace, the
     namespace for a call of an unbound bare name, and the arguments are None if the function is only named. Positional
     arguments are called `*0`, `*1`. `problems` are `[line, code, message, hint]`, and the function if it is about the
-    result of one. `unguarded_lines` are the lines outside of any `try`, at module level or in a function that is
-    called there.
+    result of one, with the name that has it, or "". `unguarded_lines` are the lines outside of any `try`, at module
+    level or in a function that is called there.
     """
 
     def __init__(self, names: Names, forgotten: Iterable[ForgottenCall]) -> None:
@@ -60,7 +60,7 @@ class Usage:
             [
                 call.node.lineno,
                 "not_awaited",
-                f"{call.function}(...) is never awaited, and no `await` can be put into {call.sync_scope}",
+                f"{call.function}(...) is never awaited, and no `await` is inserted in {call.sync_scope}",
                 call.remedy,
             ]
             for call in blocked
@@ -214,9 +214,11 @@ class Usage:
                 is_called = getattr(names.parents[part], "func", None) is part
                 is_field = part.attr not in _OF_ENVELOPES and not is_called
                 hint = f'Write ["{part.attr}"].' if is_field else "A call returns the data itself."
-                hint = "Write len(...)." if part.attr == "length" else hint
+                hint = _OF_OTHERS.get(part.attr, hint)
                 message = f"{function} returns plain data, which has no attribute {part.attr!r}"
-                yield [part.end_lineno, "unknown_field", message, hint, function]
+                name = getattr(part.value, "id", "") if part.attr in _OF_ENVELOPES else ""
+                about = [function, name] if part.attr not in _OF_OTHERS else []
+                yield [part.end_lineno, "unknown_field", message, hint, *about]
 
     def _taken_apart(self) -> Iterator[list[Any]]:
         """Where a whole result is iterated, measured or searched, which means the keys of a dict."""
@@ -238,23 +240,24 @@ class Usage:
         for call in names.all_of(ast.Call):
             if last_name(call.func) in _COUNTING and len(call.args) == 1 and isinstance(call.func, ast.Name):
                 taken.append((call.args[0], f"{call.func.id}() takes"))
+            key = (
+                getattr(call.args[0], "value", None) if call.args and last_name(call.func) == "get" else None
+            )
+            if isinstance(key, str) and (function := self._result_of(getattr(call.func, "value", None))):
+                yield [call.lineno, "keys_only", f"{function} declares no field {key!r}", "", function]
         for node, effect in taken:
             if function := self._result_of(node):
                 message = f"{effect} the keys of what {function} returns"
-                yield [node.lineno, "keys_only", message, "", function]
+                yield [node.lineno, "keys_only", message, "", function, getattr(node, "id", "")]
 
     def _awaiting_blocks(self) -> Iterator[list[Any]]:
         """`async for` and `async with` over a call, whose result is a plain value."""
-        for node in self._names.all_of(ast.AsyncFor, ast.comprehension):
-            function = self._result_of(node.iter)
-            if function and getattr(node, "is_async", True):
-                message = f"{function} returns a value, not an asynchronous iterator"
-                yield [node.iter.lineno, "not_awaited", message, f"Write `for ... in await {function}(...)`."]
-        for node in self._names.all_of(ast.withitem):
-            if function := self._result_of(node.context_expr):
-                hint = f"Write `... = await {function}(...)`."
-                message = f"{function} returns a value, not a context manager"
-                yield [node.context_expr.lineno, "not_awaited", message, hint]
+        for node in self._names.all_of(ast.AsyncFor, ast.comprehension, ast.withitem):
+            is_block = isinstance(node, ast.withitem)
+            taken, start = (node.context_expr, "... =") if is_block else (node.iter, "for ... in")
+            if getattr(node, "is_async", True) and (function := self._result_of(taken)):
+                message = f"{function} returns a value, not an asynchronous iterator or a context manager"
+                yield [taken.lineno, "not_awaited", message, f"Write `{start} await {function}(...)`."]
 
     def _uncalled(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         """`main`, or the last function of a script that only defines some, if nothing calls it.
@@ -440,6 +443,9 @@ _OF_JSON = frozenset(name for kind in (dict, list, str, int, float, type(None)) 
 
 _OF_ENVELOPES = frozenset({"content", "data", "result", "structured_content", "structuredContent"})
 """Attributes in which other clients return a call's result."""
+
+_OF_OTHERS = dict.fromkeys(("is_error", "isError"), "A failed call raises ToolError.")
+_OF_OTHERS["length"] = "Write len(...)."
 
 _THERE = frozenset({LIBRARY, "asyncio", "portal", "ToolError", "exit", "quit"})
 """Names of every script besides Python's builtins."""

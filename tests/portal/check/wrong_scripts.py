@@ -31,7 +31,7 @@ UNKNOWN: list[Row] = [
     ("await call_tool('github.get_issue', {'number': 1})", 1, "call_tool github.get_issue(*, number: int)"),
     ("await call_tool('mcp__github__get_issue', {})", 1, "call_tool github.get_issue(*, number: int)"),
     ("await mcp.call_tool(server='x', name='github_get_issue')", 1, "call_tool github.get_issue(*, number: int)"),
-    ("await mcp__github__get_issue(number=1)", 1, "mcp__github__get_issue github.get_issue(*, number: int)"),
+    ("await mcp__github__get_isue(number=1)", 1, "get_isue github.get_issue"),
     ("await github_get_issue(number=1)", 1, "github_get_issue github.get_issue(*, number: int)"),
 ]  # fmt: skip
 
@@ -74,6 +74,10 @@ FIELDS: list[Row] = [
     ("r = await github.list_issues(repo='a')\nr.rows", 2, 'rows ["rows"]'),
     ("r = await github.get_issue(number=1)\nr.title", 2, 'title ["title"]'),
     ("r = await github.list_issues(repo='a')\nr.content[0].text", 2, "content itself returns {items: list[{"),
+    ("r = await echo.shout(text='x')\nr.content[0].text", 2, 'Write r["text"].'),
+    ("r = await echo.shout(text='x')\nr.text.title()", 2, 'Write ["text"].'),
+    ("r = await echo.odd(text='x')\nr.content", 2, "itself"),
+    ("(await weather.forecast(city='x')).isError", 1, "ToolError"),
     ("r = await github.list_issues(repo='a')\nr['items'][0].number", 2, 'number ["number"]'),
     ("(await github.get_issue(number=1)).number", 1, '["number"]'),
     ("github.get_issue(number=1).number", 1, '["number"]'),
@@ -125,6 +129,7 @@ TOLD: list[tuple[str, int, str, str]] = [
     ("r = await github.list_issues(repo='a')\nfor x in r: print(x)", 2, "keys {items: list[{", "keys_only"),
     ("r = await github.list_issues(repo='a')\nlen(r)", 2, "keys total: int", "keys_only"),
     ("'crash' in await github.list_issues(repo='a')", 1, "keys {items:", "keys_only"),
+    ("r = await github.list_issues(repo='a')\nr.get('rows', [])", 2, "'rows' {items:", "keys_only"),
     ("try:\n    r = await slack.post(x=1)\nexcept NameError:\n    r = 5", 2, "slack", "unknown_function"),
 ]  # fmt: skip
 """What is no reason to refuse: a result may be otherwise than it declares, and what is in a `try` may fail."""
