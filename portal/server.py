@@ -1,7 +1,7 @@
 """The MCP server: two tools in both eras of the protocol. Errors become answers."""
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -21,14 +21,16 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
-    InputRequiredResult,
+    ContentBlock,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
 )
+from mcp_types import Result as McpResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
+from manifests.json_value import Json
 from portal.answer import GOING_WELL, Answer, with_effects
 from portal.approvers import Decider
 from portal.authority import effective_capabilities
@@ -90,19 +92,15 @@ def build_server(portal: Portal) -> Server[Any]:
         view = portal.views[caller_of(context).profile]
         return ListToolsResult(tools=tool_definitions(effective_capabilities(view.manifest), modules))
 
-    async def call_tool(
-        context: Context, params: CallToolRequestParams
-    ) -> CallToolResult | InputRequiredResult | Task:
+    async def call_tool(context: Context, params: CallToolRequestParams) -> McpResult:
         if params.name not in (DOCS_SEARCH, EXECUTE_CODE):
             message = f"unknown tool {params.name[:100]!r}; the tools are {DOCS_SEARCH} and {EXECUTE_CODE}"
             raise MCPError(INVALID_PARAMS, message)
         call = _call_in_rounds if comes_in_rounds(context, params) else _call
-        answer = await _until_disconnected(context, partial(call, portal, context, params))
+        answer = await _until_disconnected(context, partial(call, portal, tasks, context, params))
         if isinstance(answer, MCPError):
             raise answer
-        if isinstance(answer, CallToolResult):
-            return await tasks.created(context, params, answer)
-        return answer or _failure_result(params.name, "cancelled", "the client disconnected")
+        return answer or _failure_result(portal, params.name, "cancelled", "the client disconnected")
 
     server = ChangingServer(
         "mcp-code-portal",
@@ -120,6 +118,8 @@ def build_server(portal: Portal) -> Server[Any]:
         server.add_request_handler("tasks/update", TaskUpdateParams, _handler(portal, tasks.update))
         server.add_request_handler("tasks/cancel", TaskParams, _handler(portal, tasks.cancel))
     record_requests(server, portal.telemetry)
+    is_whole = portal.manifest.portal.server.structured
+    log.info("answers_are_sent", form="text and structuredContent" if is_whole else "text")
     return server
 
 
@@ -209,24 +209,26 @@ def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Qu
     return Questions(ask, can, owner, caller.queue_key, portal.sampling_depths, decider)
 
 
-async def _call(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult:
+async def _call(
+    portal: Portal, tasks: Tasks, context: Context, params: CallToolRequestParams
+) -> CallToolResult | Task:
     caller, ledger = caller_of(context), Ledger()
     channel = ClientChannel(_questions(portal, context, caller, ask_by_request(context)))
     async with _notifying(portal, context, channel, ledger):
-        return await _answer(portal, params, caller, ledger, channel)
+        return await _answer(portal, tasks, context, params, ledger, channel)
 
 
 async def _call_in_rounds(
-    portal: Portal, context: Context, params: CallToolRequestParams
-) -> CallToolResult | InputRequiredResult | MCPError:
+    portal: Portal, tasks: Tasks, context: Context, params: CallToolRequestParams
+) -> McpResult | MCPError:
     """One round: return the result, or the questions that the client must answer first.
 
     The work continues between rounds, in its own task.
     """
     caller = caller_of(context)
 
-    async def work(pending: PendingRequest) -> CallToolResult:
-        return await _answer(portal, params, caller, pending.ledger, pending.channel)
+    async def work(pending: PendingRequest) -> CallToolResult | Task:
+        return await _answer(portal, tasks, context, params, pending.ledger, pending.channel)
 
     pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
     async with _notifying(portal, context, pending.channel, pending.ledger):
@@ -236,23 +238,32 @@ async def _call_in_rounds(
 
 
 async def _answer(
-    portal: Portal, params: CallToolRequestParams, caller: Caller, ledger: Ledger, channel: ClientChannel
-) -> CallToolResult:
+    portal: Portal,
+    tasks: Tasks,
+    context: Context,
+    params: CallToolRequestParams,
+    ledger: Ledger,
+    channel: ClientChannel,
+) -> CallToolResult | Task:
     """Answer one tool call. `channel` leads to the client; the calls of a script go into `ledger`."""
-    view, arguments = portal.views[caller.profile], params.arguments or {}
+    caller, arguments = caller_of(context), params.arguments or {}
+    view = portal.views[caller.profile]
 
-    async def work() -> CallToolResult:
+    async def work() -> CallToolResult | Task:
         if params.name == EXECUTE_CODE:
-            answer = await view.execution.run(execute_code_request(arguments), caller, ledger, channel)
+            request = execute_code_request(arguments)
+            answer = await view.execution.run(request, caller, ledger, channel)
+            if request.background and (task := await tasks.created(context, answer)):
+                return task
             fitted = await fit_answer(portal, caller.run_owner, answer)
             shown = sum(len(each.text.encode()) for each in fitted.content if isinstance(each, TextContent))
             portal.telemetry.answer_bytes.add(shown)
             return fitted
         channel.stage("waiting for upstreams that are starting")
         found = await view.docs_search.answer(docs_search_request(arguments))
-        return CallToolResult(content=[_text(found.text)], structured_content=sendable_json(found.structured))
+        return _result(portal, found.text, found.structured)
 
-    return await _catch_errors(work, partial(_failure_result, params.name, ledger=ledger))
+    return await _catch_errors(work, partial(_failure_result, portal, params.name, ledger=ledger))
 
 
 async def _catch_errors(
@@ -272,8 +283,7 @@ async def _catch_errors(
 async def fit_answer(portal: Portal, owner: str, answer: Answer) -> CallToolResult:
     """The answer within `server.output_tokens`. What does not fit is kept, and the answer names its handle."""
     output_tokens = portal.manifest.portal.server.output_tokens
-    fitted = await _fitted(answer, output_tokens)
-    shown = fitted.structured_content or {}
+    shown, blocks = await _fitted(answer, output_tokens)
     kept: dict[str, str] = {}
     notices = [*answer.notices]
     for key, whole in (("result", answer.result), ("stdout", answer.stdout)):
@@ -283,32 +293,27 @@ async def fit_answer(portal: Portal, owner: str, answer: Answer) -> CallToolResu
                 kept |= {key: handle} if handle else {}
             except QuotaError as error:
                 notices.append(f"The whole {key} is not kept: {error}. {error.hint}")
-    if not kept and len(notices) == len(answer.notices):
-        return fitted
-    return await _fitted(replace(answer, kept=kept, notices=tuple(notices)), output_tokens)
+    if kept or len(notices) > len(answer.notices):
+        answer = replace(answer, kept=kept, notices=tuple(notices))
+        shown, blocks = await _fitted(answer, output_tokens)
+    return _result(portal, compact(shown), shown, blocks, is_error=answer.status not in GOING_WELL)
 
 
-async def _fitted(answer: Answer, output_tokens: int) -> CallToolResult:
+async def _fitted(answer: Answer, output_tokens: int) -> tuple[dict[str, Json], Sequence[ContentBlock]]:
     most = _SMALL_CHARACTERS if is_loaded() else output_tokens // 2
     if is_larger([answer.stdout, answer.result, *answer.emitted], most) or len(answer.calls) > _FEW_CALLS:
         # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
-        return await anyio.to_thread.run_sync(tool_result, answer, output_tokens)
-    return tool_result(answer, output_tokens)
+        return await anyio.to_thread.run_sync(truncated_shape, answer, output_tokens)
+    return truncated_shape(answer, output_tokens)
 
 
-def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
-    """The same data in `content` and `structuredContent`: some clients show the model only one of them."""
+def truncated_shape(answer: Answer, output_tokens: int) -> tuple[dict[str, Json], Sequence[ContentBlock]]:
+    """The whole shape of an answer within `output_tokens`, and the blocks that its script emitted."""
     emitted = content_blocks(answer.emitted, output_tokens // 2)
     result, left_out = without_binaries(answer.result)
     structured = replace(answer, result=result).structured()
     structured["notices"].extend([*left_out, *emitted.notices, *_kept_notices(answer)])
-    structured = truncate(structured, output_tokens - emitted.tokens)
-    structured = sendable_json(structured)
-    return CallToolResult(
-        content=[_text(compact(structured)), *emitted.blocks],
-        structured_content=structured,
-        is_error=answer.status not in GOING_WELL,
-    )
+    return sendable_json(truncate(structured, output_tokens - emitted.tokens)), emitted.blocks
 
 
 def _kept_notices(answer: Answer) -> list[str]:
@@ -318,19 +323,38 @@ def _kept_notices(answer: Answer) -> list[str]:
     ]
 
 
-def _failure_result(tool: str, code: str, message: str, ledger: Ledger | None = None) -> CallToolResult:
+def _failure_result(
+    portal: Portal, tool: str, code: str, message: str, ledger: Ledger | None = None
+) -> CallToolResult:
     """A failure in the shape of the tool's answer. It lists the calls that the script made before."""
     hint = RequestError.hint if code == RequestError.code else "Tell the operator, or try again later."
     if tool == EXECUTE_CODE:
         error = RunError(code, message, hint=hint)
-        if ledger is None or not ledger.run_id:
-            return tool_result(Answer("refused", run_id="", error=error), output_tokens=1_000)
-        failed = Answer("error", ledger.run_id, error=with_effects(error, ledger), calls=ledger.rows())
-        return tool_result(failed, output_tokens=1_000)
+        failed = Answer("refused", run_id="", error=error)
+        if ledger is not None and ledger.run_id:
+            failed = Answer("error", ledger.run_id, error=with_effects(error, ledger), calls=ledger.rows())
+        shown, _ = truncated_shape(failed, output_tokens=1_000)
+        return _result(portal, compact(shown), shown, is_error=True)
     told = {"code": code, "message": message, "hint": hint}
-    answer = sendable_json({"functions": [], "total": 0, "notices": [message], "error": told})
-    return CallToolResult(content=[_text(compact(answer))], structured_content=answer, is_error=True)
+    answer = {"functions": [], "total": 0, "notices": [message], "error": told}
+    return _result(portal, compact(answer), answer, is_error=True)
 
 
-def _text(text: str) -> TextContent:
-    return TextContent(type="text", text=sendable(text))
+def _result(
+    portal: Portal,
+    text: str,
+    structured: dict[str, Json],
+    blocks: Sequence[ContentBlock] = (),
+    *,
+    is_error: bool = False,
+) -> CallToolResult:
+    """One copy: the text, which a model reads. Clients differ in which they show, and some show both.
+
+    `server.structured` adds the whole shape, for programs.
+    """
+    is_wanted = portal.manifest.portal.server.structured
+    return CallToolResult(
+        content=[TextContent(text=sendable(text)), *blocks],
+        structured_content=sendable_json(structured) if is_wanted else None,
+        is_error=is_error,
+    )

@@ -21,7 +21,6 @@ from mcp_types import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    CallToolRequestParams,
     CallToolResult,
     ElicitResult,
     EmptyResult,
@@ -89,17 +88,15 @@ class Tasks:
     runs: Runs
     result: Callable[[str, Answer], Awaitable[CallToolResult]]
 
-    async def created(
-        self, context: Context, params: CallToolRequestParams, result: CallToolResult
-    ) -> CallToolResult | Task:
-        """The task of a run that this call has started in the background, if the client knows tasks; else `result`."""
-        answer = result.structured_content
-        if not (params.arguments or {}).get("background") or answer.get("status") != "running":
-            return result
+    async def created(self, context: Context, answer: Answer) -> Task | None:
+        """The task of a run that this call has started in the background; None if it did not, or the client knows no
+        tasks."""
+        if answer.status != "running":
+            return None
         try:
-            row, _ = await self._find(context, answer["run_id"])
+            row, _ = await self._find(context, answer.run_id)
         except (MCPError, StoreError):
-            return result  # no tasks for this client; the result says how to ask for the answer
+            return None  # the answer says how to ask for the run's
         # It may have ended by now. The client learns that when it asks.
         return _task(row, self.runs.settings.keep_days, "working", result_type="task")
 

@@ -1,6 +1,7 @@
 """examples/replicas: the compose file's services, without Docker, and the Kubernetes manifests, without a cluster."""
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -107,7 +108,7 @@ async def test_a_run_goes_on_when_its_replica_is_killed_behind_the_load_balancer
 
         async def run(code: str, **arguments: Any) -> dict[str, Any]:
             result = await model.client.call_tool("execute_code", {"code": code, **arguments})
-            answer: dict[str, Any] = result.structured_content
+            answer: dict[str, Any] = json.loads(result.content[0].text)
             return answer
 
         begun = await run("x = 1", session="new")

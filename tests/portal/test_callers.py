@@ -1,6 +1,5 @@
 """Callers over HTTP: each has its own sessions where it is known, and its turn for a worker where it is not."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from manifests.portal_manifest import ServerSettings
 from portal.http_access import HttpAccess
 from portal.server import build_server
 from portal.serving import build_http_app
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, text_of, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +44,7 @@ class Visitor:
     async def run(self, code: str, **arguments: Json) -> dict[str, Json]:
         with anyio.fail_after(DEADLINE_SECONDS):
             result = await self._client.call_tool("execute_code", {"code": code, **arguments})
-        answer = json.loads(text_of(result))
+        answer = result.structured_content
         assert isinstance(answer, dict)
         return answer
 
