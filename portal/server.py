@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -31,13 +30,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from manifests.json_value import Json
-from portal.answer import GOING_WELL, Answer, with_effects
+from portal.answer import GOING_WELL, Answer, Fitted, fitted
 from portal.approvers import Decider
 from portal.authority import effective_capabilities
-from portal.budget.content import content_blocks, truncate, without_binaries
 from portal.budget.tokens import compact, is_loaded
 from portal.composition import Portal
 from portal.definitions import (
+    DEFAULT_MAX_TOKENS,
     DOCS_SEARCH,
     EXECUTE_CODE,
     INPUT_SCHEMAS,
@@ -53,8 +52,8 @@ from portal.passthrough.notifications import ClientChannel
 from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.passthrough.rounds import PendingRequest
 from portal.runs.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
-from portal.sessions import Caller, caller_of
-from portal.store.records import QuotaError
+from portal.sessions import WITHOUT_TOKEN, Caller, caller_of
+from portal.store.records import QuotaError, RunState, short_id
 from portal.telemetry.requests import record_requests
 from sandbox_runtime.result import RunError
 
@@ -152,7 +151,7 @@ def _handler(
 
     async def with_progress(context: Context, params: Any) -> Any:
         channel = ClientChannel()
-        async with _notifying(portal, context, channel, Ledger()):
+        async with channel.open(context, Ledger(), portal.manifest.portal.server.progress_seconds):
             channel.stage("waiting for upstreams")
             return await _catch_errors(
                 partial(work, context, params), lambda _, message: MCPError(INTERNAL_ERROR, message)
@@ -194,14 +193,6 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
     return result
 
 
-def _notifying(
-    portal: Portal, context: Context, channel: ClientChannel, ledger: Ledger
-) -> AbstractAsyncContextManager[None]:
-    """Send progress to the client of this request while the context is open."""
-    seconds = portal.manifest.portal.server.progress_seconds
-    return channel.open(context, ledger, seconds)
-
-
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
     # Several clients may share this caller. Questions of one must not reach another.
     owner = caller.owner if caller.is_one_client else secrets.token_hex(8)
@@ -214,7 +205,7 @@ async def _call(
 ) -> CallToolResult | Task:
     caller, ledger = caller_of(context), Ledger()
     channel = ClientChannel(_questions(portal, context, caller, ask_by_request(context)))
-    async with _notifying(portal, context, channel, ledger):
+    async with channel.open(context, ledger, portal.manifest.portal.server.progress_seconds):
         return await _answer(portal, tasks, context, params, ledger, channel)
 
 
@@ -231,7 +222,8 @@ async def _call_in_rounds(
         return await _answer(portal, tasks, context, params, pending.ledger, pending.channel)
 
     pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
-    async with _notifying(portal, context, pending.channel, pending.ledger):
+    seconds = portal.manifest.portal.server.progress_seconds
+    async with pending.channel.open(context, pending.ledger, seconds):
         portal.rounds.start(pending, work)
         outcome = await portal.rounds.outcome(pending)
     return outcome or MCPError(INVALID_PARAMS, "the request has ended without a result")
@@ -255,7 +247,7 @@ async def _answer(
             answer = await view.execution.run(request, caller, ledger, channel)
             if request.background and (task := await tasks.created(context, answer)):
                 return task
-            fitted = await fit_answer(portal, caller.run_owner, answer)
+            fitted = await fit_answer(portal, caller, answer, request.max_tokens)
             shown = sum(len(each.text.encode()) for each in fitted.content if isinstance(each, TextContent))
             portal.telemetry.answer_bytes.add(shown)
             return fitted
@@ -280,47 +272,50 @@ async def _catch_errors(
         return failed("internal_error", f"the portal failed on this request; search its log for {number}")
 
 
-async def fit_answer(portal: Portal, owner: str, answer: Answer) -> CallToolResult:
-    """The answer within `server.output_tokens`. What does not fit is kept, and the answer names its handle."""
+async def fit_answer(
+    portal: Portal, caller: Caller, answer: Answer, max_tokens: int | None = None
+) -> CallToolResult:
+    """The answer within `server.output_tokens`. What is not shown whole is kept, and the answer names its handle.
+
+    A value of more than `max_tokens` is not: the smaller of 2,000 and `output_tokens` without one, `output_tokens` at
+    most.
+    """
     output_tokens = portal.manifest.portal.server.output_tokens
-    shown, blocks = await _fitted(answer, output_tokens)
-    kept: dict[str, str] = {}
     notices = [*answer.notices]
-    for key, whole in (("result", answer.result), ("stdout", answer.stdout)):
-        if whole and shown.get(key) != whole:
-            try:
-                handle = await portal.runs.results.keep(answer.run_id, key, owner, whole, answer.sources)
-                kept |= {key: handle} if handle else {}
-            except QuotaError as error:
-                notices.append(f"The whole {key} is not kept: {error}. {error.hint}")
-    if kept or len(notices) > len(answer.notices):
-        answer = replace(answer, kept=kept, notices=tuple(notices))
-        shown, blocks = await _fitted(answer, output_tokens)
-    return _result(portal, compact(shown), shown, blocks, is_error=answer.status not in GOING_WELL)
+    if max_tokens is not None and max_tokens > output_tokens:
+        notices.append(f"max_tokens {max_tokens} was lowered to server.output_tokens = {output_tokens}")
+    most = min(max_tokens or DEFAULT_MAX_TOKENS, output_tokens)
+
+    async def fit(kept: dict[str, str] | None) -> Fitted:
+        asked = replace(answer, notices=tuple(notices))
+        name, is_whole = _names_for(caller), portal.manifest.portal.server.structured
+        work = partial(fitted, asked, name, most, output_tokens, kept, is_whole=is_whole)
+        few = _SMALL_CHARACTERS if is_loaded() else most // 2
+        if is_larger([asked.structured(), *asked.emitted], few) or len(answer.calls) > _FEW_CALLS:
+            # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
+            return await anyio.to_thread.run_sync(work)
+        return work()
+
+    found = await fit(None)
+    kept: dict[str, str] = {}
+    for key in sorted(found.cut):
+        whole = answer.result if key == "result" else answer.stdout
+        try:
+            handle = await portal.runs.results.keep(
+                answer.run_id, key, caller.run_owner, whole, answer.sources
+            )
+            kept |= {key: handle} if handle else {}
+        except QuotaError as error:
+            notices.append(f"The whole {key} is not kept: {error}. {error.hint}")
+    found = await fit(kept) if found.cut else found
+    is_error = answer.status not in GOING_WELL
+    return _result(portal, found.text, found.structured, found.blocks, is_error=is_error)
 
 
-async def _fitted(answer: Answer, output_tokens: int) -> tuple[dict[str, Json], Sequence[ContentBlock]]:
-    most = _SMALL_CHARACTERS if is_loaded() else output_tokens // 2
-    if is_larger([answer.stdout, answer.result, *answer.emitted], most) or len(answer.calls) > _FEW_CALLS:
-        # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
-        return await anyio.to_thread.run_sync(truncated_shape, answer, output_tokens)
-    return truncated_shape(answer, output_tokens)
-
-
-def truncated_shape(answer: Answer, output_tokens: int) -> tuple[dict[str, Json], Sequence[ContentBlock]]:
-    """The whole shape of an answer within `output_tokens`, and the blocks that its script emitted."""
-    emitted = content_blocks(answer.emitted, output_tokens // 2)
-    result, left_out = without_binaries(answer.result)
-    structured = replace(answer, result=result).structured()
-    structured["notices"].extend([*left_out, *emitted.notices, *_kept_notices(answer)])
-    return sendable_json(truncate(structured, output_tokens - emitted.tokens)), emitted.blocks
-
-
-def _kept_notices(answer: Answer) -> list[str]:
-    return [
-        f'The whole {key} is kept: `await portal.recall("{kept}")` in a script.'
-        for key, kept in answer.kept.items()
-    ]
+def _names_for(caller: Caller) -> Callable[[str], str]:
+    """How ids are shown to a caller: short, unless they are secrets because others may be the same caller."""
+    is_known = caller.owner and caller.run_owner != WITHOUT_TOKEN
+    return short_id if is_known else str
 
 
 def _failure_result(
@@ -329,21 +324,20 @@ def _failure_result(
     """A failure in the shape of the tool's answer. It lists the calls that the script made before."""
     hint = RequestError.hint if code == RequestError.code else "Tell the operator, or try again later."
     if tool == EXECUTE_CODE:
-        error = RunError(code, message, hint=hint)
-        failed = Answer("refused", run_id="", error=error)
-        if ledger is not None and ledger.run_id:
-            failed = Answer("error", ledger.run_id, error=with_effects(error, ledger), calls=ledger.rows())
-        shown, _ = truncated_shape(failed, output_tokens=1_000)
-        return _result(portal, compact(shown), shown, is_error=True)
+        ledger, error = ledger or Ledger(), RunError(code, message, hint=hint)
+        status: RunState = "error" if ledger.run_id else "refused"
+        failed = Answer(status, ledger.run_id, error=error, calls=ledger.rows())
+        found = fitted(failed, str, DEFAULT_MAX_TOKENS, output_tokens=1_000, is_whole=True)
+        return _result(portal, found.text, found.structured, is_error=True)
     told = {"code": code, "message": message, "hint": hint}
-    answer = {"functions": [], "total": 0, "notices": [message], "error": told}
-    return _result(portal, compact(answer), answer, is_error=True)
+    whole: dict[str, Json] = {"functions": [], "total": 0, "notices": [message], "error": told}
+    return _result(portal, {"error": f"{code}: {message}", "hint": hint}, whole, is_error=True)
 
 
 def _result(
     portal: Portal,
-    text: str,
-    structured: dict[str, Json],
+    text: str | dict[str, Json],
+    structured: dict[str, Json] | None,
     blocks: Sequence[ContentBlock] = (),
     *,
     is_error: bool = False,
@@ -354,7 +348,7 @@ def _result(
     """
     is_wanted = portal.manifest.portal.server.structured
     return CallToolResult(
-        content=[TextContent(text=sendable(text)), *blocks],
+        content=[TextContent(text=sendable(text if isinstance(text, str) else compact(text))), *blocks],
         structured_content=sendable_json(structured) if is_wanted else None,
         is_error=is_error,
     )

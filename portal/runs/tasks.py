@@ -36,10 +36,11 @@ from portal.answer import Answer
 from portal.approvers import Decider
 from portal.errors import RunsError
 from portal.passthrough.questions import approval_of, approval_request, can_show_forms
-from portal.runs.decisions import find_run, iso
+from portal.runs.decisions import answer_of, find_run, iso
+from portal.runs.past import HEAD
 from portal.runs.service import Runs
 from portal.runs.waits import question
-from portal.sessions import caller_of
+from portal.sessions import Caller, caller_of
 from portal.store.records import OPEN, CallRow, RunRow, StoreError
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
@@ -83,10 +84,10 @@ class TaskUpdateParams(TaskParams):
 
 @dataclass(frozen=True)
 class Tasks:
-    """Serves the tasks of all clients. `result` makes the result of execute_code from an owner's answer."""
+    """Serves the tasks of all clients. `result` makes that of execute_code from an answer and its `max_tokens`."""
 
     runs: Runs
-    result: Callable[[str, Answer], Awaitable[CallToolResult]]
+    result: Callable[[Caller, Answer, int | None], Awaitable[CallToolResult]]
 
     async def created(self, context: Context, answer: Answer) -> Task | None:
         """The task of a run that this call has started in the background; None if it did not, or the client knows no
@@ -107,8 +108,10 @@ class Tasks:
         if row.state == "cancelled":
             return task("cancelled")
         if row.state not in OPEN:
-            answer = await self.runs.answer(row.id, row.owner)
-            return task("completed", result=await self.result(row.owner, answer))
+            stored = await self.runs.load(row.id, row.owner)
+            asked = HEAD.validate_json(stored.head).request.max_tokens
+            result = await self.result(caller_of(context), answer_of(stored), asked)
+            return task("completed", result=result)
         task = partial(task, status_message=_waits_for(calls))
         texts = {
             key: question(row.id, json.loads(call.shown)) for key, call in _asked(context, calls).items()

@@ -36,6 +36,12 @@ CallRowState: TypeAlias = Literal["intended", "waiting", "approved", "denied", "
 due: its time came; done: it has an outcome."""
 
 
+def short_id(full: str) -> str:
+    """The first 8 digits of an id. That of a session which only one replica has keeps the replica's name."""
+    home, dot, own = full.rpartition(".")
+    return home + dot + own.rpartition("_")[2][:8]
+
+
 class StoreError(PortalError):
     """The store of runs cannot be used. The message says why, and what to do."""
 
