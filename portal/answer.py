@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mcp_types import ContentBlock
 
@@ -27,13 +27,8 @@ PREVIEW_TOKENS: Final = 300
 _FEW_CHARACTERS: Final = 2_000
 """A preview of less would save nothing."""
 
-_TOLD_BY_MESSAGE: Final = ("script_error", "tool_error", "syntax_error", "check_failed")
-"""Codes that the message implies."""
-
+_TOLD_BY_MESSAGE: Final = ("", "script_error", "tool_error", "syntax_error", "check_failed")
 _FRAME: Final = re.compile(r'File "script\.py", line (\d+), in (\S+)')
-_MAX_SOURCE: Final = 120
-_MAX_QUESTION: Final = 200
-_MAX_WAITS: Final = 10
 
 
 @dataclass(frozen=True)
@@ -61,10 +56,7 @@ class Answer:
 
     def structured(self) -> dict[str, Json]:
         """The whole answer as JSON. `session`, `waiting` and `kept` are present only if they say something."""
-        kept = [
-            f'The whole {key} is kept: `await portal.recall("{each}")` in a script.'
-            for key, each in self.kept.items()
-        ]
+        recall = 'The whole {} is kept: `await portal.recall("{}")` in a script.'
         more = {"session": self.session, "waiting": [*self.waiting], "kept": {**self.kept}}
         return {
             "status": self.status,
@@ -72,7 +64,11 @@ class Answer:
             "stdout": self.stdout,
             "error": None if self.error is None else self._whole_error(self.error),
             "calls": [*self.calls],
-            "notices": [*self._advice(), *self.notices, *kept],
+            "notices": [
+                *self._advice(),
+                *self.notices,
+                *(recall.format(*kept) for kept in self.kept.items()),
+            ],
             "run_id": self.run_id,
             **{key: value for key, value in more.items() if value},
         }
@@ -105,35 +101,32 @@ class Answer:
 
         Hidden characters are left out, except of result and stdout, which are data.
         """
-        error, is_over = self.error, self.status in ("ok", "error", "refused")
-        values: dict[str, Json] = {"stdout": shown["stdout"]} if shown["stdout"] else {}
-        if shown["result"] is not None or (self.status == "ok" and not values):
-            values = {"result": shown["result"], **values}
-        message, code, hint = ("", "", "") if error is None else (error.message, error.code, error.hint)
-        message = message.removeprefix("The script did not run. ")
-        failure = {
-            "refused" if self.status == "refused" else "error": visible(
-                message if code in _TOLD_BY_MESSAGE else f"{code}: {message}"
-            ),
-            "at": visible(self.at),
-            "hint": visible(hint),
-        }
+        error = self.error or RunError("", "")
+        is_over, is_refused = self.status in ("ok", "error", "refused"), self.status == "refused"
+        message = error.message.removeprefix("The script did not run. ")
+        values = {key: value for key, value in shown.items() if value is not None}
+        if self.status == "ok" and not values:
+            values = {"result": None}
         said = compact([message, values])
         awaited = {view["seq"] for view in self.waiting}
         rows = [row for row in self.calls if row["seq"] not in awaited]
-        waits = [*dict.fromkeys(map(_awaited, self.waiting[:_MAX_WAITS]))]
+        waits = [*dict.fromkeys(map(_awaited, self.waiting[:10]))]
         needs_run = not is_over or (self.status == "error" and bool(rows))
         parts: dict[str, Json] = {
             "status": "" if is_over else self.status,
-            **(failure if error else {}),
+            "refused" if is_refused else "error": (
+                visible(message if error.code in _TOLD_BY_MESSAGE else f"{error.code}: {message}")
+            ),
+            "at": visible(self.at),
+            "hint": visible(error.hint),
             **values,
             "for": waits[0] if len(waits) == 1 else waits,
             "calls": counted(rows),
             "not_done": not_done(rows, lambda message: compact(message)[1:-1] in said),
-            "notices": [visible(notice) for notice in self.notices],
+            "notices": [*map(visible, self.notices)],
             "kept": {key: name(handle) for key, handle in kept.items()},
             "run": name(self.run_id) if needs_run else "",
-            "session": name(self.session) if self.session else "",
+            "session": name(self.session or ""),
         }
         return {key: value for key, value in parts.items() if key in values or value}
 
@@ -153,7 +146,7 @@ def at_line(error: RunError, code: str) -> str:
         return ""
     frames = [(int(line), function) for line, function in _FRAME.findall(error.traceback)]
     own = (each.startswith("<") or f"def {each}" in code for line, each in frames if line == error.line)
-    source = f": {lines[error.line - 1].strip()[:_MAX_SOURCE]}" if all(own) else ""
+    source = f": {lines[error.line - 1].strip()[:120]}" if all(own) else ""
     outer = f" (from line {frames[0][0]})" if frames and frames[0][0] != error.line else ""
     return f"line {error.line}{source}{outer}"
 
@@ -162,19 +155,17 @@ def _awaited(view: Mapping[str, Json]) -> str:
     """What a run waits for, in words."""
     asked, until = view.get("asked"), f"until {view['until']}" if "until" in view else ""
     if asked:
-        return one_line(f"a person: {asked.get('question', view['function'])}", _MAX_QUESTION)
+        return one_line(f"a person: {asked.get('question', view['function'])}", 200)
     return f"event {view['event']!r} {until}".strip() if "event" in view else until or str(view["kind"])
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """An answer within its tokens: what a model reads, and perhaps the whole shape. `cut` are its parts that are not
-    whole."""
+class Fitted(NamedTuple):
+    """What a model reads, the whole shape if it is wanted, and emitted blocks; `cut` are the parts it has not whole."""
 
     text: dict[str, Json]
     structured: dict[str, Json] | None
     blocks: Sequence[ContentBlock]
-    cut: frozenset[str]
+    cut: set[str]
 
 
 def fitted(
@@ -193,27 +184,23 @@ def fitted(
     """
     emitted = content_blocks(answer.emitted, output_tokens // 2)
     result, left_out = without_binaries(answer.result)
-    notices = (*answer.notices, *left_out, *emitted.notices)
+    notices, room = (*answer.notices, *left_out, *emitted.notices), output_tokens - emitted.tokens
     answer = replace(answer, result=result, notices=notices, kept=kept or {})
-    room = output_tokens - emitted.tokens
     structured = truncate(answer.structured(), room) if is_whole else None
-    whole: dict[str, Json] = {"result": result, "stdout": answer.stdout}
+    whole: dict[str, Json] = {"result": result, "stdout": answer.stdout or None}
     shown = {key: excerpt(value, max_tokens) for key, value in whole.items()}
-    previews: dict[str, Json] = {}
-
-    def lean() -> dict[str, Json]:
-        others = {key: handle for key, handle in answer.kept.items() if key not in previews}
-        return answer.lean({**shown, **previews}, others, name)
-
+    others = dict(answer.kept)
     for key in sorted(whole, key=lambda key: -len(compact(shown[key]))):
-        is_long = len(compact(shown[key])) > _FEW_CHARACTERS and not is_within(compact(lean()), room)
+        is_long = len(compact(shown[key])) > _FEW_CHARACTERS
+        is_long = is_long and not is_within(compact(answer.lean(shown, others, name)), room)
         if (shown[key] != whole[key] or is_long) and (kept is None or key in kept):
-            previews[key] = {"kept": name(kept[key]) if kept else "", **preview(whole[key], PREVIEW_TOKENS)}
-    text = truncate(lean(), room)
+            handle = name(others.pop(key, ""))
+            shown[key] = {"kept": handle, **preview(whole[key], PREVIEW_TOKENS)}
+    text = truncate(answer.lean(shown, others, name), room)
     forms = [text] if structured is None else [text, structured]
     cut = {key for key in whole if whole[key] and any(form.get(key) != whole[key] for form in forms)}
     cut |= {"result"} if left_out else set()
-    return Fitted(sendable_json(text), sendable_json(structured), emitted.blocks, frozenset(cut))
+    return Fitted(sendable_json(text), sendable_json(structured), emitted.blocks, cut)
 
 
 def load_answer(text: bytes) -> Answer:

@@ -280,30 +280,27 @@ async def fit_answer(
     A value of more than `max_tokens` is not: the smaller of 2,000 and `output_tokens` without one, `output_tokens` at
     most.
     """
-    output_tokens = portal.manifest.portal.server.output_tokens
-    notices = [*answer.notices]
-    if max_tokens is not None and max_tokens > output_tokens:
-        notices.append(f"max_tokens {max_tokens} was lowered to server.output_tokens = {output_tokens}")
-    most = min(max_tokens or DEFAULT_MAX_TOKENS, output_tokens)
+    settings, notices, kept = portal.manifest.portal.server, [*answer.notices], dict[str, str]()
+    most = min(max_tokens or DEFAULT_MAX_TOKENS, settings.output_tokens)
+    if max_tokens is not None and max_tokens > most:
+        notices.append(f"max_tokens {max_tokens} was lowered to server.output_tokens = {most}")
 
     async def fit(kept: dict[str, str] | None) -> Fitted:
-        asked = replace(answer, notices=tuple(notices))
-        name, is_whole = _names_for(caller), portal.manifest.portal.server.structured
-        work = partial(fitted, asked, name, most, output_tokens, kept, is_whole=is_whole)
+        told = replace(answer, notices=tuple(notices))
+        limits = most, settings.output_tokens, kept
+        work = partial(fitted, told, _names_for(caller), *limits, is_whole=settings.structured)
         few = _SMALL_CHARACTERS if is_loaded() else most // 2
-        if is_larger([asked.structured(), *asked.emitted], few) or len(answer.calls) > _FEW_CALLS:
+        if is_larger([told.structured(), *told.emitted], few) or len(answer.calls) > _FEW_CALLS:
             # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
             return await anyio.to_thread.run_sync(work)
         return work()
 
     found = await fit(None)
-    kept: dict[str, str] = {}
     for key in sorted(found.cut):
         whole = answer.result if key == "result" else answer.stdout
         try:
-            handle = await portal.runs.results.keep(
-                answer.run_id, key, caller.run_owner, whole, answer.sources
-            )
+            run, owner = answer.run_id, caller.run_owner
+            handle = await portal.runs.results.keep(run, key, owner, whole, answer.sources)
             kept |= {key: handle} if handle else {}
         except QuotaError as error:
             notices.append(f"The whole {key} is not kept: {error}. {error.hint}")

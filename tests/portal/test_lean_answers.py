@@ -47,7 +47,7 @@ async def read(portal: Opened, code: str, **arguments: Json) -> tuple[int, dict[
     told = text_of(await portal.call("execute_code", code=code, **arguments))
     answer = json.loads(told)
     assert told == compact(answer), "one compact JSON object"
-    assert [key for key, value in answer.items() if value in (None, "", [], {}) and key != "result"] == []
+    assert [key for key, value in answer.items() if not value and key != "result"] == []
     return count_tokens(told), answer
 
 
@@ -64,7 +64,9 @@ async def test_what_is_absent_is_empty(portal: Opened) -> None:
     assert await read(portal, "1 + 1") == (5, {"result": 2})
     assert await read(portal, "None") == (5, {"result": None})
     assert (await read(portal, "print(2)"))[1] == {"stdout": "2\n"}
-    assert (await read(portal, "[]"))[1] == {"result": []}
+    for empty in ("[]", "''", "0", "False"):
+        assert "result" in (await read(portal, empty))[1]
+    assert (await read(portal, "''"))[1] == {"result": ""}
 
 
 async def test_calls_that_went_well_are_counted_by_function(portal: Opened) -> None:
