@@ -181,7 +181,7 @@ def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) ->
             row.get("error", {}).get("message", ""),
             f"{plain_name(row['function'])} {row['state']}",
         )
-        if row["state"] == "done" and not message:
+        if not message and (row["state"] == "done" or "answered_by" in row):
             if row["ms"] <= SLOW_MS or row["function"].startswith("portal."):
                 continue
             what = f"{row['function']} took {row['ms'] / 1000:.0f} s"

@@ -204,7 +204,7 @@ _VALUE_CHARS: Final = 12
 """What a value costs besides its text, as characters."""
 
 _PART_LEVELS: Final = 3
-"""Levels of each part, such as of a ledger row, that are always shown."""
+"""Levels of each part but the result, such as of a ledger row, that are always shown."""
 
 _UNTOUCHED: Final = ("status", "run_id", "run", "session", "kept")
 
@@ -237,7 +237,8 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
             is_ledger = key == "calls" and isinstance(value, list)
             rows = summarised(value, excerpt.items) if is_ledger else value
             excerpt.is_cut = rows is not value
-            shown[key] = value if key in _UNTOUCHED else excerpt.value(rows, depth=-_PART_LEVELS)
+            depth = 0 if key == "result" else -_PART_LEVELS
+            shown[key] = value if key in _UNTOUCHED else excerpt.value(rows, depth)
             cut += [key] if excerpt.is_cut else []
         if isinstance(answer.get("error"), dict):
             shown["error"]["code"] = answer["error"]["code"]
