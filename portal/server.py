@@ -65,7 +65,6 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 Result = TypeVar("Result")
 
 _SMALL_CHARACTERS = 20_000
-_FEW_CALLS = 20
 
 
 class ChangingServer(Server[Any]):
@@ -289,8 +288,8 @@ async def fit_answer(
         told = replace(answer, notices=tuple(notices))
         limits = most, settings.output_tokens, kept
         work = partial(fitted, told, _names_for(caller), *limits, is_whole=settings.structured)
-        few = _SMALL_CHARACTERS if is_loaded() else most // 2
-        if is_larger([told.structured(), *told.emitted], few) or len(answer.calls) > _FEW_CALLS:
+        few = _SMALL_CHARACTERS if is_loaded() else most // 6
+        if is_larger([told.structured(), *told.emitted], few):
             # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
             return await anyio.to_thread.run_sync(work)
         return work()

@@ -1,5 +1,6 @@
 """Callers over HTTP: each has its own sessions where it is known, and its turn for a worker where it is not."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from manifests.portal_manifest import ServerSettings
 from portal.http_access import HttpAccess
 from portal.server import build_server
 from portal.serving import build_http_app
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, text_of, tool
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +48,13 @@ class Visitor:
         answer = result.structured_content
         assert isinstance(answer, dict)
         return answer
+
+    async def read(self, code: str, **arguments: Json) -> dict[str, Json]:
+        """What a model reads."""
+        told: dict[str, Json] = json.loads(
+            text_of(await self._client.call_tool("execute_code", {"code": code, **arguments}))
+        )
+        return told
 
     async def begin(self, code: str) -> str:
         session = (await self.run(code, session="new"))["session"]
@@ -80,6 +88,15 @@ async def test_a_session_is_its_mcp_sessions_own(tmp_path: Path) -> None:
     async with opened(tmp_path) as portal, served(portal) as url, visitor(url) as one, visitor(url) as other:
         session = await one.begin("x = 1")
         assert (await other.error_of("x", session))[0] == "unknown_session"
+        assert (await one.run("x", session=session))["result"] == 1
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_ids_are_whole_where_they_are_secrets(mode: str, tmp_path: Path) -> None:
+    async with opened(tmp_path) as portal, served(portal) as url, visitor(url, mode) as one:
+        told = await one.read("1", background=True), await one.read("'a word ' * 9000")
+        assert told[0]["run"].startswith("run_") and told[1]["result"]["kept"].startswith("kept_")
+        session = (await one.read("x = 1", session="new"))["session"]
         assert (await one.run("x", session=session))["result"] == 1
 
 
