@@ -147,8 +147,11 @@ def at_line(error: RunError, code: str) -> str:
     frames = [(int(line), function) for line, function in _FRAME.findall(error.traceback)]
     own = (each.startswith("<") or f"def {each}" in code for line, each in frames if line == error.line)
     source = f": {lines[error.line - 1].strip()[:120]}" if all(own) else ""
-    outer = f" (from line {frames[0][0]})" if frames and frames[0][0] != error.line else ""
-    return f"line {error.line}{source}{outer}"
+    # The message comes last, and may look like frames.
+    before = _FRAME.findall(error.traceback.rpartition(error.message)[0])
+    outer = [int(line) for line, function in before if function == "<module>"][-1:]
+    led = f" (from line {outer[0]})" if outer not in ([], [error.line]) else ""
+    return f"line {error.line}{source}{led}"
 
 
 def _awaited(view: Mapping[str, Json]) -> str:

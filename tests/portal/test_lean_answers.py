@@ -91,6 +91,10 @@ async def test_an_error_is_told_once_with_its_line(portal: Opened) -> None:
     code = "def total(text):\n    return int(text)\nrows = await filesystem.list_directory()\ntotal('amount')"
     tokens, answer = await read(portal, code)
     assert answer["at"] == "line 2: return int(text) (from line 4)" and tokens <= 75
+    code = (
+        "def f():\n    try:\n        {}['a']\n    except KeyError as e:\n        raise ValueError from e\nf()"
+    )
+    assert (await read(portal, code))[1]["at"] == "line 5: raise ValueError from e (from line 6)"
 
 
 async def test_the_line_of_an_error_is_known_wherever_its_script_ran(portal: Opened) -> None:
