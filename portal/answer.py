@@ -27,7 +27,7 @@ PREVIEW_TOKENS: Final = 300
 _FEW_CHARACTERS: Final = 2_000
 """A preview of less would save nothing."""
 
-_TOLD_BY_MESSAGE: Final = ("", "script_error", "tool_error", "syntax_error", "check_failed")
+_TOLD_BY_MESSAGE: Final = ("script_error", "tool_error", "syntax_error", "check_failed")
 _FRAME: Final = re.compile(r'File "script\.py", line (\d+), in (\S+)')
 
 
@@ -101,34 +101,37 @@ class Answer:
 
         Hidden characters are left out, except of result and stdout, which are data.
         """
-        error = self.error or RunError("", "")
-        is_over, is_refused = self.status in ("ok", "error", "refused"), self.status == "refused"
-        message = error.message.removeprefix("The script did not run. ")
+        is_over = self.status in ("ok", "error", "refused")
+        failure = {} if self.error is None else self._lean_error(self.error)
         values = {key: value for key, value in shown.items() if value is not None}
         if self.status == "ok" and not values:
             values = {"result": None}
-        said = compact([message, values])
+        said = compact([failure, values])
         awaited = {view["seq"] for view in self.waiting}
         rows = [row for row in self.calls if row["seq"] not in awaited]
+        over = [row for row in rows if self.status not in OPEN or "error" in row]  # others are under way
         waits = [*dict.fromkeys(map(_awaited, self.waiting[:10]))]
         needs_run = not is_over or (self.status == "error" and bool(rows))
         parts: dict[str, Json] = {
             "status": "" if is_over else self.status,
-            "refused" if is_refused else "error": (
-                visible(message if error.code in _TOLD_BY_MESSAGE else f"{error.code}: {message}")
-            ),
-            "at": visible(self.at),
-            "hint": visible(error.hint),
+            **failure,
             **values,
             "for": waits[0] if len(waits) == 1 else waits,
             "calls": counted(rows),
-            "not_done": not_done(rows, lambda message: compact(message)[1:-1] in said),
+            "not_done": not_done(over, lambda message: compact(message)[1:-1] in said),
             "notices": [*map(visible, self.notices)],
             "kept": {key: name(handle) for key, handle in kept.items()},
             "run": name(self.run_id) if needs_run else "",
             "session": name(self.session or ""),
         }
-        return {key: value for key, value in parts.items() if key in values or value}
+        told = {key: value for key, value in parts.items() if key in values or value}
+        return {key: visible(told[key]) if key in failure else told[key] for key in told}
+
+    def _lean_error(self, error: RunError) -> dict[str, str]:
+        message = error.message.removeprefix("The script did not run. ")
+        told = message if error.code in _TOLD_BY_MESSAGE else f"{error.code}: {message}"
+        key = "refused" if self.status == "refused" else "error"
+        return {key: told, "at": self.at, "hint": error.hint}
 
     def dump(self) -> bytes:
         """The whole answer as JSON."""
