@@ -72,9 +72,7 @@ MAX_ERROR_CHARACTERS = 4_000
 MAX_REASON_CHARACTERS = 300
 """The reason why a fallback gave no answer is cut to this length."""
 
-_ABOUT_ARGUMENTS: Final = re.compile(
-    r"argument|param|valid|requir|missing|expected|schema|-32602", re.IGNORECASE
-)
+_ABOUT_ARGUMENTS: Final = re.compile(r"argument|param|valid|requir|missing|expect|schema", re.IGNORECASE)
 """Matches errors of tools that may be about the arguments, so that the signature helps."""
 
 LONG_TEXT = 500
@@ -84,9 +82,6 @@ REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 UNREACHABLE = UpstreamUnavailableError, UpstreamLostError, UpstreamTimeoutError, UpstreamFaultError
 """The failures after which a fallback is tried."""
-
-MAX_ARGUMENTS, MAX_ARGUMENT_CHARACTERS = 5, 30
-"""Arguments of a failed call that the ledger shows, and characters of a text among them."""
 
 MAX_NEAREST = 10
 """Unknown functions of a run for which the nearest names are searched, which blocks the event loop."""
@@ -224,10 +219,8 @@ class Broker:
         function = self.snapshot.library.functions.get(call.function)
         if entry.state in ("failed", "unknown") and function is not None and not self._is_readonly(function):
             redact = self.own.fleet[function.upstream].redact
-            shown = [*islice(call.arguments.items(), MAX_ARGUMENTS)]
-            entry.arguments = ", ".join(
-                f"{plain_name(name)}={_short(value, redact)}" for name, value in shown
-            )
+            shown = islice(call.arguments.items(), 5)
+            entry.arguments = ", ".join(f"{plain_name(name)}={_short(each, redact)}" for name, each in shown)
 
     async def _with_fallback(self, call: ToolCall, entry: Entry) -> Outcome:
         try:
@@ -460,12 +453,8 @@ class Broker:
             return replace(_end(entry, error.outcome, failure), data=error.data)
         if result.is_error:
             text = upstream.redact.start(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
-            is_rejected = _ABOUT_ARGUMENTS.search(text) is not None
-            hint = (
-                UpstreamInternalError.hint
-                if is_network_failure(text)
-                else _signature_hint(function) * is_rejected
-            )
+            hint = _signature_hint(function) if _ABOUT_ARGUMENTS.search(text) else ""
+            hint = UpstreamInternalError.hint if is_network_failure(text) else hint
             failure = CallError("tool_error", text, hint)
             if asked is not None and (unanswered := asked.refusal(text)) is not None:
                 failure = _unanswered_error(unanswered, text)
@@ -500,7 +489,7 @@ class Broker:
 
 def _short(value: Json, redact: Redaction) -> str:
     """An argument for the ledger: a masked text, a number, or `…`."""
-    text = redact.start(value, MAX_ARGUMENT_CHARACTERS) if isinstance(value, str) else value
+    text = redact.start(value, 30) if isinstance(value, str) else value
     return default_text(text) or "…"
 
 

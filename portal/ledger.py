@@ -177,10 +177,8 @@ def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) ->
     """
     told: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in rows:
-        message, what = (
-            row.get("error", {}).get("message", ""),
-            f"{plain_name(row['function'])} {row['state']}",
-        )
+        message = row.get("error", {}).get("message", "")
+        what = f"{plain_name(row['function'])} {row['state']}"
         if not message and (row["state"] == "done" or "answered_by" in row):
             if row["ms"] <= SLOW_MS or row["function"].startswith("portal."):
                 continue
@@ -202,7 +200,7 @@ def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) ->
 
 def plain_name(name: str) -> str:
     """The name of a function or an argument; `?` if a script has made up one that is none."""
-    return name if name == "…" or all(map(str.isidentifier, name.split("."))) else "?"
+    return name[:200] if name == "…" or all(map(str.isidentifier, name.split("."))) else "?"
 
 
 MAX_NOTES: Final = 10

@@ -83,8 +83,6 @@ def build_server(portal: Portal) -> Server[Any]:
     Source: MCP 2026-07-28, server/tools; older revisions are served by the SDK.
     """
 
-    tasks = Tasks(portal.runs, partial(fit_answer, portal))
-
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         modules = portal.baked.modules if portal.baked else ()
         view = portal.views[caller_of(context).profile]
@@ -95,7 +93,7 @@ def build_server(portal: Portal) -> Server[Any]:
             message = f"unknown tool {params.name[:100]!r}; the tools are {DOCS_SEARCH} and {EXECUTE_CODE}"
             raise MCPError(INVALID_PARAMS, message)
         call = _call_in_rounds if comes_in_rounds(context, params) else _call
-        answer = await _until_disconnected(context, partial(call, portal, tasks, context, params))
+        answer = await _until_disconnected(context, partial(call, portal, context, params))
         if isinstance(answer, MCPError):
             raise answer
         return answer or _failure_result(portal, params.name, "cancelled", "the client disconnected")
@@ -111,14 +109,19 @@ def build_server(portal: Portal) -> Server[Any]:
         **_resource_handlers(portal),
     )
     if portal.runs.store is not None:
+        tasks = _tasks(portal)
         server.extensions[TASKS] = {}
         server.add_request_handler("tasks/get", TaskParams, _handler(portal, tasks.get))
         server.add_request_handler("tasks/update", TaskUpdateParams, _handler(portal, tasks.update))
         server.add_request_handler("tasks/cancel", TaskParams, _handler(portal, tasks.cancel))
     record_requests(server, portal.telemetry)
     is_whole = portal.manifest.portal.server.structured
-    log.info("answers_are_sent", form="text and structuredContent" if is_whole else "text")
+    log.info("answer_form_set", form="text and structuredContent" if is_whole else "text")
     return server
+
+
+def _tasks(portal: Portal) -> Tasks:
+    return Tasks(portal.runs, partial(fit_answer, portal))
 
 
 def _resource_handlers(portal: Portal) -> dict[str, Any]:
@@ -199,17 +202,15 @@ def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Qu
     return Questions(ask, can, owner, caller.queue_key, portal.sampling_depths, decider)
 
 
-async def _call(
-    portal: Portal, tasks: Tasks, context: Context, params: CallToolRequestParams
-) -> CallToolResult | Task:
+async def _call(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult | Task:
     caller, ledger = caller_of(context), Ledger()
     channel = ClientChannel(_questions(portal, context, caller, ask_by_request(context)))
     async with channel.open(context, ledger, portal.manifest.portal.server.progress_seconds):
-        return await _answer(portal, tasks, context, params, ledger, channel)
+        return await _answer(portal, context, params, ledger, channel)
 
 
 async def _call_in_rounds(
-    portal: Portal, tasks: Tasks, context: Context, params: CallToolRequestParams
+    portal: Portal, context: Context, params: CallToolRequestParams
 ) -> McpResult | MCPError:
     """One round: return the result, or the questions that the client must answer first.
 
@@ -218,7 +219,7 @@ async def _call_in_rounds(
     caller = caller_of(context)
 
     async def work(pending: PendingRequest) -> CallToolResult | Task:
-        return await _answer(portal, tasks, context, params, pending.ledger, pending.channel)
+        return await _answer(portal, context, params, pending.ledger, pending.channel)
 
     pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
     seconds = portal.manifest.portal.server.progress_seconds
@@ -229,12 +230,7 @@ async def _call_in_rounds(
 
 
 async def _answer(
-    portal: Portal,
-    tasks: Tasks,
-    context: Context,
-    params: CallToolRequestParams,
-    ledger: Ledger,
-    channel: ClientChannel,
+    portal: Portal, context: Context, params: CallToolRequestParams, ledger: Ledger, channel: ClientChannel
 ) -> CallToolResult | Task:
     """Answer one tool call. `channel` leads to the client; the calls of a script go into `ledger`."""
     caller, arguments = caller_of(context), params.arguments or {}
@@ -244,7 +240,7 @@ async def _answer(
         if params.name == EXECUTE_CODE:
             request = execute_code_request(arguments)
             answer = await view.execution.run(request, caller, ledger, channel)
-            if request.background and (task := await tasks.created(context, answer)):
+            if request.background and (task := await _tasks(portal).created(context, answer)):
                 return task
             fitted = await fit_answer(portal, caller, answer, request.max_tokens)
             shown = sum(len(each.text.encode()) for each in fitted.content if isinstance(each, TextContent))

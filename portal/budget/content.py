@@ -3,10 +3,10 @@
 import base64
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
 from mcp_types import (
     AudioContent,
@@ -208,12 +208,6 @@ _PART_LEVELS: Final = 3
 
 _UNTOUCHED: Final = ("status", "run_id", "run", "session", "kept")
 
-_HEAD_LINES: Final = 12
-_TAIL_CHARS: Final = 100
-_FIRST_ITEMS: Final = 8
-
-Shown = TypeVar("Shown", bound=Json)
-
 _SIZES: Final = (0, 4, *(int(8 * 1.025**step) for step in range(590)))
 _EVERYTHING: Final = 1 << 62
 
@@ -249,47 +243,38 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
             shown["notices"] = [*shown.get("notices", ()), advice]
         return shown
 
-    return _largest(show, max_tokens)
+    def fitting(size: int) -> Answer | None:
+        try:
+            shown = show(size)
+        except _TooLargeError:
+            return None
+        return shown if is_within(compact(shown), max_tokens) else None
+
+    if (whole := fitting(_EVERYTHING)) is not None:
+        return whole
+    # The sizes are fixed, so a larger budget never chooses a smaller size.
+    too_large = bisect_left(_SIZES, True, key=lambda size: fitting(size) is None)
+    return show(_SIZES[max(0, too_large - 1)])
 
 
 def excerpt(value: Json, max_tokens: int) -> Json:
     """The value within `max_tokens`, as `truncate` shows one: each cut is marked in place."""
-    return _largest(lambda size: _Excerpt(size, max_tokens).value(value), max_tokens)
+    return truncate({"result": value}, max_tokens)["result"]
 
 
 def preview(value: Json, max_tokens: int) -> dict[str, Json]:
-    """What a value is that is too long to show: size, shape, and its beginning in at most `max_tokens`."""
+    """What a value is that is too long to show: its size and shape, the first lines or items, and the last one."""
     if isinstance(value, str):
         lines = value.splitlines()
         size = f"{len(value):,} characters, {len(lines):,} lines"
-        head = excerpt("\n".join(lines[:_HEAD_LINES]), max_tokens)
-        return {"text": size, "head": head} | ({"tail": lines[-1][-_TAIL_CHARS:]} if lines[1:] else {})
+        head = excerpt("\n".join(lines[:12]), max_tokens)
+        return {"text": size, "head": head} | ({"tail": lines[-1][-100:]} if lines[1:] else {})
+    shape = shape_text({**shape_of(value)})
     if isinstance(value, list):
-        size = f"{len(value):,} of {_shape(value)[len('list[') : -1]}"
-        first = excerpt(value[:_FIRST_ITEMS], max_tokens)
-        last = {"last": excerpt(value[-1], max_tokens // 4)} if value[_FIRST_ITEMS:] else {}
-        return {"list": size, "first": first, **last}
-    return {type(value).__name__: _shape(value), "first": excerpt(value, max_tokens)}
-
-
-def _shape(value: Json) -> str:
-    return shape_text({**shape_of(value)})
-
-
-def _largest(show: Callable[[int], Shown], max_tokens: int) -> Shown:
-    """What is shown in the largest size that fits."""
-
-    def is_fitting(size: int) -> bool:
-        try:
-            return is_within(compact(show(size)), max_tokens)
-        except _TooLargeError:
-            return False
-
-    if is_fitting(_EVERYTHING):
-        return show(_EVERYTHING)
-    # The sizes are fixed, so a larger budget never chooses a smaller size.
-    too_large = bisect_left(_SIZES, True, key=lambda size: not is_fitting(size))
-    return show(_SIZES[max(0, too_large - 1)])
+        last = {"last": excerpt(value[-1], max_tokens // 3)} if value[8:] else {}
+        size = f"{len(value):,} of {shape[len('list[') : -1]}"
+        return {"list": size, "first": excerpt(value[:8], max_tokens), **last}
+    return {type(value).__name__: shape, "first": excerpt(value, max_tokens)}
 
 
 class _TooLargeError(Exception):
