@@ -11,7 +11,7 @@ from mcp_types import ContentBlock
 
 from manifests.json_value import Json
 from portal.budget.content import content_blocks, excerpt, preview, truncate, without_binaries
-from portal.budget.tokens import compact, is_within
+from portal.budget.tokens import compact
 from portal.ledger import READING, counted, not_done
 from portal.library.plain_text import one_line, visible
 from portal.passthrough.clean_json import sendable_json
@@ -23,9 +23,6 @@ GOING_WELL = ("ok", *OPEN)
 
 PREVIEW_TOKENS: Final = 300
 """Tokens of the beginning of a value that is too long to show."""
-
-_FEW_CHARACTERS: Final = 2_000
-"""A preview of less would save nothing."""
 
 _TOLD_BY_MESSAGE: Final = ("script_error", "tool_error", "syntax_error", "check_failed")
 _FRAME: Final = re.compile(r'File "script\.py", line (\d+), in (\S+)')
@@ -119,7 +116,7 @@ class Answer:
             "for": waits[0] if len(waits) == 1 else waits,
             "calls": counted(rows),
             "not_done": not_done(over, lambda message: compact(message)[1:-1] in said),
-            "notices": [*map(visible, self.notices)],
+            "notices": [visible(notice[:1_000]) for notice in self.notices],
             "kept": {key: name(handle) for key, handle in kept.items()},
             "run": name(self.run_id) if needs_run else "",
             "session": name(self.session or ""),
@@ -194,14 +191,11 @@ def fitted(
     answer = replace(answer, result=result, notices=notices, kept=kept or {})
     structured = truncate(answer.structured(), room) if is_whole else None
     whole: dict[str, Json] = {"result": result, "stdout": answer.stdout or None}
-    shown = {key: excerpt(value, max_tokens) for key, value in whole.items()}
-    others = dict(answer.kept)
-    for key in sorted(whole, key=lambda key: -len(compact(shown[key]))):
-        is_long = len(compact(shown[key])) > _FEW_CHARACTERS
-        is_long = is_long and not is_within(compact(answer.lean(shown, others, name)), room)
-        if (shown[key] != whole[key] or is_long) and (kept is None or key in kept):
-            handle = name(others.pop(key, ""))
-            shown[key] = {"kept": handle, **preview(whole[key], PREVIEW_TOKENS)}
+    shown, others = dict[str, Json](), dict(answer.kept)
+    for key, value in whole.items():
+        shown[key] = excerpt(value, max_tokens)
+        if shown[key] != value and (kept is None or key in kept):
+            shown[key] = {"kept": name(others.pop(key, "")), **preview(value, PREVIEW_TOKENS)}
     text = truncate(answer.lean(shown, others, name), room)
     forms = [text] if structured is None else [text, structured]
     cut = {key for key in whole if whole[key] and any(form.get(key) != whole[key] for form in forms)}

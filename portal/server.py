@@ -280,10 +280,13 @@ async def fit_answer(
     if max_tokens is not None and max_tokens > most:
         notices.append(f"max_tokens {max_tokens} was lowered to server.output_tokens = {most}")
 
+    # Without a token others may be the same caller, so that ids are secrets.
+    name = short_id if caller.owner and caller.run_owner != WITHOUT_TOKEN else str
+
     async def fit(kept: dict[str, str] | None) -> Fitted:
         told = replace(answer, notices=tuple(notices))
         limits = most, settings.output_tokens, kept
-        work = partial(fitted, told, _names_for(caller), *limits, is_whole=settings.structured)
+        work = partial(fitted, told, name, *limits, is_whole=settings.structured)
         few = _SMALL_CHARACTERS if is_loaded() else most // 6
         if is_larger([told.structured(), *told.emitted], few):
             # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
@@ -302,12 +305,6 @@ async def fit_answer(
     found = await fit(kept) if found.cut else found
     is_error = answer.status not in GOING_WELL
     return _result(portal, found.text, found.structured, found.blocks, is_error=is_error)
-
-
-def _names_for(caller: Caller) -> Callable[[str], str]:
-    """How ids are shown to a caller: short, unless they are secrets because others may be the same caller."""
-    is_known = caller.owner and caller.run_owner != WITHOUT_TOKEN
-    return short_id if is_known else str
 
 
 def _failure_result(
