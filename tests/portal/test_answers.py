@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from manifests.json_value import Json
-from tests.portal.peers import Peer, opened, text_of
+from tests.portal.peers import Peer, opened
 
 ANSWERS: list[dict[str, Json]] = [
     {"name": "execute_code", "code": "1 + 1"},
@@ -19,12 +17,16 @@ ANSWERS: list[dict[str, Json]] = [
 ]
 
 
-@pytest.mark.parametrize("is_whole", [False, True])
-async def test_an_answer_is_one_text_unless_the_manifest_wants_its_whole_shape(
-    is_whole: bool, tmp_path: Path
-) -> None:
-    async with opened(tmp_path, {"store": Peer()}, server={"structured": is_whole}) as portal:
+async def test_an_answer_is_one_text_unless_the_manifest_wants_its_whole_shape(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("lean", "whole")]
+    for folder in folders:
+        folder.mkdir()
+    async with (
+        opened(folders[0], {"store": Peer()}, server={"structured": False}) as lean,
+        opened(folders[1], {"store": Peer()}, server={"structured": True}) as whole,
+    ):
         for arguments in ANSWERS:
-            result = await portal.call(**arguments)
-            assert len(result.content) == 1 and text_of(result)
-            assert (result.structured_content is not None) is is_whole
+            one, both = await lean.call(**arguments), await whole.call(**arguments)
+            assert (len(one.content), one.structured_content) == (1, None)
+            assert both.structured_content is not None
+            assert one.content == both.content or "background" in arguments

@@ -1,6 +1,7 @@
 """A model reads little of each answer, and each answer alone leads to the right next step."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -47,6 +48,8 @@ async def read(portal: Opened, code: str, **arguments: Json) -> tuple[int, dict[
     told = text_of(await portal.call("execute_code", code=code, **arguments))
     answer = json.loads(told)
     assert told == compact(answer), "one compact JSON object"
+    ids = re.findall(r'"(?:run|kept|session)":"([^"]+)"', told)
+    assert [each for each in ids if told.count(each) != 1] == []
     assert [key for key, value in answer.items() if not value and key != "result"] == []
     return count_tokens(told), answer
 
@@ -222,3 +225,10 @@ def test_whatever_a_script_does_its_answer_fits(kind: str, output_tokens: int) -
     for answer in (failed, Answer("ok", new_run_id(), VALUES[kind], "🙂" * 9_999, notices=notices)):
         told = compact(lean(answer, output_tokens, output_tokens))
         assert is_within(told, output_tokens) and json.loads(told.encode())
+
+
+def test_what_cannot_be_kept_is_cut_in_place() -> None:
+    rows: list[Json] = [{"id": number, "item": "tea"} for number in range(2_800)]
+    told = fitted(Answer("ok", new_run_id(), rows), short_id, 500, 6_000, {}, is_whole=False).text
+    assert told["result"][0] == rows[0] and told["result"][-1].endswith("more items left out")
+    assert 300 < count_tokens(compact(told)) <= 500
