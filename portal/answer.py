@@ -14,7 +14,6 @@ from portal.budget.content import content_blocks, excerpt, preview, truncate, wi
 from portal.budget.tokens import compact
 from portal.ledger import READING, counted, not_done
 from portal.library.plain_text import one_line, visible
-from portal.passthrough.clean_json import sendable_json
 from portal.store.records import ASKING, OPEN, RunState
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import RunError
@@ -200,7 +199,7 @@ def fitted(
     forms = [text] if structured is None else [text, structured]
     cut = {key for key in whole if whole[key] and any(form.get(key) != whole[key] for form in forms)}
     cut |= {"result"} if left_out else set()
-    return Fitted(sendable_json(text), sendable_json(structured), emitted.blocks, cut)
+    return Fitted(text, structured, emitted.blocks, cut)
 
 
 def load_answer(text: bytes) -> Answer:

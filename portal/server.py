@@ -242,10 +242,10 @@ async def _answer(
             answer = await view.execution.run(request, caller, ledger, channel)
             if request.background and (task := await _tasks(portal).created(context, answer)):
                 return task
-            fitted = await fit_answer(portal, caller, answer, request.max_tokens)
-            shown = sum(len(each.text.encode()) for each in fitted.content if isinstance(each, TextContent))
+            result = await fit_answer(portal, caller, answer, request.max_tokens)
+            shown = sum(len(each.text.encode()) for each in result.content if isinstance(each, TextContent))
             portal.telemetry.answer_bytes.add(shown)
-            return fitted
+            return result
         channel.stage("waiting for upstreams that are starting")
         found = await view.docs_search.answer(docs_search_request(arguments))
         return _result(portal, found.text, found.structured)
@@ -319,14 +319,14 @@ def _failure_result(
         found = fitted(failed, str, DEFAULT_MAX_TOKENS, output_tokens=1_000, is_whole=True)
         return _result(portal, found.text, found.structured, is_error=True)
     told = {"code": code, "message": message, "hint": hint}
-    whole: dict[str, Json] = {"functions": [], "total": 0, "notices": [message], "error": told}
+    whole = {"functions": [], "total": 0, "notices": [message], "error": told}
     return _result(portal, {"error": f"{code}: {message}", "hint": hint}, whole, is_error=True)
 
 
 def _result(
     portal: Portal,
-    text: str | dict[str, Json],
-    structured: dict[str, Json] | None,
+    text: Json,
+    structured: Json,
     blocks: Sequence[ContentBlock] = (),
     *,
     is_error: bool = False,
@@ -335,9 +335,8 @@ def _result(
 
     `server.structured` adds the whole shape, for programs.
     """
-    is_wanted = portal.manifest.portal.server.structured
+    told = sendable(text if isinstance(text, str) else compact(text))
+    whole = sendable_json(structured) if portal.manifest.portal.server.structured else None
     return CallToolResult(
-        content=[TextContent(text=sendable(text if isinstance(text, str) else compact(text))), *blocks],
-        structured_content=sendable_json(structured) if is_wanted else None,
-        is_error=is_error,
+        content=[TextContent(text=told), *blocks], structured_content=whole, is_error=is_error
     )
