@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import Final, Literal, TypeAlias
 
 from cryptography.fernet import Fernet, InvalidToken
@@ -40,6 +42,14 @@ def short_id(full: str) -> str:
     """The first 8 digits of an id. That of a session which only one replica has keeps the replica's name."""
     home, dot, own = full.rpartition(".")
     return home + dot + own.rpartition("_")[2][:8]
+
+
+def ambiguous(what: str, written: str, ids: Iterable[str]) -> tuple[str, str, str]:
+    """The code, message and hint of the error that several ids begin so: how much of them tells them apart."""
+    digits = sorted(each.rpartition("_")[2] for each in ids)
+    enough = next(n for n in count(1) if len({each[:n] for each in digits}) == len(digits))
+    listed = ", ".join(each[:enough] for each in digits)
+    return f"ambiguous_{what}", f"several {what}s begin with {written!r}: {listed}", "Write more of it."
 
 
 class StoreError(PortalError):
