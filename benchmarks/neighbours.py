@@ -107,8 +107,7 @@ class Caller:
             text = next(
                 line[6:] for line in text.splitlines() if line.startswith("data: {") and '"result"' in line
             )
-        answer = json.loads(text)["result"]["structuredContent"]
-        return dict(answer)
+        return dict(json.loads(text)["result"]["structuredContent"])
 
 
 async def probed(caller: Caller, shared: Shared, count: int, wrong: list[str]) -> list[float]:
@@ -162,7 +161,7 @@ def spread(times: list[float]) -> dict[str, float]:
 async def served(folder: Path) -> AsyncIterator[Callable[[str], Caller]]:
     """A portal, and its callers by token."""
     upstream = {"command": sys.executable, "args": ["-m", "benchmarks.echo_upstream"], "cwd": str(Path.cwd())}
-    server = {"tokens": [{"token": token} for token in TOKENS], "output_tokens": 1000}
+    server = {"tokens": [{"token": token} for token in TOKENS], "output_tokens": 1000, "structured": True}
     runs = {"store": "runs.sqlite", "quota_mib": 1 << 20}
     path, port = folder / "portal.yaml", free_port()
     path.write_text(json.dumps({"upstreams": {"up": upstream}, "server": server, "runs": runs}), "utf-8")

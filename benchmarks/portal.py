@@ -191,7 +191,8 @@ def write_manifest(file: Path, urls: dict[str, str]) -> None:
     """`echo` over stdio, and the others at their URLs."""
     upstreams: dict[str, Any] = {name: {"url": url} for name, url in urls.items()}
     upstreams["echo"] = {"command": ECHO[0], "args": ECHO[1:]}
-    file.write_text(json.dumps({"upstreams": upstreams}), "utf-8")  # JSON is YAML too
+    manifest = {"upstreams": upstreams, "server": {"structured": True}}  # a program reads the answers
+    file.write_text(json.dumps(manifest), "utf-8")  # JSON is YAML too
 
 
 async def run(options: argparse.Namespace) -> None:

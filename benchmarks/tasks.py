@@ -251,7 +251,9 @@ async def replay_split(tasks: list[dict[str, Any]], script: Path, folder: Path) 
         async with httpx2.AsyncClient(timeout=60) as http, served(recorder.app(http)) as port:
             manifest = folder / "portal.yaml"
             rows = "\n".join(f"  {name}: {{url: 'http://127.0.0.1:{port}/{name}/mcp'}}" for name in ports)
-            manifest.write_text(f"upstreams:\n{rows}\nserver: {{output_tokens: 200000}}\n", "utf-8")
+            manifest.write_text(
+                f"upstreams:\n{rows}\nserver: {{output_tokens: 200000, structured: true}}\n", "utf-8"
+            )
             command = StdioServerParameters(
                 command=sys.executable,
                 args=["-m", "portal", "serve", "--config", str(manifest), "--log-level", "error"],

@@ -430,8 +430,11 @@ class ServerSettings(Section):
     """How the portal itself serves."""
 
     output_tokens: Annotated[int, Field(ge=100, le=10_000_000)] = 6000
-    """Tokens (o200k_base) of one answer to the model (default 6000). A longer answer is truncated by its structure and
-    says what was left out. Does not cover images and other binary content."""
+    """Tokens (o200k_base) of one answer to the model (default 6000), and the most that a call's `max_tokens` can be.
+    Longer values are shown as a preview. Does not cover images and other binary content."""
+    structured: bool = False
+    """Whether answers also have structuredContent, their whole shape, for programs (default false). Some clients show a
+    model both."""
     start_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
     """Seconds, from the portal's start, that a script or a search waits for starting upstreams (default 10). Then it
     continues without them, with a notice."""

@@ -53,7 +53,7 @@ def effective_capabilities(manifest: Manifest) -> Capabilities:
 
 def describe_capabilities(capabilities: Capabilities) -> str:
     """The capabilities in a few words, for the definition of `execute_code`."""
-    network = "no network" if capabilities.network is None else "network by `await portal.fetch(url)`"
+    network = "no network" if capabilities.network is None else "network by portal.fetch(url)"
     modes = {"none": "no files", "read": "files to read in /workspace", "write": "files in /workspace"}
     files = modes["none" if capabilities.files is None else capabilities.files.mode]
     return f"{files}, {network}"

@@ -9,9 +9,12 @@ waits before it passes its call on lets others pass.
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -26,11 +29,12 @@ from portal.accounts.accounts import CallerUpstreams
 from portal.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
 from portal.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.errors import UnreachableError
-from portal.ledger import CallState, Entry, Ledger, RepairNotes
+from portal.ledger import CallState, Entry, Ledger, RepairNotes, plain_name
 from portal.library.arguments import ArgumentError, Repairs, normalize_arguments
 from portal.library.function import Function
 from portal.library.observed import Observations
 from portal.library.pinning import pin_of
+from portal.library.plain_text import default_text
 from portal.library.results import content_of, script_value
 from portal.library.snapshot import Snapshot
 from portal.middleware import BrokerCall, Chain, Middleware
@@ -57,6 +61,7 @@ from upstreams.errors import (
     is_network_failure,
 )
 from upstreams.questions import QuestionError
+from upstreams.redaction import Redaction
 from upstreams.tools import MISSING, ToolResult
 
 log = structlog.get_logger()
@@ -66,6 +71,9 @@ MAX_ERROR_CHARACTERS = 4_000
 
 MAX_REASON_CHARACTERS = 300
 """The reason why a fallback gave no answer is cut to this length."""
+
+_ABOUT_ARGUMENTS: Final = re.compile(r"argument|param|valid|requir|missing|expect|schema", re.IGNORECASE)
+"""Matches errors of tools that may be about the arguments, so that the signature helps."""
 
 LONG_TEXT = 500
 """With a longer string argument, a call yields to the event loop before it is decided."""
@@ -206,8 +214,19 @@ class Broker:
             entry.end(entry.state, outcome.error)
         return outcome
 
+    def note_arguments(self, call: ToolCall, entry: Entry) -> None:
+        """Note which call it is that may have changed something and is not done."""
+        function = self.snapshot.library.functions.get(call.function)
+        if entry.state in ("failed", "unknown") and function is not None and not self._is_readonly(function):
+            redact = self.own.fleet[function.upstream].redact
+            shown = islice(call.arguments.items(), 5)
+            entry.arguments = ", ".join(f"{plain_name(name)}={_short(each, redact)}" for name, each in shown)
+
     async def _with_fallback(self, call: ToolCall, entry: Entry) -> Outcome:
-        outcome = await self._attempt(call, entry)
+        try:
+            outcome = await self._attempt(call, entry)
+        finally:  # also if the run ends meanwhile
+            self.note_arguments(call, entry)
         if outcome.error is None:
             return outcome
         name_of = self.snapshot.canonical
@@ -427,7 +446,8 @@ class Broker:
             return replace(_end(entry, error.outcome, failure), data=error.data)
         if result.is_error:
             text = upstream.redact.start(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
-            hint = UpstreamInternalError.hint if is_network_failure(text) else _signature_hint(function)
+            hint = _signature_hint(function) if _ABOUT_ARGUMENTS.search(text) else ""
+            hint = UpstreamInternalError.hint if is_network_failure(text) else hint
             failure = CallError("tool_error", text, hint)
             if asked is not None and (unanswered := asked.refusal(text)) is not None:
                 failure = _unanswered_error(unanswered, text)
@@ -458,6 +478,12 @@ class Broker:
         about = [name for name, namespace in self.manifest.namespaces.items() if namespace in silent]
         self.ledger[seq].sources |= self.authorization.carry(about)
         return self.snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
+
+
+def _short(value: Json, redact: Redaction) -> str:
+    """An argument for the ledger: a masked text, a number, or `…`."""
+    text = redact.start(value, 30) if isinstance(value, str) else value
+    return default_text(text) or "…"
 
 
 def _is_long(arguments: dict[str, Json]) -> bool:

@@ -1,7 +1,7 @@
 """The definitions of the two tools, the server's instructions, and the parsing of arguments.
 
-Rule 1: name, description and inputSchema of both tools, as compact JSON, stay under 500 tokens of o200k_base, the
-instructions under 100 more, whatever upstreams there are (tests/portal/test_definitions.py).
+Rule 1: name, description and inputSchema of both tools, as compact JSON, have at most 400 tokens of o200k_base, the
+instructions 50 more, whatever upstreams there are; baked packages 50 more (tests/portal/test_definitions.py).
 """
 
 from collections.abc import Sequence
@@ -21,43 +21,44 @@ EXECUTE_CODE = "execute_code"
 MAX_SEARCH_LIMIT = 50
 """Functions in one answer of docs_search; a larger `limit` is an error."""
 
-MAX_NAMED_MODULES = 10
+DEFAULT_MAX_TOKENS = 2_000
+"""Tokens of a value that is shown whole, unless a call says otherwise."""
+
+MAX_NAMED_MODULES = 6
 """Modules of baked packages that are listed; more are counted."""
 
-_COMMON_MODULES = ("yaml", "jinja2", "dateutil", "tabulate", "jmespath", "more_itertools")
-
 INSTRUCTIONS = (
-    "Many tools stand behind this server as typed Python functions. For each step of a task, find functions with "
-    "docs_search, then call them from one execute_code script, which loops, filters and joins their results and "
-    "returns only what matters."
+    "Many tools stand behind this server as Python functions. For each step of a task, find functions with "
+    "docs_search, then call them from one execute_code script that loops, filters and joins, and returns only what "
+    "matters."
 )
 
 _DOCS_SEARCH_DESCRIPTION = """\
-Find Python functions to call in execute_code. Search once per step of the task, in a few words: "create issue". \
-Answers signatures; detail "full" adds types and docs. A function's exact name answers it in full; an empty query \
-lists the namespaces."""
+Find functions for execute_code, for one step of a task: "create issue". An exact name answers types and docs, an \
+empty query the namespaces."""
 
 _EXECUTE_CODE_DESCRIPTION = """\
-Run a Python 3.14 script in a sandbox: standard library, {packages}; {capabilities}. \
-Functions from docs_search are there without import; call them with keyword arguments and await:
+Run Python 3.14 (standard library, {packages}; {capabilities}). Functions from docs_search need no import: await \
+them, with keywords. Results are plain data of the type after `->`: r["id"], never r.id, r.content or json.loads(r). \
+Look at one `Any` first. Failed calls raise ToolError.
 
-issues = await tickets.list_issues(state="open")
-a, b = await asyncio.gather(crm.get(id=1), crm.get(id=2))  # independent calls: in parallel
-[i["title"] for i in issues if "login" in i["title"]]
+users = await asyncio.gather(*[crm.get(id=i) for i in (1, 2)])  # in parallel
+[u["name"] for u in users if u["active"]]
 
-Only the last expression (or a top-level `return`), as JSON, and prints come back: return just what matters. \
-`portal.emit(block)` shows an image. A failed call raises ToolError. `calls` in the answer says what each call did: \
-read it before running anything again."""
+Only the last expression (or top-level return) and prints reach you; the rest stays out of your context. \
+`await portal.sleep(hours=6)`, `portal.approve("Merge?")` and `portal.event("name")` may wait for days; \
+`portal.recall("k1")` is a value too long to show; `portal.emit(block)` shows an image. Read `calls` before you run \
+anything again."""
 
 
 INPUT_SCHEMAS: Final[dict[str, dict[str, Json]]] = {
     DOCS_SEARCH: {
         "type": "object",
         "properties": {
-            "query": {"type": "string", "default": ""},
-            "detail": {"enum": ["brief", "full"], "default": "brief"},
-            "upstream": {"type": "string", "description": "only this upstream"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_SEARCH_LIMIT, "default": 5},
+            "query": {"type": "string"},
+            "detail": {"enum": ["brief", "full"]},
+            "upstream": {"type": "string"},
+            "limit": {"type": "integer", "default": 5},
         },
     },
     EXECUTE_CODE: {
@@ -66,14 +67,16 @@ INPUT_SCHEMAS: Final[dict[str, dict[str, Json]]] = {
             "code": {"type": "string"},
             "session": {
                 "type": "string",
-                "description": '"new" keeps variables: pass the `session` of its answer next time',
+                "description": '"new" keeps variables; then its answer\'s `session`',
             },
-            "timeout_seconds": {"type": "number", "exclusiveMinimum": 0},
-            "background": {"type": "boolean", "description": "answer at once, with a `run_id`"},
-            "run": {"type": "string", "description": "instead of code: the answer of this `run_id`"},
+            "timeout_seconds": {"type": "number"},
+            "background": {"type": "boolean"},
+            "run": {"type": "string", "description": "instead of code"},
+            "max_tokens": {"type": "integer", "default": DEFAULT_MAX_TOKENS},
         },
     },
 }
+"""What clients read. The parser knows more: bounds, and which arguments exclude each other."""
 
 
 def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) -> list[Tool]:
@@ -82,7 +85,7 @@ def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) ->
     Source: MCP 2026-07-28, server/tools#listing-tools.
     """
     more = f" and {len(modules) - MAX_NAMED_MODULES} more" if len(modules) > MAX_NAMED_MODULES else ""
-    packages = ", ".join([*_COMMON_MODULES, *modules[:MAX_NAMED_MODULES]]) + more
+    packages = ", ".join(["yaml, jinja2, dateutil, tabulate", *modules[:MAX_NAMED_MODULES]]) + more
     described = _EXECUTE_CODE_DESCRIPTION.replace("{packages}", packages)
     return [
         Tool(
@@ -126,6 +129,7 @@ class ExecuteCode:
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     background: bool = False
     run: str | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
 
 
 Request = TypeVar("Request", DocsSearchRequest, ExecuteCode)

@@ -14,7 +14,7 @@ import structlog
 
 from manifests.grants import Limits
 from portal.accounts.accounts import Accounts, CallerUpstreams
-from portal.answer import Answer, with_effects
+from portal.answer import Answer, at_line
 from portal.audit.audit import Audit, RunAudit
 from portal.authority import Authority, Authorization
 from portal.broker import Broker
@@ -286,7 +286,8 @@ class Execution:
             self.telemetry.queue_wait.record(time.perf_counter() - began)
             prepared = await run.prepare(code, broker.snapshot.namespaces)
             if prepared.error is not None:
-                return _refused(ledger, prepared.error, prepared.notices)
+                refused = _refused(ledger, prepared.error, prepared.notices)
+                return replace(refused, at=at_line(prepared.error, code))
             stage("waiting for starting upstreams")
             await self._await_mentioned(broker.snapshot, prepared)
             stage("checking the script")
@@ -305,7 +306,7 @@ class Execution:
                 ledger.stdout = run.stdout
                 raise
             notices = broker.journal.head.notices if broker.journal else (*prepared.notices, *found)
-            return self._answered(result, broker, notices)
+            return self._answered(result, broker, notices, code)
 
     async def _resume(
         self,
@@ -325,7 +326,11 @@ class Execution:
             broker.snapshot = snapshot
 
         async def unanswered(call: ToolCall) -> Outcome:
-            return journal.known_outcome(broker.ledger[call.seq]) or await port(call)
+            entry = broker.ledger[call.seq]
+            if (known := journal.known_outcome(entry)) is not None:
+                broker.note_arguments(call, entry)
+                return known
+            return await port(call)
 
         try:
             component = repetition.replayed.origin.component
@@ -349,9 +354,9 @@ class Execution:
             log.error("run_stuck", run=journal.run_id, reason=str(error))
             failure = RunError("stuck", f"the run cannot go on: {error}", hint=_STUCK)
             return Answer("stuck", journal.run_id, error=failure, calls=broker.ledger.rows())
-        return self._answered(result, broker, journal.head.notices)
+        return self._answered(result, broker, journal.head.notices, script)
 
-    def _answered(self, result: RunResult, broker: Broker, notices: Sequence[str]) -> Answer:
+    def _answered(self, result: RunResult, broker: Broker, notices: Sequence[str], code: str) -> Answer:
         ledger, error = broker.ledger, result.error
         ms = round(result.wall_ms, 1)
         self.telemetry.result_bytes.add(result.answers_bytes)
@@ -361,7 +366,8 @@ class Execution:
             run_id=ledger.run_id,
             result=result.value,
             stdout=result.stdout,
-            error=None if error is None else with_effects(error, ledger),
+            error=error,
+            at="" if error is None else at_line(error, code),
             calls=ledger.rows(),
             notices=(*notices, *broker.notices(), *result.notices, *self._stdout_notice(result)),
             emitted=result.emitted,

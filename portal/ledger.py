@@ -1,18 +1,29 @@
 """The ledger of one run: the state of each call of its script, however the run ended."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from manifests.json_value import Json
 from portal.library.arguments import Repairs
+from portal.library.plain_text import one_line
 from sandbox_runtime.calls import CallError
 from sandbox_runtime.grants.files import FileService, FileTally
 
 CallState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unknown"]
 """not_started: never sent; done: answered with a value; failed: answered with an error; refused: the portal did not
 send it; unknown: sent, and no answer was read, so it may have acted."""
+
+SLOW_MS = 1_000
+"""A call that takes longer is told even if it went well."""
+
+MAX_NAMED = 5
+"""Calls with one error that are named by their numbers."""
+
+READING: Final = "portal.files.read"
+"""Stands for all that a run read of granted files."""
 
 MAX_ROWS = 100
 """A longer ledger is summarised: rows that are not `done` come first; others are counted by function and state."""
@@ -32,6 +43,8 @@ class Entry:
     """The request to the upstream, if that is not the function: `files.resources/read`, or a fallback."""
     answered_by: str = ""
     """The fallback that answered, or "middleware" if nothing was sent; "" if the function itself did."""
+    arguments: str = ""
+    """Of a call that may have changed something and is not done: its arguments, masked and short."""
     sources: set[str] = field(default_factory=set)
     """Where its data may come from, as the flow rules name it: all that an attempt was sent to, or failed at."""
 
@@ -83,7 +96,7 @@ class Ledger:
         )
 
     def rows(self) -> list[dict[str, Json]]:
-        """`[{seq, function, state, ms, answered_by?, error?}]`, `summarised` beyond MAX_ROWS.
+        """`[{seq, function, state, ms, answered_by?, arguments?, error?}]`, `summarised` beyond MAX_ROWS.
 
         The last rows are for files, with the total `ms`: one for all reads, and one per state for changes.
         """
@@ -96,7 +109,7 @@ class Ledger:
             count, ms = sum(tally.count for tally in reading), sum(tally.ms for tally in reading)
             tallies.insert(0, FileTally(False, "done", count, ms))
         for seq, tally in enumerate(tallies, self.calls + 1):
-            function = "portal.files.write" if tally.is_writing else "portal.files.read"
+            function = "portal.files.write" if tally.is_writing else READING
             row = {"function": function, "state": tally.state, "ms": round(tally.ms, 1), "count": tally.count}
             yield {"seq": seq, **row}
 
@@ -111,6 +124,8 @@ class Ledger:
             row = {"seq": entry.seq, "function": entry.function, "state": entry.state, "ms": ms}
             if entry.answered_by:
                 row["answered_by"] = entry.answered_by
+            if entry.arguments and entry.state != "done":
+                row["arguments"] = entry.arguments
             if entry.error is not None:
                 row["error"] = {"code": entry.error.code, "message": entry.error.message[:300]}
             rows.append(row)
@@ -141,13 +156,60 @@ def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
     return [*kept, *groups.values()]
 
 
+def counted(rows: Sequence[dict[str, Json]]) -> str:
+    """The calls by function, each namespace once: `git.git_log, sqlite.list_tables, .read_query 2`."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[plain_name(row["function"])] += row.get("count", 1)
+    shown, last = [], ""
+    for function, count in sorted(counts.items()):
+        namespace, _, name = function.rpartition(".")
+        short = f".{name}" if namespace and namespace == last else function
+        shown.append(f"{short} {count}" if count > 1 else short)
+        last = namespace
+    return ", ".join(shown)
+
+
+def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) -> list[str]:
+    """The calls that did not go well, or took over a second, by their error: `git.git_log failed #4, #6: no such file`.
+
+    An error that `is_said` already is left out. Nothing in an error or in arguments can look like another call.
+    """
+    told: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in rows:
+        message = row.get("error", {}).get("message", "")
+        what = f"{plain_name(row['function'])} {row['state']}"
+        if not message and (row["state"] == "done" or "answered_by" in row):
+            if row["ms"] <= SLOW_MS or row["function"].startswith("portal."):
+                continue
+            what = f"{row['function']} took {row['ms'] / 1000:.0f} s"
+        message = "" if is_said(message) else one_line(message, 300)
+        more = f" and {row['count'] - 1} more" if row.get("count", 1) > 1 else ""
+        number = f" #{row['seq']}{more}" if len(rows) > 1 or more else ""
+        arguments = f" ({row['arguments']})" if "arguments" in row else ""
+        calls = told.setdefault((message, "" if message else what), {}).setdefault(what, [])
+        calls.append(number + arguments if len(calls) < MAX_NAMED else "")
+    return [
+        "; ".join(
+            what + ",".join(filter(None, calls)) + "…" * ("" in calls[1:]) for what, calls in group.items()
+        )
+        + (f": {message}" if message else "")
+        for (message, _), group in told.items()
+    ]
+
+
+def plain_name(name: str) -> str:
+    """The name of a function or an argument; `?` if a script has made up one that is none."""
+    return name[:200] if name == "…" or all(map(str.isidentifier, name.split("."))) else "?"
+
+
 MAX_NOTES: Final = 10
 """Kinds of repairs of one run that are listed; the rest are counted."""
 
 
 @dataclass
 class RepairNotes:
-    """Groups the repairs of a run by kind, so that a loop over a hundred items gives one notice."""
+    """Groups the repairs of a run by kind, so that a loop over a hundred items gives one text."""
 
     _found: dict[str, tuple[str, int]] = field(default_factory=dict)
     """The first message and the count of each kind."""
@@ -158,10 +220,9 @@ class RepairNotes:
             self._found[kind] = message, count + 1
 
     def notices(self) -> list[str]:
-        found = [*self._found.values()]
-        notices = [
-            message if count == 1 else f"{message} ({count} such repairs)"
-            for message, count in found[:MAX_NOTES]
+        """One line about all repairs, if there are any."""
+        found = [
+            f"{message} ({count} times)" if count > 1 else message for message, count in self._found.values()
         ]
-        others = sum(count for _, count in found[MAX_NOTES:])
-        return [*notices, f"{others} more arguments were repaired"] if others else notices
+        more = [f"{len(found) - MAX_NOTES} more kinds of repairs"] if len(found) > MAX_NOTES else []
+        return ["; ".join([*found[:MAX_NOTES], *more])] if found else []

@@ -1,8 +1,7 @@
 """The MCP server: two tools in both eras of the protocol. Errors become answers."""
 
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -21,21 +20,23 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
-    InputRequiredResult,
+    ContentBlock,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
 )
+from mcp_types import Result as McpResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from portal.answer import GOING_WELL, Answer, with_effects
+from manifests.json_value import Json
+from portal.answer import GOING_WELL, Answer, Fitted, fitted
 from portal.approvers import Decider
 from portal.authority import effective_capabilities
-from portal.budget.content import content_blocks, truncate, without_binaries
 from portal.budget.tokens import compact, is_loaded
 from portal.composition import Portal
 from portal.definitions import (
+    DEFAULT_MAX_TOKENS,
     DOCS_SEARCH,
     EXECUTE_CODE,
     INPUT_SCHEMAS,
@@ -51,8 +52,8 @@ from portal.passthrough.notifications import ClientChannel
 from portal.passthrough.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.passthrough.rounds import PendingRequest
 from portal.runs.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
-from portal.sessions import Caller, caller_of
-from portal.store.records import QuotaError
+from portal.sessions import WITHOUT_TOKEN, Caller, caller_of
+from portal.store.records import QuotaError, RunState, short_id
 from portal.telemetry.requests import record_requests
 from sandbox_runtime.result import RunError
 
@@ -64,7 +65,6 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 Result = TypeVar("Result")
 
 _SMALL_CHARACTERS = 20_000
-_FEW_CALLS = 20
 
 
 class ChangingServer(Server[Any]):
@@ -83,16 +83,12 @@ def build_server(portal: Portal) -> Server[Any]:
     Source: MCP 2026-07-28, server/tools; older revisions are served by the SDK.
     """
 
-    tasks = Tasks(portal.runs, partial(fit_answer, portal))
-
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         modules = portal.baked.modules if portal.baked else ()
         view = portal.views[caller_of(context).profile]
         return ListToolsResult(tools=tool_definitions(effective_capabilities(view.manifest), modules))
 
-    async def call_tool(
-        context: Context, params: CallToolRequestParams
-    ) -> CallToolResult | InputRequiredResult | Task:
+    async def call_tool(context: Context, params: CallToolRequestParams) -> McpResult:
         if params.name not in (DOCS_SEARCH, EXECUTE_CODE):
             message = f"unknown tool {params.name[:100]!r}; the tools are {DOCS_SEARCH} and {EXECUTE_CODE}"
             raise MCPError(INVALID_PARAMS, message)
@@ -100,9 +96,7 @@ def build_server(portal: Portal) -> Server[Any]:
         answer = await _until_disconnected(context, partial(call, portal, context, params))
         if isinstance(answer, MCPError):
             raise answer
-        if isinstance(answer, CallToolResult):
-            return await tasks.created(context, params, answer)
-        return answer or _failure_result(params.name, "cancelled", "the client disconnected")
+        return answer or _failure_result(portal, params.name, "cancelled", "the client disconnected")
 
     server = ChangingServer(
         "mcp-code-portal",
@@ -115,12 +109,19 @@ def build_server(portal: Portal) -> Server[Any]:
         **_resource_handlers(portal),
     )
     if portal.runs.store is not None:
+        tasks = _tasks(portal)
         server.extensions[TASKS] = {}
         server.add_request_handler("tasks/get", TaskParams, _handler(portal, tasks.get))
         server.add_request_handler("tasks/update", TaskUpdateParams, _handler(portal, tasks.update))
         server.add_request_handler("tasks/cancel", TaskParams, _handler(portal, tasks.cancel))
     record_requests(server, portal.telemetry)
+    is_whole = portal.manifest.portal.server.structured
+    log.info("answer_form_set", form="text and structuredContent" if is_whole else "text")
     return server
+
+
+def _tasks(portal: Portal) -> Tasks:
+    return Tasks(portal.runs, partial(fit_answer, portal))
 
 
 def _resource_handlers(portal: Portal) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def _handler(
 
     async def with_progress(context: Context, params: Any) -> Any:
         channel = ClientChannel()
-        async with _notifying(portal, context, channel, Ledger()):
+        async with channel.open(context, Ledger(), portal.manifest.portal.server.progress_seconds):
             channel.stage("waiting for upstreams")
             return await _catch_errors(
                 partial(work, context, params), lambda _, message: MCPError(INTERNAL_ERROR, message)
@@ -194,14 +195,6 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
     return result
 
 
-def _notifying(
-    portal: Portal, context: Context, channel: ClientChannel, ledger: Ledger
-) -> AbstractAsyncContextManager[None]:
-    """Send progress to the client of this request while the context is open."""
-    seconds = portal.manifest.portal.server.progress_seconds
-    return channel.open(context, ledger, seconds)
-
-
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
     # Several clients may share this caller. Questions of one must not reach another.
     owner = caller.owner if caller.is_one_client else secrets.token_hex(8)
@@ -209,50 +202,55 @@ def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Qu
     return Questions(ask, can, owner, caller.queue_key, portal.sampling_depths, decider)
 
 
-async def _call(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult:
+async def _call(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult | Task:
     caller, ledger = caller_of(context), Ledger()
     channel = ClientChannel(_questions(portal, context, caller, ask_by_request(context)))
-    async with _notifying(portal, context, channel, ledger):
-        return await _answer(portal, params, caller, ledger, channel)
+    async with channel.open(context, ledger, portal.manifest.portal.server.progress_seconds):
+        return await _answer(portal, context, params, ledger, channel)
 
 
 async def _call_in_rounds(
     portal: Portal, context: Context, params: CallToolRequestParams
-) -> CallToolResult | InputRequiredResult | MCPError:
+) -> McpResult | MCPError:
     """One round: return the result, or the questions that the client must answer first.
 
     The work continues between rounds, in its own task.
     """
     caller = caller_of(context)
 
-    async def work(pending: PendingRequest) -> CallToolResult:
-        return await _answer(portal, params, caller, pending.ledger, pending.channel)
+    async def work(pending: PendingRequest) -> CallToolResult | Task:
+        return await _answer(portal, context, params, pending.ledger, pending.channel)
 
     pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
-    async with _notifying(portal, context, pending.channel, pending.ledger):
+    seconds = portal.manifest.portal.server.progress_seconds
+    async with pending.channel.open(context, pending.ledger, seconds):
         portal.rounds.start(pending, work)
         outcome = await portal.rounds.outcome(pending)
     return outcome or MCPError(INVALID_PARAMS, "the request has ended without a result")
 
 
 async def _answer(
-    portal: Portal, params: CallToolRequestParams, caller: Caller, ledger: Ledger, channel: ClientChannel
-) -> CallToolResult:
+    portal: Portal, context: Context, params: CallToolRequestParams, ledger: Ledger, channel: ClientChannel
+) -> CallToolResult | Task:
     """Answer one tool call. `channel` leads to the client; the calls of a script go into `ledger`."""
-    view, arguments = portal.views[caller.profile], params.arguments or {}
+    caller, arguments = caller_of(context), params.arguments or {}
+    view = portal.views[caller.profile]
 
-    async def work() -> CallToolResult:
+    async def work() -> CallToolResult | Task:
         if params.name == EXECUTE_CODE:
-            answer = await view.execution.run(execute_code_request(arguments), caller, ledger, channel)
-            fitted = await fit_answer(portal, caller.run_owner, answer)
-            shown = sum(len(each.text.encode()) for each in fitted.content if isinstance(each, TextContent))
+            request = execute_code_request(arguments)
+            answer = await view.execution.run(request, caller, ledger, channel)
+            if request.background and (task := await _tasks(portal).created(context, answer)):
+                return task
+            result = await fit_answer(portal, caller, answer, request.max_tokens)
+            shown = sum(len(each.text.encode()) for each in result.content if isinstance(each, TextContent))
             portal.telemetry.answer_bytes.add(shown)
-            return fitted
+            return result
         channel.stage("waiting for upstreams that are starting")
         found = await view.docs_search.answer(docs_search_request(arguments))
-        return CallToolResult(content=[_text(found.text)], structured_content=sendable_json(found.structured))
+        return _result(portal, found.text, found.structured)
 
-    return await _catch_errors(work, partial(_failure_result, params.name, ledger=ledger))
+    return await _catch_errors(work, partial(_failure_result, portal, params.name, ledger=ledger))
 
 
 async def _catch_errors(
@@ -269,68 +267,76 @@ async def _catch_errors(
         return failed("internal_error", f"the portal failed on this request; search its log for {number}")
 
 
-async def fit_answer(portal: Portal, owner: str, answer: Answer) -> CallToolResult:
-    """The answer within `server.output_tokens`. What does not fit is kept, and the answer names its handle."""
-    output_tokens = portal.manifest.portal.server.output_tokens
-    fitted = await _fitted(answer, output_tokens)
-    shown = fitted.structured_content or {}
-    kept: dict[str, str] = {}
-    notices = [*answer.notices]
-    for key, whole in (("result", answer.result), ("stdout", answer.stdout)):
-        if whole and shown.get(key) != whole:
-            try:
-                handle = await portal.runs.results.keep(answer.run_id, key, owner, whole, answer.sources)
-                kept |= {key: handle} if handle else {}
-            except QuotaError as error:
-                notices.append(f"The whole {key} is not kept: {error}. {error.hint}")
-    if not kept and len(notices) == len(answer.notices):
-        return fitted
-    return await _fitted(replace(answer, kept=kept, notices=tuple(notices)), output_tokens)
+async def fit_answer(
+    portal: Portal, caller: Caller, answer: Answer, max_tokens: int | None = None
+) -> CallToolResult:
+    """The answer within `server.output_tokens`. What is not shown whole is kept, and the answer names its handle.
+
+    A value of more than `max_tokens` is not: the smaller of 2,000 and `output_tokens` without one, `output_tokens` at
+    most.
+    """
+    settings, notices, kept = portal.manifest.portal.server, [*answer.notices], dict[str, str]()
+    most = min(max_tokens or DEFAULT_MAX_TOKENS, settings.output_tokens)
+    if max_tokens is not None and max_tokens > most:
+        notices.append(f"max_tokens {max_tokens} was lowered to server.output_tokens = {most}")
+
+    # Without a token others may be the same caller, so that ids are secrets.
+    name = short_id if caller.owner and caller.run_owner != WITHOUT_TOKEN else str
+
+    async def fit(kept: dict[str, str] | None) -> Fitted:
+        told = replace(answer, notices=tuple(notices))
+        limits = most, settings.output_tokens, kept
+        work = partial(fitted, told, name, *limits, is_whole=settings.structured)
+        few = _SMALL_CHARACTERS if is_loaded() else most // 6
+        if is_larger([told.structured(), *told.emitted], few):
+            # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
+            return await anyio.to_thread.run_sync(work)
+        return work()
+
+    found = await fit(None)
+    for key in sorted(found.cut):
+        whole = answer.result if key == "result" else answer.stdout
+        try:
+            run, owner = answer.run_id, caller.run_owner
+            handle = await portal.runs.results.keep(run, key, owner, whole, answer.sources)
+            kept |= {key: handle} if handle else {}
+        except QuotaError as error:
+            notices.append(f"The whole {key} is not kept: {error}. {error.hint}")
+    found = await fit(kept) if found.cut else found
+    is_error = answer.status not in GOING_WELL
+    return _result(portal, found.text, found.structured, found.blocks, is_error=is_error)
 
 
-async def _fitted(answer: Answer, output_tokens: int) -> CallToolResult:
-    most = _SMALL_CHARACTERS if is_loaded() else output_tokens // 2
-    if is_larger([answer.stdout, answer.result, *answer.emitted], most) or len(answer.calls) > _FEW_CALLS:
-        # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
-        return await anyio.to_thread.run_sync(tool_result, answer, output_tokens)
-    return tool_result(answer, output_tokens)
-
-
-def tool_result(answer: Answer, output_tokens: int) -> CallToolResult:
-    """The same data in `content` and `structuredContent`: some clients show the model only one of them."""
-    emitted = content_blocks(answer.emitted, output_tokens // 2)
-    result, left_out = without_binaries(answer.result)
-    structured = replace(answer, result=result).structured()
-    structured["notices"].extend([*left_out, *emitted.notices, *_kept_notices(answer)])
-    structured = truncate(structured, output_tokens - emitted.tokens)
-    structured = sendable_json(structured)
-    return CallToolResult(
-        content=[_text(compact(structured)), *emitted.blocks],
-        structured_content=structured,
-        is_error=answer.status not in GOING_WELL,
-    )
-
-
-def _kept_notices(answer: Answer) -> list[str]:
-    return [
-        f'The whole {key} is kept: `await portal.recall("{kept}")` in a script.'
-        for key, kept in answer.kept.items()
-    ]
-
-
-def _failure_result(tool: str, code: str, message: str, ledger: Ledger | None = None) -> CallToolResult:
+def _failure_result(
+    portal: Portal, tool: str, code: str, message: str, ledger: Ledger | None = None
+) -> CallToolResult:
     """A failure in the shape of the tool's answer. It lists the calls that the script made before."""
     hint = RequestError.hint if code == RequestError.code else "Tell the operator, or try again later."
     if tool == EXECUTE_CODE:
-        error = RunError(code, message, hint=hint)
-        if ledger is None or not ledger.run_id:
-            return tool_result(Answer("refused", run_id="", error=error), output_tokens=1_000)
-        failed = Answer("error", ledger.run_id, error=with_effects(error, ledger), calls=ledger.rows())
-        return tool_result(failed, output_tokens=1_000)
+        ledger, error = ledger or Ledger(), RunError(code, message, hint=hint)
+        status: RunState = "error" if ledger.run_id else "refused"
+        failed = Answer(status, ledger.run_id, error=error, calls=ledger.rows())
+        found = fitted(failed, str, DEFAULT_MAX_TOKENS, output_tokens=1_000, is_whole=True)
+        return _result(portal, found.text, found.structured, is_error=True)
     told = {"code": code, "message": message, "hint": hint}
-    answer = sendable_json({"functions": [], "total": 0, "notices": [message], "error": told})
-    return CallToolResult(content=[_text(compact(answer))], structured_content=answer, is_error=True)
+    whole = {"functions": [], "total": 0, "notices": [message], "error": told}
+    return _result(portal, {"error": f"{code}: {message}", "hint": hint}, whole, is_error=True)
 
 
-def _text(text: str) -> TextContent:
-    return TextContent(type="text", text=sendable(text))
+def _result(
+    portal: Portal,
+    text: Json,
+    structured: Json,
+    blocks: Sequence[ContentBlock] = (),
+    *,
+    is_error: bool = False,
+) -> CallToolResult:
+    """One copy: the text, which a model reads. Clients differ in which they show, and some show both.
+
+    `server.structured` adds the whole shape, for programs.
+    """
+    told = sendable(text if isinstance(text, str) else compact(text))
+    whole = sendable_json(structured) if portal.manifest.portal.server.structured else None
+    return CallToolResult(
+        content=[TextContent(text=told), *blocks], structured_content=whole, is_error=is_error
+    )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mcp_types import CallToolResult, Tool
+from mcp_types import CallToolResult, TextContent, Tool
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.terminal_theme import MONOKAI
@@ -39,25 +39,22 @@ class Screen:
 
     def show_search(self, query: str, answer: CallToolResult) -> None:
         self._title("docs_search", f'"{query}"')
-        assert answer.structured_content is not None
-        for function in answer.structured_content["functions"]:
-            parameters = function["signature"].partition("(")[2]
-            line = _shortened(f"  {function['name']}({parameters}")
-            self._console.print(Syntax(line, "python", background_color="default"))
+        for line in text_of(answer).splitlines():
+            self._console.print(Syntax(_shortened(f"  {line}"), "python", background_color="default"))
 
     def show_run(self, script: str, answer: CallToolResult) -> None:
         self.show_script(
             "execute_code", "one round trip; the script runs in CPython 3.14 inside WebAssembly", script
         )
-        assert answer.structured_content is not None
-        self.show_answer(answer.structured_content)
+        self._title("answer", "all that comes back to the model")
+        self._console.print(f"  {text_of(answer)}", markup=False)
 
     def show_script(self, name: str, rest: str, script: str) -> None:
         self._title(name, rest)
         self._console.print(Syntax(script.strip(), "python", background_color="default"))
 
     def show_answer(self, answer: Mapping[str, Any]) -> None:
-        self._title("result", "all that comes back to the model")
+        self._title("result", "what the script returned")
         self._console.print(f"  {json.dumps(answer['result'])}", markup=False)
         self._title("ledger", "what each call did")
         for call in answer["calls"]:
@@ -85,6 +82,12 @@ class Screen:
 
     def _title(self, name: str, rest: str) -> None:
         self._console.print(Text.assemble("\n", (name, "bold cyan"), "  ", (rest, "dim")))
+
+
+def text_of(answer: CallToolResult) -> str:
+    """What a model reads of an answer."""
+    assert isinstance(answer.content[0], TextContent)
+    return answer.content[0].text
 
 
 def definition_tokens(tools: Sequence[Tool]) -> int:

@@ -106,7 +106,7 @@ async def call(client: Client, tool: str, **arguments: object) -> CallToolResult
     with anyio.fail_after(ANSWER_SECONDS):
         result = await client.call_tool(tool, arguments)
     if result.is_error:
-        raise DemoError(f"{tool} failed: {result.structured_content}\n{log_tail()}")
+        raise DemoError(f"{tool} failed: {result.content}\n{log_tail()}")
     return result
 
 

@@ -3,17 +3,18 @@
 import json
 import sys
 from importlib.metadata import version
+from typing import Any
 
 import anyio
 from mcp import Client
 from mcp_types import CallToolResult
 
-from benchmarks.peers.system import CACHE, About, Launch, Scripts, Upstreams
+from benchmarks.peers.system import CACHE, About, Launch, Scripts, Upstreams, text_of
 
 
-def value_of(result: CallToolResult) -> object:
-    answer = result.structured_content or {}
-    return answer["result"] if answer.get("status") == "ok" else answer
+def value_of(result: CallToolResult) -> Any:
+    answer = json.loads(text_of(result))
+    return answer.get("result", answer)
 
 
 SCRIPTS = Scripts(
@@ -54,7 +55,8 @@ class Portal:
     async def count_tools(self, client: Client) -> int:
         """Of all upstreams: waits for those that are starting."""
         while True:
-            answer = (await client.call_tool("docs_search", {"query": ""})).structured_content or {}
-            if not any("is starting" in notice for notice in answer["notices"]):
-                return int(answer["total"])
+            code = "found = await portal.search('')\n[found['total'], found['notices']]"
+            total, notices = value_of(await client.call_tool("execute_code", {"code": code}))
+            if not any("is starting" in notice for notice in notices):
+                return int(total)
             await anyio.sleep(0.2)

@@ -22,6 +22,8 @@ from pydantic import ValidationError
 from manifests.json_value import Json
 from portal.budget.tokens import compact, count_tokens, is_within
 from portal.ledger import summarised
+from portal.library.observed import shape_of
+from portal.library.shape_text import shape_text
 
 MAX_BLOCKS = 32
 """Blocks of one run; more are dropped with a notice."""
@@ -201,12 +203,10 @@ _TOO_LONG: Final = 10**4_300
 _VALUE_CHARS: Final = 12
 """What a value costs besides its text, as characters."""
 
-_ROW_LEVELS: Final = 3
-"""Levels of a ledger row that are always shown."""
+_PART_LEVELS: Final = 3
+"""Levels of each part but the result, such as of a ledger row, that are always shown."""
 
-_UNTOUCHED: Final = ("status", "run_id", "session", "kept")
-_SHARES: Final = {"stdout": 1.4, "error": 4, "notices": 4}
-"""Factors by which these texts may be longer than others."""
+_UNTOUCHED: Final = ("status", "run_id", "run", "session", "kept")
 
 _SIZES: Final = (0, 4, *(int(8 * 1.025**step) for step in range(590)))
 _EVERYTHING: Final = 1 << 62
@@ -223,9 +223,29 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
     A large answer costs as much as the part that is shown.
     """
 
+    def show(size: int) -> Answer:
+        excerpt = _Excerpt(size, max_tokens)
+        shown: Answer = {}
+        cut: list[str] = []
+        for key, value in answer.items():
+            is_ledger = key == "calls" and isinstance(value, list)
+            rows = summarised(value, excerpt.items) if is_ledger else value
+            excerpt.is_cut = rows is not value
+            depth = 0 if key == "result" else -_PART_LEVELS
+            shown[key] = value if key in _UNTOUCHED else excerpt.value(rows, depth)
+            cut += [key] if excerpt.is_cut else []
+        if isinstance(answer.get("error"), dict):
+            shown["error"]["code"] = answer["error"]["code"]
+        if cut:
+            # No commas in the number: a larger budget must not cost more tokens than it adds.
+            told = f"Cut to fit {max_tokens} tokens and JSON: {', '.join(cut)}."
+            advice = f"{told} To see more, filter in the script and return less."
+            shown["notices"] = [*shown.get("notices", ()), advice]
+        return shown
+
     def fitting(size: int) -> Answer | None:
         try:
-            shown = _shown(answer, size, max_tokens)
+            shown = show(size)
         except _TooLargeError:
             return None
         return shown if is_within(compact(shown), max_tokens) else None
@@ -234,46 +254,27 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
         return whole
     # The sizes are fixed, so a larger budget never chooses a smaller size.
     too_large = bisect_left(_SIZES, True, key=lambda size: fitting(size) is None)
-    return _shown(answer, _SIZES[max(0, too_large - 1)], max_tokens)
+    return show(_SIZES[max(0, too_large - 1)])
 
 
-def _shown(answer: Answer, size: int, max_tokens: int) -> Answer:
-    """The answer in one size, with a notice of what was cut. Raises _TooLargeError."""
-    excerpt = _Excerpt(size, max_tokens)
-    cut: list[str] = []
-    shown: Answer = {}
-    for key, value in answer.items():
-        excerpt.is_cut = False
-        shown[key] = value if key in _UNTOUCHED else _part(key, value, excerpt)
-        cut += [key] if excerpt.is_cut else []
-    if cut:
-        # No commas in the number: a larger budget must not cost more tokens than it adds.
-        advice = (
-            f"Cut to fit {max_tokens} tokens and JSON: {', '.join(cut)}. To see more, filter in the script and return "
-            "less."
-        )
-        shown["notices"] = [*shown.get("notices", ()), advice]
-    return shown
+def excerpt(value: Json, max_tokens: int) -> Json:
+    """The value within `max_tokens`, as `truncate` shows one: each cut is marked in place."""
+    return truncate({"result": value}, max_tokens)["result"]
 
 
-def _part(key: str, value: Json, excerpt: "_Excerpt") -> Json:
-    characters = int(excerpt.characters * _SHARES.get(key, 1))
-    if key == "calls":
-        rows = summarised(value, excerpt.items)
-        excerpt.is_cut = rows is not value
-        return [excerpt.value(row, depth=-_ROW_LEVELS) for row in rows]
-    if key == "notices":
-        limit = min(excerpt.characters, excerpt.items + 2)
-        excerpt.is_cut = len(value) > limit
-        return [excerpt.text(str(notice), characters) for notice in value[:limit]]
+def preview(value: Json, max_tokens: int) -> dict[str, Json]:
+    """What a value is that is too long to show: its size and shape, the first lines or items, and the last one."""
     if isinstance(value, str):
-        return excerpt.text(value, characters)
-    if key == "error" and value is not None:
-        return {
-            name: excerpt.text(part, characters) if isinstance(part, str) and name != "code" else part
-            for name, part in value.items()
-        }
-    return excerpt.value(value)
+        lines = value.splitlines()
+        size = f"{len(value):,} characters, {len(lines):,} lines"
+        head = excerpt("\n".join(lines[:12]), max_tokens)
+        return {"text": size, "head": head} | ({"tail": lines[-1][-100:]} if lines[1:] else {})
+    shape = shape_text({**shape_of(value)})
+    if isinstance(value, list):
+        last = {"last": excerpt(value[-1], max_tokens // 3)} if value[8:] else {}
+        size = f"{len(value):,} of {shape[len('list[') : -1]}"
+        return {"list": size, "first": excerpt(value[:8], max_tokens), **last}
+    return {type(value).__name__: shape, "first": excerpt(value, max_tokens)}
 
 
 class _TooLargeError(Exception):

@@ -46,7 +46,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             request = ExecuteCode(code, timeout_seconds=options.timeout)
             answer = await portal.execution.run(request, ledger=ledger)
             if answer.status == "waiting":
-                for notice in answer.notices:
+                for notice in answer.structured()["notices"]:
                     terminal.note(notice)
                 for call in answer.waiting:
                     if call["kind"] in ("ask", "approve"):

@@ -19,10 +19,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
-    CallToolResult,
     InputRequests,
     InputRequiredResult,
     InputResponses,
+    Result,
 )
 
 from manifests.json_value import Json
@@ -38,7 +38,7 @@ MAX_WAITING: Final = 100
 WAITING_SECONDS: Final = 600.0
 """Time that a request waits. Its own time limits keep running, and most end it earlier."""
 
-Work: TypeAlias = Callable[["PendingRequest"], Awaitable[CallToolResult]]
+Work: TypeAlias = Callable[["PendingRequest"], Awaitable[Result]]
 
 
 class PendingRequest:
@@ -52,7 +52,7 @@ class PendingRequest:
         self.scope = anyio.CancelScope()
         self.has_begun = False
         self.has_ended = False
-        self.result: CallToolResult | None = None
+        self.result: Result | None = None
         """None if it was cancelled."""
         self.questions: InputRequests = {}
         """Open questions to the client."""
@@ -137,7 +137,7 @@ class Rounds:
             pending.has_begun = True
             self._tasks.start_soon(pending.run, work)
 
-    async def outcome(self, pending: PendingRequest) -> CallToolResult | InputRequiredResult | None:
+    async def outcome(self, pending: PendingRequest) -> Result | None:
         """The outcome of one round; None if the request has ended without a result."""
         try:
             await pending.round()

@@ -259,26 +259,10 @@ def answer_of(stored: StoredRun) -> Answer:
         for view in waiting:
             for name in ("where", "may_stand"):  # a model is not told where to change a rule
                 view.get("asked", {}).pop(name, None)
-        notices = tuple(advice(row.id, stored.calls))
-        return Answer(row.told, row.id, calls=calls, notices=notices, waiting=waiting)
+        return Answer(row.told, row.id, calls=calls, waiting=waiting)
     code = "run_lost" if row.state == "error" else row.state
     error = RunError(code, _WHY.get(row.state, "the run has ended"), hint="`calls` says what it did before.")
     return Answer(row.state, row.id, error=error, calls=calls)
-
-
-def advice(run: str, calls: Sequence[CallRow]) -> list[str]:
-    """How a waiting run goes on, for those who asked for its answer."""
-    notices = [f"The run goes on without you. {ask_later(run)}"]
-    people = [call.seq for call in calls if call.asks]
-    if people:
-        seqs = ", ".join(map(str, people[:10]))
-        notices.insert(0, f"A person was asked to decide about call {seqs}. Only they can.")
-    return notices
-
-
-def ask_later(run: str) -> str:
-    """How to get the answer of a run that goes on."""
-    return f'Ask for its answer later: execute_code(run="{run}").'
 
 
 def ledger_rows(past: Past) -> list[dict[str, Json]]:

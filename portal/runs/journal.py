@@ -521,6 +521,7 @@ class Journal:
             budgets,
             "\n".join(sorted(entry.sources)),
             entry.answered_by,
+            entry.arguments,
         )
 
     def _may_park(self, cpu_ms: float) -> bool:

@@ -52,6 +52,7 @@ class EntryRow:
     budgets: tuple[KeyPath, ...]
     source: str
     answered_by: str = ""
+    arguments: str = ""
 
     def restore(self, entry: Entry) -> None:
         """Give an entry of another process what the journal says about it."""
@@ -59,6 +60,7 @@ class EntryRow:
         entry.began = entry.ended - self.ms / 1000
         entry.state, entry.error, entry.request = self.state, self.error, self.request
         entry.sources, entry.answered_by = {*filter(None, self.source.split("\n"))}, self.answered_by
+        entry.arguments = self.arguments
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from portal.errors import RunsError
 from portal.ledger import Ledger
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
 from portal.runs.components import Components
-from portal.runs.decisions import answer_of, ask_later, cancel_run, decide_call, find_run, find_seen, let_pass
+from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
 from portal.runs.forms import MAX_CALLS, approval_form, decision_of
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import HEAD, Past, RunHead, new_row, new_run_id
@@ -188,7 +188,7 @@ class Runs:
             log.error("run_not_journaled", run=row.id, error=str(error))
             return Answer("refused", "", error=unwritten(error, "The run did not start"))
         self.note_change()
-        return Answer("running", row.id, notices=(ask_later(row.id),))
+        return Answer("running", row.id)
 
     def unavailable(self, what: str) -> RunError:
         """The error of something that needs the store, if there is none."""

@@ -21,7 +21,6 @@ from mcp_types import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    CallToolRequestParams,
     CallToolResult,
     ElicitResult,
     EmptyResult,
@@ -37,10 +36,11 @@ from portal.answer import Answer
 from portal.approvers import Decider
 from portal.errors import RunsError
 from portal.passthrough.questions import can_show_forms
-from portal.runs.decisions import find_run, iso
+from portal.runs.decisions import answer_of, find_run, iso
 from portal.runs.forms import approval_form, decision_of
+from portal.runs.past import HEAD
 from portal.runs.service import Runs
-from portal.sessions import caller_of
+from portal.sessions import Caller, caller_of
 from portal.store.records import OPEN, CallRow, RunRow, StoreError
 from portal.store.run_tables import RunTables
 from portal.store.tables import DAY_SECONDS
@@ -84,22 +84,20 @@ class TaskUpdateParams(TaskParams):
 
 @dataclass(frozen=True)
 class Tasks:
-    """Serves the tasks of all clients. `result` makes the result of execute_code from an owner's answer."""
+    """Serves the tasks of all clients. `result` makes that of execute_code from an answer and its `max_tokens`."""
 
     runs: Runs
-    result: Callable[[str, Answer], Awaitable[CallToolResult]]
+    result: Callable[[Caller, Answer, int | None], Awaitable[CallToolResult]]
 
-    async def created(
-        self, context: Context, params: CallToolRequestParams, result: CallToolResult
-    ) -> CallToolResult | Task:
-        """The task of a run that this call has started in the background, if the client knows tasks; else `result`."""
-        answer = result.structured_content
-        if not (params.arguments or {}).get("background") or answer.get("status") != "running":
-            return result
+    async def created(self, context: Context, answer: Answer) -> Task | None:
+        """The task of a run that this call has started in the background; None if it did not, or the client knows no
+        tasks."""
+        if answer.status != "running":
+            return None
         try:
-            row, _ = await self._find(context, answer["run_id"])
+            row, _ = await self._find(context, answer.run_id)
         except (MCPError, StoreError):
-            return result  # no tasks for this client; the result says how to ask for the answer
+            return None  # the answer says how to ask for the run's
         # It may have ended by now. The client learns that when it asks.
         return _task(row, self.runs.settings.keep_days, "working", result_type="task")
 
@@ -110,8 +108,10 @@ class Tasks:
         if row.state == "cancelled":
             return task("cancelled")
         if row.state not in OPEN:
-            answer = await self.runs.answer(row.id, row.owner)
-            return task("completed", result=await self.result(row.owner, answer))
+            stored = await self.runs.load(row.id, row.owner)
+            asked = HEAD.validate_json(stored.head).request.max_tokens
+            result = await self.result(caller_of(context), answer_of(stored), asked)
+            return task("completed", result=result)
         task = partial(task, status_message=_waits_for(calls))
         approvers = self.runs.approvers
         is_refused = approvers.refusal(row.owner, Decider.of(context)) is not None

@@ -36,8 +36,11 @@ class HttpPortal:
 
 
 def write_manifest(folder: Path, upstreams: dict[str, dict[str, Json]], **sections: Json) -> Path:
-    """Write `folder`/portal.yaml; the upstreams get a minute to start, because machines that test are busy."""
-    server = {"start_seconds": 60, **sections.pop("server", {})}
+    """Write `folder`/portal.yaml; the upstreams get a minute to start, because machines that test are busy.
+
+    Answers have their whole shape beside the text that a model reads.
+    """
+    server = {"start_seconds": 60, "structured": True, **sections.pop("server", {})}
     path = folder / "portal.yaml"
     path.write_text(yaml.safe_dump({"upstreams": upstreams, "server": server, **sections}))
     return path

@@ -166,11 +166,10 @@ class Opened:
             return await self.client.call_tool(name, arguments)
 
     async def run(self, code: str, **arguments: Json) -> dict[str, Json]:
-        """What execute_code answers; both forms of it say the same."""
+        """The whole shape of what execute_code answers."""
         result = await self.call("execute_code", code=code, **arguments)
         answer = result.structured_content
         assert isinstance(answer, dict)
-        assert answer == json.loads(text_of(result))
         assert result.is_error is (answer["status"] != "ok")
         return answer
 
@@ -208,9 +207,12 @@ def states(answer: dict[str, Json]) -> list[tuple[str, str]]:
 
 
 def write_manifest(folder: Path, upstreams: dict[str, dict[str, Json]], **sections: Json) -> Path:
-    """Write `folder`/portal.yaml, which gives upstreams all the time that a busy machine may take."""
+    """Write `folder`/portal.yaml, which gives upstreams all the time that a busy machine may take.
+
+    Answers have their whole shape beside the text that a model reads.
+    """
     path = folder / "portal.yaml"
-    server = {"start_seconds": DEADLINE_SECONDS, **sections.pop("server", {})}
+    server = {"start_seconds": DEADLINE_SECONDS, "structured": True, **sections.pop("server", {})}
     path.write_text(yaml.safe_dump({"upstreams": upstreams, "server": server, **sections}, sort_keys=False))
     return path
 

@@ -3,22 +3,20 @@
 import pytest
 
 from manifests.json_value import Json
-from portal.answer import Answer
+from portal.answer import Answer, fitted
 from portal.budget.content import without_binaries
-from portal.server import tool_result
 
 DATA = "aGVsbG8h" * 1_000
 IMAGE: dict[str, Json] = {"type": "image", "data": DATA, "mimeType": "image/png"}
 
 
 def test_image_in_a_value_is_left_out_and_how_to_show_it_is_told() -> None:
-    answer = tool_result(Answer("ok", run_id="run_1", result=["a cat", IMAGE]), 6_000)
-    told = answer.structured_content
-    assert told is not None
+    answer = Answer("ok", run_id="run_1", result=["a cat", IMAGE])
+    told = fitted(answer, str, 6_000, 6_000, is_whole=False).text
     assert told["result"] == ["a cat", {**IMAGE, "data": "[8,000 characters of base64]"}]
     (notice,) = told["notices"]
     assert "result[1] (image/png)" in notice and "portal.emit(block)" in notice
-    assert DATA not in str(answer.content)
+    assert DATA not in str(told)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ async def test_repairs_are_sent_and_told_once_for_a_loop(portal: Opened, peer: P
         assert peer.calls[-1] == ("typed", {"a": seq})
     (notice,) = broker.repairs.notices()
     assert "'1' was sent as 1" in notice
-    assert "(3 such repairs)" in notice
+    assert "(3 times)" in notice
 
 
 async def test_a_call_that_is_cancelled_before_it_is_sent_is_not_started(portal: Opened) -> None:

@@ -45,9 +45,16 @@ class Visitor:
     async def run(self, code: str, **arguments: Json) -> dict[str, Json]:
         with anyio.fail_after(DEADLINE_SECONDS):
             result = await self._client.call_tool("execute_code", {"code": code, **arguments})
-        answer = json.loads(text_of(result))
+        answer = result.structured_content
         assert isinstance(answer, dict)
         return answer
+
+    async def read(self, code: str, **arguments: Json) -> dict[str, Json]:
+        """What a model reads."""
+        told: dict[str, Json] = json.loads(
+            text_of(await self._client.call_tool("execute_code", {"code": code, **arguments}))
+        )
+        return told
 
     async def begin(self, code: str) -> str:
         session = (await self.run(code, session="new"))["session"]
@@ -81,6 +88,15 @@ async def test_a_session_is_its_mcp_sessions_own(tmp_path: Path) -> None:
     async with opened(tmp_path) as portal, served(portal) as url, visitor(url) as one, visitor(url) as other:
         session = await one.begin("x = 1")
         assert (await other.error_of("x", session))[0] == "unknown_session"
+        assert (await one.run("x", session=session))["result"] == 1
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_ids_are_whole_where_they_are_secrets(mode: str, tmp_path: Path) -> None:
+    async with opened(tmp_path) as portal, served(portal) as url, visitor(url, mode) as one:
+        told = await one.read("1", background=True), await one.read("'a word ' * 9000")
+        assert told[0]["run"].startswith("run_") and told[1]["result"]["kept"].startswith("kept_")
+        session = (await one.read("x = 1", session="new"))["session"]
         assert (await one.run("x", session=session))["result"] == 1
 
 

@@ -37,10 +37,11 @@ class RoundsClient:
     client: Client
     up: Chatty
 
-    async def call(self, code: str, **more: Json) -> Any:
+    async def call(self, code: str, max_tokens: int = 2_000, **more: Json) -> Any:
+        arguments = {"code": code, "max_tokens": max_tokens}
         with anyio.fail_after(DEADLINE_SECONDS):
             return await self.client.session.call_tool(
-                "execute_code", {"code": code}, allow_input_required=True, **more
+                "execute_code", arguments, allow_input_required=True, **more
             )
 
 
@@ -66,6 +67,14 @@ async def test_the_script_goes_on_where_it_was_and_nothing_is_done_twice(client:
     answer = last.structured_content
     assert (answer["stdout"], answer["result"]) == ("once\n", "accept {'who': 'Ada'}")
     assert (client.up.acted, len(answer["calls"])) == (1, 1)
+
+
+async def test_what_a_client_wants_to_read_is_known_after_its_answer(client: RoundsClient) -> None:
+    code = "await up.ask()\n['a row of the result'] * 700"
+    first = await client.call(code, max_tokens=5_000)
+    more = {"input_responses": ACCEPT, "request_state": first.request_state}
+    last = await client.call(code, max_tokens=5_000, **more)
+    assert len(json.loads(last.content[0].text)["result"]) == 700
 
 
 async def test_a_state_is_good_for_one_answer_of_one_request(client: RoundsClient) -> None:

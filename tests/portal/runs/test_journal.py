@@ -182,6 +182,7 @@ await portal.approve("Go on?")
         answer = await waiting(portal, code)
         answer = await approved(portal, answer["run_id"])
     assert answer["result"] == [["text", "image"], "no", {"code": 7}, 2]
+    assert [row.get("arguments") for row in answer["calls"]] == [None, "n=1", None]
 
 
 async def test_outcome_keeps_data_and_blocks_and_one_without_them_is_read() -> None:

@@ -94,8 +94,8 @@ class Wire:
         assert "error" in message, message
         return int(message["error"]["code"])
 
-    async def start(self, code: str) -> dict[str, Any]:
-        arguments = {"code": code, "background": True}
+    async def start(self, code: str, **more: Json) -> dict[str, Any]:
+        arguments = {"code": code, "background": True, **more}
         return await self.result("tools/call", name="execute_code", arguments=arguments)
 
     async def get(self, task: str) -> dict[str, Any]:
@@ -164,6 +164,13 @@ async def test_a_run_in_the_background_is_a_task_until_its_result(client: Wire) 
     assert ended["result"]["isError"] is False
     assert "statusMessage" not in ended and "inputRequests" not in ended
     assert ended["createdAt"] == created["createdAt"] <= ended["lastUpdatedAt"]
+
+
+async def test_a_task_shows_as_much_as_its_run_was_asked_for(client: Wire) -> None:
+    for more, shown in (({}, dict), ({"max_tokens": 5_000}, list)):
+        task = (await client.start("['a row of the result'] * 700", **more))["taskId"]
+        ended = await client.until(task, "completed")
+        assert isinstance(json.loads(ended["result"]["content"][0]["text"])["result"], shown)
 
 
 async def test_a_script_in_the_foreground_answers_at_once(client: Wire) -> None:
