@@ -61,10 +61,14 @@ UNKNOWN: Final = Unknown.UNKNOWN
 
 @dataclass(eq=False, slots=True)
 class Reference:
-    """The target of a `$ref`; `name` is its JSON pointer, `schema` is set once the target was read."""
+    """The target of a `$ref`; `name` is its JSON pointer, `schema` is set once the target was read.
+
+    Several schemas may refer to a shared one.
+    """
 
     name: str
     schema: SoundNode = True
+    is_shared: bool = False
 
 
 SchemaError: TypeAlias = Any

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import count
@@ -13,15 +13,16 @@ from typing import Final, Self
 from manifests.json_value import Json
 from manifests.names import former_of, function_names, namespace_of
 from manifests.own_files import ORDINARY, write_whole
-from portal.library.function import Function, declared_result, parameters
+from portal.library.function import Function, Parameter, declared_result, parameters
 from portal.library.plain_text import docstring, first_sentence, one_line, readable
-from portal.library.schema import arguments_schema, sound_schema
+from portal.library.schema import SharedReduction, arguments_schema, sound_schema
 from portal.library.schema_types import (
     ANY,
     BUILTIN_WORDS,
     TYPING_WORDS,
     Definitions,
     SchemaTypes,
+    respelt,
     says_nothing,
     text,
     type_name,
@@ -192,7 +193,11 @@ def _compiled(source: LibrarySource) -> Namespace:
     names = source.names or function_names([tool.name for tool in source.tools])
     tools = {names[tool.name]: tool for tool in source.tools}
     definitions = Definitions(tools)
-    functions = {name: _function(source, name, tools[name], definitions) for name in sorted(tools)}
+    # Arguments and results apart: one name may mean two types, as in what converters of OpenAPI make.
+    inputs, outputs = SharedReduction(len(tools)), SharedReduction(len(tools))
+    typed = {name: _typed(source, name, tools[name], definitions, inputs, outputs) for name in sorted(tools)}
+    renamed = definitions.unite()
+    functions = {name: _function(source, name, tools[name], typed[name], renamed) for name in typed}
     return Namespace(
         name=source.namespace,
         summary=one_line(source.summary, 200),
@@ -202,39 +207,68 @@ def _compiled(source: LibrarySource) -> Namespace:
     )
 
 
-def _function(source: LibrarySource, name: str, tool: RecordedTool, definitions: Definitions) -> Function:
+@dataclass(frozen=True)
+class _Typed:
+    """What the types of a function are made of. Names of definitions may still change."""
+
+    parameters: tuple[Parameter, ...]
+    others: str
+    returns: str
+    is_observable: bool
+    remark: str
+    definitions: Definitions
+
+
+def _typed(
+    source: LibrarySource,
+    name: str,
+    tool: RecordedTool,
+    definitions: Definitions,
+    inputs: SharedReduction,
+    outputs: SharedReduction,
+) -> _Typed:
     types = SchemaTypes(type_name(name) or "Tool", definitions)
-    named, others = parameters(arguments_schema(tool.input_schema), types)
-    returns = ANY if tool.output_schema is None else types.result_type(declared_result(tool.output_schema))
+    named, others = parameters(arguments_schema(tool.input_schema, inputs.sound_schema), types)
+    returns = ANY
+    if tool.output_schema is not None:
+        returns = types.result_type(declared_result(tool.output_schema, outputs.sound_schema))
     is_silent, mismatch = says_nothing(returns), source.mismatches.get(tool.name)
     remark = MISMATCHED + mismatch if mismatch else ""
     if is_silent and tool.name in source.observed:
         returns = types.result_type(sound_schema(source.observed[tool.name]))
         remark = "" if says_nothing(returns) else OBSERVED
+    return _Typed(named, others, text(returns), is_silent, remark, definitions)
+
+
+def _function(
+    source: LibrarySource, name: str, tool: RecordedTool, typed: _Typed, renamed: Mapping[str, str]
+) -> Function:
     description = tool.description or tool.title or ""
     refusal = source.refusals.get(tool.name)
     mark = NOT_GRANTED if refusal else ASKS if tool.name in source.asking else ""
-    needed = definitions.needed(*(each.annotation for each in named), others, text(returns))
     return Function(
         namespace=source.namespace,
         name=name,
         upstream=source.upstream,
         recorded=tool,
-        parameters=named,
-        others=others,
-        returns=text(returns),
-        remark=remark,
+        parameters=tuple(
+            replace(each, annotation=respelt(each.annotation, renamed)) if renamed else each
+            for each in typed.parameters
+        ),
+        others=respelt(typed.others, renamed),
+        returns=respelt(typed.returns, renamed),
+        remark=typed.remark,
         summary=f"{mark} {first_sentence(description, LONGEST_SUMMARY)}".strip(),
         description=readable(description, LONGEST_DESCRIPTION),
         mark=f"{mark} {one_line(refusal or '', LONGEST_REFUSAL)}".strip(),
-        types=tuple(each.source() for each in needed),
-        is_observable=is_silent,
+        definitions=typed.definitions,
+        is_observable=typed.is_observable,
     )
 
 
 def _module(source: LibrarySource, functions: Mapping[str, Function], definitions: Definitions) -> str:
     """The namespace's `.pyi` source. A word that a function shadows is imported under another name."""
-    hidden = functions.keys() & {*TYPING_WORDS, *BUILTIN_WORDS}
+    hidden = {word: f"_{word}" for word in (*TYPING_WORDS, *BUILTIN_WORDS) if word in functions}
     types = definitions.by_name.values()
     head = f"{GENERATED} from the tools of upstream {one_line(repr(source.upstream), 100)}."
     if any(", extra_items=" in each.text for each in types):  # mypy does not support PEP 728 yet

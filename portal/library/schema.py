@@ -12,6 +12,7 @@ In a reduced schema `type` and `enum` are lists, `const` is an `enum`, `oneOf` a
 operand of `$ref` a `Reference`. `CONDITIONS` are kept only to show that they are present.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -38,10 +39,49 @@ def sound_schema(document: Json) -> SoundNode:
     return _Reduction(document).reduced()
 
 
-def arguments_schema(document: Json) -> SoundNode:
+def arguments_schema(document: Json, reduce: Callable[[Json], SoundNode] = sound_schema) -> SoundNode:
     """Reduce the schema of a tool's arguments, which are an object whatever the schema says."""
-    root = sound_schema(document)
+    root = reduce(document)
     return root if isinstance(root, dict) and "object" in root.get("type", ("object",)) else True
+
+
+class SharedReduction:
+    """Reduces the schemas of one upstream. Definitions that all of them have alike are reduced once.
+
+    A schema that defines a name in another way than one before it is reduced on its own. So are all, once a definition
+    refers to something that is none, or once all definitions together exceed MAX_SUBSCHEMAS for each schema.
+    """
+
+    def __init__(self, schemas: int) -> None:
+        self._folders: dict[str, dict[str, Json]] = {folder: {} for folder in FOLDERS}
+        self._definitions = _Definitions(self._folders, schemas * MAX_SUBSCHEMAS)
+
+    def sound_schema(self, document: Json) -> SoundNode:
+        """Like the function of this name."""
+        if self._is_joined(document):
+            root = _Reduction(document, shared=self._definitions).reduced()
+            self._definitions.finish()
+            if not self._definitions.is_spent:
+                return root
+        return sound_schema(document)
+
+    def _is_joined(self, document: Json) -> bool:
+        """Add a schema's definitions to the shared ones, if it has some and they agree."""
+        if self._definitions.is_spent or not isinstance(document, dict):
+            return False
+        own = {name: folder for name in FOLDERS if isinstance(folder := document.get(name), dict)}
+        try:
+            for name, folder in own.items():
+                known = self._folders[name]
+                if any(
+                    known.get(key, each) is not each and known[key] != each for key, each in folder.items()
+                ):
+                    return False
+        except RecursionError:  # nested too deeply to be compared
+            return False
+        for name, folder in own.items():
+            self._folders[name].update({**folder, **self._folders[name]})
+        return bool(own)
 
 
 def kind_of(value: Json) -> str:
@@ -68,15 +108,21 @@ class _Reduction:
 
     _document: Json
     _left: int = MAX_SUBSCHEMAS
+    shared: "_Definitions | None" = None
+    """Has the document's definitions."""
     _references: dict[int, Reference] = field(default_factory=dict)
     _waiting: list[tuple[Reference, Json]] = field(default_factory=list)
 
     def reduced(self) -> SoundNode:
         root = self._referred("#", self._document)
+        self.finish()
+        return root.schema
+
+    def finish(self) -> None:
+        """Reduce what references lead to."""
         while self._waiting:
             reference, raw = self._waiting.pop()
             reference.schema = self._node(raw, 0)
-        return root.schema
 
     def _node(self, raw: Json, depth: int) -> SoundNode:
         self._left -= 1
@@ -115,6 +161,8 @@ class _Reduction:
         node = self._document
         if pointer != "#" and not pointer.startswith("#/"):
             return None
+        if self.shared is not None and _DEFINITION.match(pointer):
+            return self.shared._found(pointer)
         for step in unquote(pointer).split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
             if isinstance(node, dict):
@@ -130,9 +178,22 @@ class _Reduction:
     def _referred(self, pointer: str, node: Json) -> Reference:
         key = id(node)
         if key not in self._references:
-            self._references[key] = Reference(pointer)
+            self._references[key] = Reference(pointer, is_shared=isinstance(self, _Definitions))
             self._waiting.append((self._references[key], node))
         return self._references[key]
+
+
+class _Definitions(_Reduction):
+    """The reduction of definitions that several schemas share. It is spent, for good, where they refer to others."""
+
+    @property
+    def is_spent(self) -> bool:
+        return self._left < 0
+
+    def _found(self, pointer: str) -> Reference | None:
+        if pointer.startswith("#") and not _DEFINITION.match(pointer):
+            self._left = -1
+        return super()._found(pointer)
 
 
 def _is_contradictory(kinds: Collection[str], node: SoundNode) -> bool:
@@ -193,6 +254,11 @@ def _is_listed(value: Json) -> bool:
 def _is_of(kind: type) -> Callable[[Json], bool]:
     return lambda value: isinstance(value, kind)
 
+
+FOLDERS: Final = ("$defs", "definitions")
+"""Keywords whose operand has definitions by name."""
+
+_DEFINITION: Final = re.compile(r"#/(?:\$defs|definitions)/.")
 
 CONDITIONS: Final = ("if", "dependencies", "dependentSchemas")
 """Keywords that apply to some values only."""

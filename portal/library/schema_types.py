@@ -4,15 +4,16 @@ Text of a schema appears only in literals and comments.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from keyword import iskeyword
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from manifests.json_value import Reference, SoundNode
 from portal.library.plain_text import comment, default_text, is_literal, literal_text, one_line
-from portal.library.schema import ANNOTATIONS, MAX_DEPTH, is_kind, kind_of
+from portal.library.schema import ANNOTATIONS, FOLDERS, MAX_DEPTH, is_kind, kind_of
 
 MAX_NODES: Final = 2_000
 """Subschemas of one tool that get a type, counted at each visit. Further ones are `Any`."""
@@ -63,12 +64,12 @@ def says_nothing(type_: Type) -> bool:
     return all(map(_SAYS_NOTHING.fullmatch, type_)) and type_ != NONE
 
 
-def respelt(source: str, hidden: Collection[str]) -> str:
+def respelt(source: str, spellings: Mapping[str, str]) -> str:
     """An annotation with `_list` for `list`, for a module whose function `list` shadows the builtin."""
-    return _WORD.sub(lambda found: f"_{found[0]}" if found[1] in hidden else found[0], source)
+    return _WORD.sub(lambda found: spellings.get(found[1], found[0]), source) if spellings else source
 
 
-def _words(*sources: str) -> set[str]:
+def words(*sources: str) -> set[str]:
     """The names in these sources, without those in literals."""
     return {word for source in sources for word in _WORD.findall(source) if word}
 
@@ -93,9 +94,16 @@ class Definition:
 
     @property
     def mentioned(self) -> set[str]:
-        return _words(self.text, *(each.type for each in self.fields or ()))
+        return words(self.text, *(each.type for each in self.fields or ()))
 
-    def source(self, hidden: Collection[str] = ()) -> str:
+    def respelt(self, spellings: Mapping[str, str]) -> "Definition":
+        """The definition with other names."""
+        fields = self.fields and tuple(
+            replace(each, type=respelt(each.type, spellings)) for each in self.fields
+        )
+        return Definition(spellings.get(self.name, self.name), respelt(self.text, spellings), fields)
+
+    def source(self, hidden: Mapping[str, str]) -> str:
         """The source, without a final newline. `hidden` words are `respelt`."""
         behind = respelt(self.text, hidden)
         if self.fields is None:
@@ -122,21 +130,73 @@ class Definitions:
     prefixed with their function's name.
     """
 
-    def __init__(self, functions: Iterable[str]) -> None:
+    def __init__(self, functions: Collection[str]) -> None:
         self.by_name: dict[str, Definition] = {}
+        self.waiting: list[tuple[str, Reference]] = []
+        """Typed dicts that several tools share. They have a name, but no fields yet."""
+        self.left = len(functions) * MAX_NODES
+        """Subschemas of shared typed dicts that may still get a type."""
+        self._shared: dict[Reference, Type] = {}
+        self._wanted: dict[str, str] = {}
         self._reserved = _RESERVED.union(functions)
 
     def define(self, owner: str, wanted: str, source: str, fields: tuple[Field, ...] | None = None) -> Type:
-        """Add a definition and return its name."""
-        own = wanted if wanted.startswith(owner) else f"{owner}{wanted}"
-        names = chain((wanted, own), (f"{own}{number}" for number in count(2)))
+        """Add a definition and return its name. A type without a title `wanted` its place, a dot before the key."""
+        plain = wanted.replace(".", "")
+        own = plain if plain.startswith(owner) else f"{owner}{plain}"
+        names = chain((plain, own), (f"{own}{number}" for number in count(2)))
         made = (Definition(name, source, fields) for name in names if name not in self._reserved)
-        return next((each.name,) for each in made if self.by_name.setdefault(each.name, each) == each)
+        name = next(each.name for each in made if self.by_name.setdefault(each.name, each) == each)
+        self._wanted.setdefault(name, wanted)
+        return (name,)
+
+    def promise(self, reference: Reference, wanted: str) -> Type:
+        """The name of a shared typed dict, which gets its fields later: it may need itself."""
+        if reference not in self._shared:
+            (name,) = self._shared[reference] = self.define(wanted, wanted, f"{len(self._shared)}")
+            self.waiting.append((name, reference))
+        return self._shared[reference]
+
+    def unite(self) -> Mapping[str, str]:
+        """Make equal types one, unless their titles differ. Returns the new names by the former ones.
+
+        A type without a title takes the name of one with a title, else the key that it has at most places.
+        """
+        renamed: dict[str, str] = {}
+        while True:
+            alike: dict[Any, list[str]] = {}
+            for each in self.by_name.values():
+                docs = tuple(field.doc for field in each.fields or ())
+                alike.setdefault((each.text, each.fields, docs), []).append(each.name)
+            new = dict(chain.from_iterable(self._united(names) for names in alike.values() if names[1:]))
+            if all(old == name for old, name in new.items()):
+                return renamed
+            renamed = new | {old: new.get(name, name) for old, name in renamed.items()}
+            former, self.by_name = self.by_name, {}
+            for each in former.values():
+                self.by_name.setdefault(new.get(each.name, each.name), each.respelt(new))
+
+    def _united(self, names: list[str]) -> Iterator[tuple[str, str]]:
+        """The names of equal types, each with the one that it gets."""
+        titled: dict[str, str] = {}
+        for name in names:
+            if "." not in self._wanted[name]:
+                titled.setdefault(self._wanted[name], name)
+        best = next(iter(titled.values()), "") or self._common(names)
+        return ((name, titled.get(self._wanted[name], best)) for name in names)
+
+    def _common(self, names: list[str]) -> str:
+        """The best name for equal types without a title: their most frequent key, if no other type has that name."""
+        keys = Counter(self._wanted[name].rpartition(".")[2] for name in names)
+        taken = self._reserved.union(self._wanted)
+        best = next((key for key, _ in keys.most_common() if key not in taken), names[0])
+        self._wanted.setdefault(best, f".{best}")
+        return best
 
     def needed(self, *sources: str) -> Iterator[Definition]:
         """The definitions that these sources mention, directly or indirectly, inner ones first."""
         wanted: set[str] = set()
-        waiting = _words(*sources)
+        waiting = words(*sources)
         while waiting:
             name = waiting.pop()
             if name in self.by_name and name not in wanted:
@@ -149,7 +209,7 @@ class Definitions:
 class SchemaTypes:
     """The types of one tool's sound schemas. `owner` prefixes the names of its own types.
 
-    In a recursive type, the inner occurrence is `Any`.
+    In a recursive type, the inner occurrence is `Any`, unless it is a shared typed dict.
     """
 
     _owner: str
@@ -161,12 +221,27 @@ class SchemaTypes:
 
     def property_type(self, key: str, node: SoundNode) -> Type:
         """The type of one of the tool's own parameters: `CreateIssueLabels`, but not `CreateIssueIssue`."""
-        is_repetition = self._owner.endswith(type_name(key) or "?")
-        return self._type(node, self._owner if is_repetition else self._nested(self._owner, key))
+        part = type_name(key)
+        is_repetition = part and self._owner.endswith(part)
+        place = (
+            f"{self._owner.removesuffix(part)}.{part}" if is_repetition else self._nested(self._owner, key)
+        )
+        return self._whole(node, place)
 
     def result_type(self, node: SoundNode) -> Type:
         """The type of the tool's result."""
-        return self._type(node, f"{self._owner}Result")
+        return self._whole(node, f"{self._owner}.Result")
+
+    def _whole(self, node: SoundNode, place: str) -> Type:
+        """The type. Also gives the shared typed dicts that it needs their fields."""
+        type_, definitions = self._type(node, place), self._definitions
+        while definitions.waiting:
+            name, reference = definitions.waiting.pop()
+            types = SchemaTypes(name, definitions, definitions.left)
+            assert isinstance(reference.schema, dict), "it is a typed dict"
+            definitions.by_name[name] = Definition(name, *types._fields(reference.schema, name))
+            definitions.left = types._left
+        return type_
 
     def _type(self, node: SoundNode, place: str) -> Type:
         if not isinstance(node, dict):
@@ -208,25 +283,30 @@ class SchemaTypes:
             return self._finished[reference]
         if reference in self._open:
             return ANY
-        self._open.add(reference)
         *_, folder, name = f"/{reference.name}".split("/")
-        name = type_name(name) if folder in ("$defs", "definitions", "schemas") else ""
+        name = type_name(name) if folder in (*FOLDERS, "schemas") else ""
+        if reference.is_shared and name and _is_typed_dict(reference.schema):
+            return self._definitions.promise(reference, type_name(reference.schema.get("title", "")) or name)
+        self._open.add(reference)
         type_ = self._type(reference.schema, name or place)
         self._open.remove(reference)
         self._finished[reference] = type_
         return type_
 
     def _object(self, node: dict[str, Any], place: str) -> Type:
-        other: SoundNode = node.get("additionalProperties", True)
-        required = dict.fromkeys(node.get("required", ()))
-        properties: dict[str, SoundNode] = {**node.get("properties", {})}
-        if other is not False:  # a required key is a field even if nothing else is declared about it
-            properties |= {key: other for key in required if key not in properties}
-            if not properties:
-                return (f"dict[str, {text(self._type(other, place))}]",)
+        properties = _properties(node)
+        if not properties and node.get("additionalProperties", True) is not False:
+            other = node.get("additionalProperties", True)
+            return (f"dict[str, {text(self._type(other, place))}]",)
         if len(properties) > MAX_FIELDS:
             return _LOOSE["object"]
         name = type_name(node.get("title", "")) or place
+        return self._definitions.define(self._owner, name, *self._fields(node, name))
+
+    def _fields(self, node: dict[str, Any], name: str) -> tuple[str, tuple[Field, ...]]:
+        """The text and the fields of a typed dict's definition."""
+        other: SoundNode = node.get("additionalProperties", True)
+        properties, required = _properties(node), dict.fromkeys(node.get("required", ()))
         is_partial = properties.keys().isdisjoint(required)
         fields = []
         for key, child in properties.items():
@@ -236,7 +316,7 @@ class SchemaTypes:
         behind = ", total=False" if is_partial else ""
         if other is not False and "additionalProperties" in node:
             behind += f", extra_items={text(self._type(other, self._nested(name, 'value')))}"
-        return self._definitions.define(self._owner, name, behind, tuple(fields))
+        return behind, tuple(fields)
 
     def _enum(self, node: dict[str, Any], place: str) -> Type:
         values = [value for value in node["enum"] if "type" not in node or is_kind(value, node["type"])]
@@ -251,10 +331,23 @@ class SchemaTypes:
         return name + tuple(member for member in type_ if not member.startswith("="))
 
     def _nested(self, name: str, key: str) -> str:
-        """The name of a type without a title, after its place: `CreateIssueLabels`."""
-        part = type_name(key) or "Value"
-        nested = f"{name}{part}"
-        return nested if len(nested) <= LONGEST_TYPE_NAME else f"{self._owner}{part}"
+        """The name of a type without a title, after its place: `CreateIssue.Labels`."""
+        name, part = name.replace(".", ""), type_name(key) or "Value"
+        return f"{name if len(name + part) <= LONGEST_TYPE_NAME else self._owner}.{part}"
+
+
+def _properties(node: dict[str, Any]) -> dict[str, SoundNode]:
+    """The keys of a typed dict. A required key is one even if nothing else is declared about it."""
+    properties, other = node.get("properties", {}), node.get("additionalProperties", True)
+    required = () if other is False else node.get("required", ())
+    return {**properties, **{key: other for key in required if key not in properties}}
+
+
+def _is_typed_dict(node: SoundNode) -> TypeGuard[dict[str, Any]]:
+    """Whether a schema is just an object with some keys."""
+    if not isinstance(node, dict) or not {"$ref", "allOf", "anyOf", "enum"}.isdisjoint(node):
+        return False
+    return node.get("type", ["object"]) == ["object"] and 0 < len(_properties(node)) <= MAX_FIELDS
 
 
 def carries_type(node: SoundNode) -> bool:
