@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ LONGEST_PARAMETER_DOC: Final = 500
 """Characters of a parameter's description, with hints and default."""
 
 _LONGEST_LINE: Final = 100
-_SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
+SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
 _MAX_STEPS: Final = 1_000
 
 
@@ -84,7 +84,18 @@ class Function:
     definitions: Definitions = field(repr=False)
     """Those of its namespace, by the names that annotations mention."""
     is_observable: bool
-    """Whether the tool declares nothing about its result, so that only real results show its shape."""
+    """Whether only real results show their shape: the tool declares nothing about them, or a text that may be JSON."""
+    data_since: float
+    """When the JSON in its declared text became data, in seconds since 1970; infinite if it is none.
+
+    A run that began before still gets the text.
+    """
+
+    def respelt(self, names: Mapping[str, str]) -> "Function":
+        """The same function, whose types have other names."""
+        named = (replace(each, annotation=respelt(each.annotation, names)) for each in self.parameters)
+        others, returns = respelt(self.others, names), respelt(self.returns, names)
+        return replace(self, parameters=tuple(named), others=others, returns=returns)
 
     @cached_property
     def arguments(self) -> SchemaValidator:
@@ -95,6 +106,11 @@ class Function:
     def results(self) -> SchemaValidator:
         """Validates the value that scripts get against the tool's declaration. Invalid results are passed on too."""
         return SchemaValidator(declared_result(self.recorded.output_schema))
+
+    @cached_property
+    def declares_text(self) -> bool:
+        declared = declared_result(self.recorded.output_schema)
+        return isinstance(declared, dict) and declared.get("type") == ["string"]
 
     @cached_property
     def result_shape(self) -> str:
@@ -248,7 +264,7 @@ def short_parameter(parameter: Parameter) -> str:
     annotation, default = parameter.annotation, parameter.default_source
     if default == "None":
         annotation = annotation.removesuffix(" | None")
-    elif annotation in _SHOWN_BY_DEFAULT and default not in ("", "..."):
+    elif annotation in SHOWN_BY_DEFAULT and default not in ("", "..."):
         return f"{parameter.name}={default}"
     return _parameter_text(parameter, annotation)
 

@@ -45,45 +45,6 @@ def arguments_schema(document: Json, reduce: Callable[[Json], SoundNode] = sound
     return root if isinstance(root, dict) and "object" in root.get("type", ("object",)) else True
 
 
-class SharedReduction:
-    """Reduces the schemas of one upstream. Definitions that all of them have alike are reduced once.
-
-    A schema that defines a name in another way than one before it is reduced on its own. So are all, once a definition
-    refers to something that is none, or once all definitions together exceed MAX_SUBSCHEMAS for each schema.
-    """
-
-    def __init__(self, schemas: int) -> None:
-        self._folders: dict[str, dict[str, Json]] = {folder: {} for folder in FOLDERS}
-        self._definitions = _Definitions(self._folders, schemas * MAX_SUBSCHEMAS)
-
-    def sound_schema(self, document: Json) -> SoundNode:
-        """Like the function of this name."""
-        if self._is_joined(document):
-            root = _Reduction(document, shared=self._definitions).reduced()
-            self._definitions.finish()
-            if not self._definitions.is_spent:
-                return root
-        return sound_schema(document)
-
-    def _is_joined(self, document: Json) -> bool:
-        """Add a schema's definitions to the shared ones, if it has some and they agree."""
-        if self._definitions.is_spent or not isinstance(document, dict):
-            return False
-        own = {name: folder for name in FOLDERS if isinstance(folder := document.get(name), dict)}
-        try:
-            for name, folder in own.items():
-                known = self._folders[name]
-                if any(
-                    known.get(key, each) is not each and known[key] != each for key, each in folder.items()
-                ):
-                    return False
-        except RecursionError:  # nested too deeply to be compared
-            return False
-        for name, folder in own.items():
-            self._folders[name].update({**folder, **self._folders[name]})
-        return bool(own)
-
-
 def kind_of(value: Json) -> str:
     """The narrowest JSON Schema type of a value: 3.0 is an integer."""
     if isinstance(value, float) and value.is_integer():
@@ -108,7 +69,7 @@ class _Reduction:
 
     _document: Json
     _left: int = MAX_SUBSCHEMAS
-    shared: "_Definitions | None" = None
+    shared: "SharedReduction | None" = None
     """Has the document's definitions."""
     _references: dict[int, Reference] = field(default_factory=dict)
     _waiting: list[tuple[Reference, Json]] = field(default_factory=list)
@@ -154,15 +115,15 @@ class _Reduction:
             return [self._node(each, depth) for each in operand]
         if word == "properties":
             return {str(key): self._node(each, depth) for key, each in operand.items()}
-        return self._found(operand) if word == "$ref" else operand
+        return self.found(operand) if word == "$ref" else operand
 
-    def _found(self, pointer: str) -> Reference | None:
+    def found(self, pointer: str) -> Reference | None:
         """Resolve a JSON pointer (RFC 6901). None if it is dangling, or leads into a schema with its own `$id`."""
         node = self._document
         if pointer != "#" and not pointer.startswith("#/"):
             return None
         if self.shared is not None and _DEFINITION.match(pointer):
-            return self.shared._found(pointer)
+            return self.shared.found(pointer)
         for step in unquote(pointer).split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
             if isinstance(node, dict):
@@ -178,22 +139,52 @@ class _Reduction:
     def _referred(self, pointer: str, node: Json) -> Reference:
         key = id(node)
         if key not in self._references:
-            self._references[key] = Reference(pointer, is_shared=isinstance(self, _Definitions))
+            self._references[key] = Reference(pointer, is_shared=isinstance(self, SharedReduction))
             self._waiting.append((self._references[key], node))
         return self._references[key]
 
 
-class _Definitions(_Reduction):
-    """The reduction of definitions that several schemas share. It is spent, for good, where they refer to others."""
+class SharedReduction(_Reduction):
+    """Reduces the schemas of one upstream. Definitions that all of them have alike are reduced once.
 
-    @property
-    def is_spent(self) -> bool:
-        return self._left < 0
+    A schema that defines a name in another way than one before it is reduced on its own. So are all, once a definition
+    refers to something that is none, or once the definitions together exceed MAX_SUBSCHEMAS for each schema.
+    """
 
-    def _found(self, pointer: str) -> Reference | None:
+    def __init__(self, schemas: int) -> None:
+        super().__init__({folder: {} for folder in FOLDERS}, schemas * MAX_SUBSCHEMAS)
+
+    def sound_schema(self, document: Json) -> SoundNode:
+        """Like the function of this name."""
+        if self._left >= 0 and self._has_joined(document):
+            root = _Reduction(document, shared=self).reduced()
+            self.finish()
+            if self._left >= 0:
+                return root
+        return sound_schema(document)
+
+    def _has_joined(self, document: Json) -> bool:
+        """Add a schema's definitions, if it has some and they agree with those before."""
+        if not isinstance(document, dict):
+            return False
+        own = {name: folder for name in FOLDERS if isinstance(folder := document.get(name), dict)}
+        try:
+            for name, folder in own.items():
+                known = self._document[name]
+                if any(
+                    known.get(key, each) is not each and known[key] != each for key, each in folder.items()
+                ):
+                    return False
+        except RecursionError:  # nested too deeply to be compared
+            return False
+        for name, folder in own.items():
+            self._document[name] = {**folder, **self._document[name]}
+        return bool(own)
+
+    def found(self, pointer: str) -> Reference | None:
         if pointer.startswith("#") and not _DEFINITION.match(pointer):
             self._left = -1
-        return super()._found(pointer)
+        return super().found(pointer)
 
 
 def _is_contradictory(kinds: Collection[str], node: SoundNode) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, count
 from keyword import iskeyword
 from typing import Any, Final, TypeAlias, TypeGuard
@@ -83,7 +84,7 @@ class Field:
     doc: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Definition:
     """A typed dict; or, without `fields`, an alias of the type `text`."""
 
@@ -92,7 +93,7 @@ class Definition:
     """For a typed dict, the source after its base or its fields: `, total=False`."""
     fields: tuple[Field, ...] | None = None
 
-    @property
+    @cached_property
     def mentioned(self) -> set[str]:
         return words(self.text, *(each.type for each in self.fields or ()))
 
@@ -168,41 +169,38 @@ class Definitions:
             for each in self.by_name.values():
                 docs = tuple(field.doc for field in each.fields or ())
                 alike.setdefault((each.text, each.fields, docs), []).append(each.name)
-            new = dict(chain.from_iterable(self._united(names) for names in alike.values() if names[1:]))
-            if all(old == name for old, name in new.items()):
+            new = dict(chain.from_iterable(map(self._united, alike.values())))
+            if not new:
                 return renamed
             renamed = new | {old: new.get(name, name) for old, name in renamed.items()}
             former, self.by_name = self.by_name, {}
             for each in former.values():
                 self.by_name.setdefault(new.get(each.name, each.name), each.respelt(new))
 
-    def _united(self, names: list[str]) -> Iterator[tuple[str, str]]:
-        """The names of equal types, each with the one that it gets."""
-        titled: dict[str, str] = {}
-        for name in names:
-            if "." not in self._wanted[name]:
-                titled.setdefault(self._wanted[name], name)
-        best = next(iter(titled.values()), "") or self._common(names)
-        return ((name, titled.get(self._wanted[name], best)) for name in names)
-
-    def _common(self, names: list[str]) -> str:
-        """The best name for equal types without a title: their most frequent key, if no other type has that name."""
+    def _united(self, names: list[str]) -> list[tuple[str, str]]:
+        """The names of equal types that change, each with the one that it gets."""
+        if len(names) == 1:
+            return []
+        titled = {self._wanted[name]: name for name in reversed(names) if "." not in self._wanted[name]}
         keys = Counter(self._wanted[name].rpartition(".")[2] for name in names)
         taken = self._reserved.union(self._wanted)
-        best = next((key for key, _ in keys.most_common() if key not in taken), names[0])
+        free = next((key for key, _ in keys.most_common() if key not in taken), names[0])
+        best = next((name for name in names if name in titled.values()), free)
         self._wanted.setdefault(best, f".{best}")
-        return best
+        made = ((name, titled.get(self._wanted[name], best)) for name in names)
+        return [(name, new) for name, new in made if name != new]
 
-    def needed(self, *sources: str) -> Iterator[Definition]:
-        """The definitions that these sources mention, directly or indirectly, inner ones first."""
-        wanted: set[str] = set()
-        waiting = words(*sources)
-        while waiting:
-            name = waiting.pop()
-            if name in self.by_name and name not in wanted:
-                wanted.add(name)
-                waiting |= self.by_name[name].mentioned
-        return (each for name, each in self.by_name.items() if name in wanted)
+    def levels(self, *sources: str) -> list[set[str]]:
+        """The definitions that these sources mention, those that these mention, and so on."""
+        levels, seen = list[set[str]](), set[str]()
+        level = words(*sources) & self.by_name.keys()
+        while level:
+            levels.append(level)
+            seen |= level
+            level = (
+                {name for each in level for name in self.by_name[each].mentioned} & self.by_name.keys()
+            ) - seen
+        return levels
 
 
 @dataclass

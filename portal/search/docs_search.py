@@ -18,10 +18,11 @@ from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
 from portal.definitions import DocsSearchRequest, RequestError, docs_search_request
 from portal.errors import ASK_OPERATOR, NO_UPSTREAMS
 from portal.library.catalog import Catalog, describe_state
-from portal.library.full_form import full_forms, result_depth
+from portal.library.full_form import full_forms
 from portal.library.function import Function, short_parameter
 from portal.library.library import portal_functions
 from portal.library.plain_text import escaped
+from portal.library.schema import MAX_DEPTH
 from portal.library.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from portal.search.query import asked_name
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
@@ -83,7 +84,7 @@ class Found:
         """Shorten the first function's result, from its depths on, if that is enough; else show it without types."""
         fewest = min(len(self.functions), 1), min(len(self.namespaces or ()), 1)
         best = self._cut(*fewest, 0)._answer()
-        for depth in range(-1, result_depth(self.functions[0])) if self.full else ():
+        for depth in range(-1, MAX_DEPTH) if self.full else ():
             answer = self._cut(*fewest, 1, depth)._fitting(max_tokens)
             if answer is None:
                 break
