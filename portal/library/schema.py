@@ -12,7 +12,6 @@ In a reduced schema `type` and `enum` are lists, `const` is an `enum`, `oneOf` a
 operand of `$ref` a `Reference`. `CONDITIONS` are kept only to show that they are present.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -122,7 +121,7 @@ class _Reduction:
         node = self._document
         if pointer != "#" and not pointer.startswith("#/"):
             return None
-        if self.shared is not None and _DEFINITION.match(pointer):
+        if self.shared is not None and pointer.startswith("#/$defs/"):
             return self.shared.found(pointer)
         for step in unquote(pointer).split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
@@ -139,20 +138,20 @@ class _Reduction:
     def _referred(self, pointer: str, node: Json) -> Reference:
         key = id(node)
         if key not in self._references:
-            self._references[key] = Reference(pointer, is_shared=isinstance(self, SharedReduction))
+            self._references[key] = Reference(pointer)
             self._waiting.append((self._references[key], node))
         return self._references[key]
 
 
 class SharedReduction(_Reduction):
-    """Reduces the schemas of one upstream. Definitions that all of them have alike are reduced once.
+    """Reduces the schemas of one upstream. The `$defs` that all of them have alike are reduced once.
 
     A schema that defines a name in another way than one before it is reduced on its own. So are all, once a definition
     refers to something that is none, or once the definitions together exceed MAX_SUBSCHEMAS for each schema.
     """
 
     def __init__(self, schemas: int) -> None:
-        super().__init__({folder: {} for folder in FOLDERS}, schemas * MAX_SUBSCHEMAS)
+        super().__init__({"$defs": {}}, schemas * MAX_SUBSCHEMAS)
 
     def sound_schema(self, document: Json) -> SoundNode:
         """Like the function of this name."""
@@ -165,26 +164,23 @@ class SharedReduction(_Reduction):
 
     def _has_joined(self, document: Json) -> bool:
         """Add a schema's definitions, if it has some and they agree with those before."""
-        if not isinstance(document, dict):
+        own, known = document.get("$defs") if isinstance(document, dict) else None, self._document["$defs"]
+        if not own or not isinstance(own, dict):
             return False
-        own = {name: folder for name in FOLDERS if isinstance(folder := document.get(name), dict)}
         try:
-            for name, folder in own.items():
-                known = self._document[name]
-                if any(
-                    known.get(key, each) is not each and known[key] != each for key, each in folder.items()
-                ):
-                    return False
+            is_alike = all(known.get(key, each) is each or known[key] == each for key, each in own.items())
         except RecursionError:  # nested too deeply to be compared
             return False
-        for name, folder in own.items():
-            self._document[name] = {**folder, **self._document[name]}
-        return bool(own)
+        for key, each in own.items() if is_alike else ():
+            known.setdefault(key, each)
+        return is_alike
 
     def found(self, pointer: str) -> Reference | None:
-        if pointer.startswith("#") and not _DEFINITION.match(pointer):
+        if pointer.startswith("#") and not pointer.startswith("#/$defs/"):
             self._left = -1
-        return super().found(pointer)
+        if (reference := super().found(pointer)) is not None:
+            reference.is_shared = True
+        return reference
 
 
 def _is_contradictory(kinds: Collection[str], node: SoundNode) -> bool:
@@ -245,11 +241,6 @@ def _is_listed(value: Json) -> bool:
 def _is_of(kind: type) -> Callable[[Json], bool]:
     return lambda value: isinstance(value, kind)
 
-
-FOLDERS: Final = ("$defs", "definitions")
-"""Keywords whose operand has definitions by name."""
-
-_DEFINITION: Final = re.compile(r"#/(?:\$defs|definitions)/.")
 
 CONDITIONS: Final = ("if", "dependencies", "dependentSchemas")
 """Keywords that apply to some values only."""

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 
 from manifests.json_value import Reference, SoundNode
 from portal.library.plain_text import comment, default_text, is_literal, literal_text, one_line
-from portal.library.schema import ANNOTATIONS, FOLDERS, MAX_DEPTH, is_kind, kind_of
+from portal.library.schema import ANNOTATIONS, MAX_DEPTH, is_kind, kind_of
 
 MAX_NODES: Final = 2_000
 """Subschemas of one tool that get a type, counted at each visit. Further ones are `Any`."""
@@ -99,10 +99,11 @@ class Definition:
 
     def respelt(self, spellings: Mapping[str, str]) -> "Definition":
         """The definition with other names."""
-        fields = self.fields and tuple(
-            replace(each, type=respelt(each.type, spellings)) for each in self.fields
-        )
-        return Definition(spellings.get(self.name, self.name), respelt(self.text, spellings), fields)
+        if spellings.keys().isdisjoint({*self.mentioned, self.name}):
+            return self
+        of = [replace(each, type=respelt(each.type, spellings)) for each in self.fields or ()]
+        behind, name = respelt(self.text, spellings), spellings.get(self.name, self.name)
+        return Definition(name, behind, None if self.fields is None else tuple(of))
 
     def source(self, hidden: Mapping[str, str]) -> str:
         """The source, without a final newline. `hidden` words are `respelt`."""
@@ -183,9 +184,8 @@ class Definitions:
             return []
         titled = {self._wanted[name]: name for name in reversed(names) if "." not in self._wanted[name]}
         keys = Counter(self._wanted[name].rpartition(".")[2] for name in names)
-        taken = self._reserved.union(self._wanted)
-        free = next((key for key, _ in keys.most_common() if key not in taken), names[0])
-        best = next((name for name in names if name in titled.values()), free)
+        free = (key for key, _ in keys.most_common() if key not in self._wanted and key not in self._reserved)
+        best = next((name for name in names if name in titled.values()), "") or next(free, names[0])
         self._wanted.setdefault(best, f".{best}")
         made = ((name, titled.get(self._wanted[name], best)) for name in names)
         return [(name, new) for name, new in made if name != new]
@@ -197,9 +197,8 @@ class Definitions:
         while level:
             levels.append(level)
             seen |= level
-            level = (
-                {name for each in level for name in self.by_name[each].mentioned} & self.by_name.keys()
-            ) - seen
+            inner = {name for each in level for name in self.by_name[each].mentioned}
+            level = (inner & self.by_name.keys()) - seen
         return levels
 
 
@@ -219,12 +218,9 @@ class SchemaTypes:
 
     def property_type(self, key: str, node: SoundNode) -> Type:
         """The type of one of the tool's own parameters: `CreateIssueLabels`, but not `CreateIssueIssue`."""
-        part = type_name(key)
-        is_repetition = part and self._owner.endswith(part)
-        place = (
-            f"{self._owner.removesuffix(part)}.{part}" if is_repetition else self._nested(self._owner, key)
-        )
-        return self._whole(node, place)
+        part = type_name(key) or "?"
+        is_nested, before = not self._owner.endswith(part), self._owner.removesuffix(part)
+        return self._whole(node, self._nested(self._owner, key) if is_nested else f"{before}.{part}")
 
     def result_type(self, node: SoundNode) -> Type:
         """The type of the tool's result."""
@@ -282,7 +278,7 @@ class SchemaTypes:
         if reference in self._open:
             return ANY
         *_, folder, name = f"/{reference.name}".split("/")
-        name = type_name(name) if folder in (*FOLDERS, "schemas") else ""
+        name = type_name(name) if folder in ("$defs", "definitions", "schemas") else ""
         if reference.is_shared and name and _is_typed_dict(reference.schema):
             return self._definitions.promise(reference, type_name(reference.schema.get("title", "")) or name)
         self._open.add(reference)
@@ -292,9 +288,8 @@ class SchemaTypes:
         return type_
 
     def _object(self, node: dict[str, Any], place: str) -> Type:
-        properties = _properties(node)
-        if not properties and node.get("additionalProperties", True) is not False:
-            other = node.get("additionalProperties", True)
+        properties, other = _properties(node), node.get("additionalProperties", True)
+        if not properties and other is not False:
             return (f"dict[str, {text(self._type(other, place))}]",)
         if len(properties) > MAX_FIELDS:
             return _LOOSE["object"]
