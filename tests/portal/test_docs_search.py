@@ -10,6 +10,8 @@ import pytest
 from manifests.json_value import Json
 from portal.budget.tokens import compact, count_tokens
 from portal.errors import ASK_OPERATOR
+from portal.search.docs_search import Found
+from tests.portal.library.sample_tools import an_object, arguments, function
 from tests.portal.peers import (
     DEADLINE_SECONDS,
     Opened,
@@ -165,6 +167,21 @@ async def test_an_answer_fits_the_budget_and_says_what_is_left_out(tmp_path: Pat
             assert len(answer["functions"]) < 40
             assert any(str(40 - len(answer["functions"])) in notice for notice in answer["notices"])
             assert_begun_by_portal(text_of(result))
+
+
+@pytest.mark.parametrize("most", [500, 1_000, 4_000, 20_000])
+def test_a_result_too_long_for_an_answer_is_shortened_and_arguments_are_not(most: int) -> None:
+    noted = {"type": "string", "description": "Noted."}
+    fields = ({f"field_{m}": an_object(**{f"a{n}_{m}": noted}) for m in range(8)} for n in range(25))
+    result = an_object(**{f"group_{n}": an_object(**each) for n, each in enumerate(fields)})
+    compiled = function(arguments(**{f"p{n}": noted for n in range(17)}), result, description="Places.")
+    answer = Found([compiled], 1, 1, []).answer(most)
+    assert count_tokens(answer.text) <= most
+    assert count_tokens(compact(answer.structured)) <= most
+    assert '"""Places."""' in answer.text
+    assert all(f"    p{n}?: str,  # Noted.\n" in answer.text for n in range(17))
+    assert ("a24_7: str" in answer.text) == (most == 20_000)
+    assert len(answer.structured["notices"]) == (most != 20_000)
 
 
 async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_path: Path) -> None:
