@@ -455,7 +455,7 @@ class Observations:
         if function.is_observable:
             data = parsed_text(value) if isinstance(value, str) else value
             seen = Observed(definition, shape_of(data, arguments))
-            if function.declares_text and not isinstance(data, str):
+            if function.declares_text and isinstance(data, dict | list):
                 seen = _of_text(seen, former)
         else:
             self._compared[function.upstream, function.tool] += 1
