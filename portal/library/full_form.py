@@ -43,7 +43,7 @@ def _types(function: Function, depth: int | None) -> tuple[Mapping[str, str], li
     undecided, named = {*needed}, list[Definition]()
     for each in definitions.by_name.values():
         if each.name in needed:
-            shape = _shape(each.respelt(spellings))
+            shape = _shape(each, spellings)
             if len(shape) <= LONGEST_SHAPE and undecided.isdisjoint(each.mentioned):
                 spellings[each.name] = shape
             else:
@@ -53,7 +53,7 @@ def _types(function: Function, depth: int | None) -> tuple[Mapping[str, str], li
     return spellings, [each.respelt(spellings | own) for each in named]
 
 
-def _shape(of: Definition) -> str:
+def _shape(of: Definition, spellings: Mapping[str, str]) -> str:
     """`{name: str, color?: 'red'|'blue'}`; the whole source of what cannot be written in place."""
     if of.fields is None or any(each.doc for each in of.fields):
         return of.source({}).ljust(LONGEST_SHAPE + 1)
@@ -62,7 +62,7 @@ def _shape(of: Definition) -> str:
         type_ = each.type.removeprefix("NotRequired[")
         is_optional = type_ != each.type
         mark = "?" if is_optional or is_partial else ""
-        fields.append(f"{_key(each.key)}{mark}: {_plain(type_[:-1] if is_optional else type_)}")
+        fields.append(f"{_key(each.key)}{mark}: {_text(type_[:-1] if is_optional else type_, spellings)}")
     return f"{{{', '.join(fields + ['…'] * (', extra_items=' in of.text))}}}"
 
 
@@ -75,19 +75,20 @@ def _key(key: str) -> str:
     return key if key.isidentifier() and key.isascii() else literal_text(key)
 
 
-def _plain(annotation: str) -> str:
-    """With `'a'|'b'` for `Literal['a', 'b']`."""
-    return _LITERAL.sub(lambda found: "|".join(map(literal_text, ast.literal_eval(found[1]))), annotation)
+def _text(annotation: str, spellings: Mapping[str, str]) -> str:
+    """An annotation with types in place, and `'a'|'b'` for `Literal['a', 'b']`."""
+    plain = _LITERAL.sub(lambda found: "|".join(map(literal_text, ast.literal_eval(found[1]))), annotation)
+    return respelt(plain, spellings)
 
 
 def _head(of: Function, spellings: Mapping[str, str]) -> str:
-    shown = [_parameter(each, _plain(respelt(each.annotation, spellings))) for each in of.parameters]
-    shown += filter(None, [_plain(respelt(of.others, spellings)).removesuffix(": Any")])
+    shown = [_parameter(each, _text(each.annotation, spellings)) for each in of.parameters]
+    shown += filter(None, [_text(of.others, spellings).removesuffix(": Any")])
     arguments = ", ".join(shown)
     if any(each.doc for each in of.parameters):
         docs = [*(f",{comment(each.doc, LONGEST_PARAMETER_DOC)}" for each in of.parameters), ""]
         arguments = "".join(f"\n    {text}{doc}" for text, doc in zip(shown, docs, strict=False)) + "\n"
-    head = f"{of.qualified}({arguments}) -> {_plain(respelt(of.returns, spellings))}{of.comments}"
+    head = f"{of.qualified}({arguments}) -> {_text(of.returns, spellings)}{of.comments}"
     return f"{head}\n{docstring(of.documentation, indent='    ')}" if of.documentation else head
 
 
