@@ -2,7 +2,8 @@
 
     python -m benchmarks.library [--registries FILE]
 
-Recorded registries, and copies of them under other names beyond what was recorded. Each row is a process of its own.
+Recorded registries, and copies of them under other names beyond what was recorded; and one upstream of 450 tools with
+the same 600 definitions, as a converter of an OpenAPI document makes. Each row is a process of its own.
 Seconds are of the processor, which other programs disturb little, and of the clock; the best of three.
 """
 
@@ -23,6 +24,7 @@ from manifests.json_value import Json
 from portal.library.library import Library, LibrarySource, write_stubs
 from portal.library.observed import merged, shape_of
 from portal.search.index import SearchIndex
+from upstreams.tools import RecordedTool
 
 SIZES = (3_231, 6_263, 11_000)
 ROUNDS = 3
@@ -46,6 +48,9 @@ def main() -> None:
         return
     command = [sys.executable, "-m", "benchmarks.library", "--registries", str(options.registries), "--size"]
     rows = [json.loads(subprocess.check_output([*command, str(size)])) for size in SIZES]
+    rows.append(
+        {f"shared_definitions_{kind}": best(converted(kind), rounds=1) for kind in ("objects", "copies")}
+    )
     for row in rows:
         print(json.dumps(row, indent=1))
     result = {"question": __doc__.splitlines()[0] if __doc__ else "", "machine": machine(), "rows": rows}
@@ -71,6 +76,31 @@ def measured(file: Path, size: int) -> dict[str, Any]:
             "a_result_of_160_values_looked_at": looked_at([ISSUE] * 20),
             "a_result_of_80,000_values_looked_at": looked_at([ISSUE] * 10_000),
         }
+
+
+def converted(kind: str) -> Callable[[], object]:
+    """Compiles one upstream whose tools share their definitions, as one object each or as copies from the wire."""
+    text, number = {"type": "string", "description": "What it is."}, {"type": "integer"}
+    definitions = {
+        f"Object{n}": {
+            "type": "object",
+            "properties": {
+                **{f"text_{key}": text for key in range(8)},
+                **{
+                    f"of_{to}": {"anyOf": [number, {"$ref": f"#/$defs/Object{(n * 7 + to) % 600}"}]}
+                    for to in range(4)
+                },
+                "more": {"type": "object", "properties": {f"count_{n % 50}": number}},
+            },
+        }
+        for n in range(600)
+    }
+    tools = []
+    for n in range(450):
+        own = definitions if kind == "objects" else json.loads(json.dumps(definitions))
+        result = {"$ref": f"#/$defs/Object{n}", "$defs": own}
+        tools.append(RecordedTool(f"get_{n}", "Get it.", {"type": "object"}, result, {}, None))
+    return lambda: Library.compile([LibrarySource("api", "api", "", tools)])
 
 
 def looked_at(result: Json) -> dict[str, float]:

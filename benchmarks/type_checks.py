@@ -27,14 +27,16 @@ def main() -> None:
     sources = read_sources(parser.parse_args().registries)
     library = Library.compile(sources)
     functions = library.functions.values()
-    for function in functions:
-        ast.parse("\n\n".join([*function.types, function.definition]))
+    for namespace in library.namespaces.values():
+        ast.parse(namespace.module)
     counts = {
         "registries": len(sources),
         "tools": sum(len(source.tools) for source in sources),
         "functions": len(functions),
         "parameters": sum(len(function.parameters) for function in functions),
-        "types": sum(len(set(function.types)) for function in functions),
+        "types": sum(
+            len(each.in_order[0].definitions.by_name) for each in library.namespaces.values() if each.in_order
+        ),
         "results_undeclared": sum(function.is_observable for function in functions),
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -47,6 +47,8 @@ _KEYWORDS: Final = (
 )
 _PARTS_A_STEP: Final = 64
 _CHARACTERS_A_STEP: Final = 32
+_MAX_DEPTH: Final = 200
+"""Keywords inside each other, three frames each. At Python's limit a library below panics, which nothing can catch."""
 
 
 class Unknown(Enum):
@@ -61,10 +63,14 @@ UNKNOWN: Final = Unknown.UNKNOWN
 
 @dataclass(eq=False, slots=True)
 class Reference:
-    """The target of a `$ref`; `name` is its JSON pointer, `schema` is set once the target was read."""
+    """The target of a `$ref`; `name` is its JSON pointer, `schema` is set once the target was read.
+
+    Several schemas may refer to a shared one.
+    """
 
     name: str
     schema: SoundNode = True
+    is_shared: bool = False
 
 
 SchemaError: TypeAlias = Any
@@ -89,7 +95,7 @@ class SchemaValidator:
     def validate(self, value: Json, max_steps: int, most: int = 5) -> Findings:
         """Validate a value: at most `most` errors in at most `max_steps`, each one keyword on one value (5 us)."""
         errors: list[SchemaError] = []
-        token = _steps_left.set([max_steps])
+        token = _steps_left.set([max_steps, _MAX_DEPTH])
         try:
             errors.extend(islice(self._validator.iter_errors(value), most))
         except (_TooManyStepsError, RecursionError):  # RecursionError: schema and value are nested too deeply
@@ -104,7 +110,7 @@ class SchemaValidator:
 
 
 class _TooManyStepsError(Exception):
-    """The validation exceeds its step limit."""
+    """The validation exceeds its limit of steps or of depth."""
 
 
 _steps_left: ContextVar[list[int]] = ContextVar("steps_left")
@@ -130,10 +136,17 @@ def _counted(keyword: _Keyword) -> _Keyword:
         if value is UNKNOWN:
             return
         sizes = [len(each) for each in (operand, value) if isinstance(each, list | dict)]
+        left = _steps_left.get()
         _spend(1 + sum(sizes) // _PARTS_A_STEP)
-        for error in keyword(validator, operand, value, schema) or ():
-            _spend(len(error.message) // _CHARACTERS_A_STEP)
-            yield error
+        left[1] -= 1
+        try:
+            if left[1] < 0:
+                raise _TooManyStepsError
+            for error in keyword(validator, operand, value, schema) or ():
+                _spend(len(error.message) // _CHARACTERS_A_STEP)
+                yield error
+        finally:
+            left[1] += 1
 
     return counted
 

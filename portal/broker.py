@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import Final
 
 import anyio
@@ -35,7 +36,7 @@ from portal.library.function import Function
 from portal.library.observed import Observations
 from portal.library.pinning import pin_of
 from portal.library.plain_text import default_text
-from portal.library.results import content_of, script_value
+from portal.library.results import content_of, parsed_text, script_value
 from portal.library.snapshot import Snapshot
 from portal.middleware import BrokerCall, Chain, Middleware
 from portal.passthrough.notifications import NO_CLIENT, ClientChannel
@@ -113,6 +114,8 @@ class Broker:
     waits: Waits | None = None
     telemetry: Telemetry = NO_TELEMETRY
     repairs: RepairNotes = field(default_factory=RepairNotes)
+    began: float = inf
+    """When an earlier piece of the run began, in seconds since 1970: its functions return what they returned then."""
     _substitutes: dict[tuple[str, str], str] = field(default_factory=dict)
     """Why a function was answered by its fallback, for the first time."""
     _order: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
@@ -456,10 +459,20 @@ class Broker:
             return Outcome(error=failure, data=data, content=upstream.redact.in_value(result.content))
         entry.end("done")
         value = script_value(result, function.recorded.output_schema)
+        if isinstance(value, str) and function.data_since < self.began:
+            value = self._data_of(function, value)
         if not is_persons:  # keys of one person's results are not for all
             self.observations.note(function, permit.arguments, value)
         content, beside = content_of(result, value)
         return Outcome(value=value, content=content, beside=beside)
+
+    def _data_of(self, function: Function, text: str) -> Json:
+        """The JSON in a declared text, if it is some."""
+        value = parsed_text(text)
+        if value is not text and self.observations.is_news(function):
+            about = f"{function.qualified} returned JSON in a text each time, so it returns the data now"
+            self.repairs.note({about: f"{about}; portal.text(result) is the text"})
+        return value
 
     async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:
         assert self.fetcher is not None, "a permit for fetch requires a network grant"

@@ -125,7 +125,9 @@ class Execution:
             return await self._earlier(request.run, caller)
         if request.background:
             return await self.runs.start(self, request, caller)
-        piece = Piece(new_run_id(), RunHead(request, caller, self.profile, trace=current_trace()))
+        piece = Piece(
+            new_run_id(), RunHead(request, caller, self.profile, trace=current_trace(), began=time.time())
+        )
         ledger = ledger if ledger is not None else Ledger()
         try:
             answer = await self._piece(piece, ledger, channel)
@@ -323,7 +325,7 @@ class Execution:
         script = repetition.replayed.script
         await self._await_mentioned(broker.snapshot, Prepared(script, frozenset(_WORD.findall(script))))
         async with self.catalog.steady() as snapshot:
-            broker.snapshot = snapshot
+            broker.snapshot, broker.began = snapshot, journal.head.began
 
         async def unanswered(call: ToolCall) -> Outcome:
             entry = broker.ledger[call.seq]

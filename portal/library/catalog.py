@@ -88,12 +88,14 @@ def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, 
             refusals[tool.name] = f"{decision.rule}. {ASK_OPERATOR}"
     if not shown:
         return CatalogEntry(manifest, tools, summary, observed, None, denied)
-    digests = {tool.name: tool.digest for tool in shown}
-    known = {name: each for name, each in observed.items() if digests.get(name) == each.definition}
+    listed = {tool.name: tool for tool in shown}
+    seen = ((name, each, listed.get(name)) for name, each in observed.items())
+    known = {name: each for name, each, tool in seen if tool and tool.digest == each.definition}
+    since = {name: each.data_since for name, each in known.items()}
     schemas = {name: schema_of(each.shape) for name, each in known.items() if each.shape}
     mismatches = {name: each.mismatch for name, each in known.items() if each.mismatch}
     source = LibrarySource(
-        upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches, asking
+        upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches, asking, since
     )
     return CatalogEntry(manifest, tools, summary, observed, source, denied)
 

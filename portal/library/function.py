@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from portal.library.schema_types import (
     ANY,
     MAX_FIELDS,
     NONE,
+    Definitions,
     SchemaTypes,
     Type,
     merged,
@@ -37,7 +38,7 @@ LONGEST_PARAMETER_DOC: Final = 500
 """Characters of a parameter's description, with hints and default."""
 
 _LONGEST_LINE: Final = 100
-_SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
+SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
 _MAX_STEPS: Final = 1_000
 
 
@@ -80,10 +81,21 @@ class Function:
     description: str
     mark: str
     """For the docstring: that a person has to approve its calls, or why it is not granted. Usually ""."""
-    types: tuple[str, ...]
-    """The definitions of the types that the signature needs, each after those that it needs itself."""
+    definitions: Definitions = field(repr=False)
+    """Those of its namespace, by the names that annotations mention."""
     is_observable: bool
-    """Whether the tool declares nothing about its result, so that only real results show its shape."""
+    """Whether only real results show their shape: the tool declares nothing about them, or a text that may be JSON."""
+    data_since: float
+    """When the JSON in its declared text became data, in seconds since 1970; infinite if it is none.
+
+    A run that began before still gets the text.
+    """
+
+    def respelt(self, names: Mapping[str, str]) -> "Function":
+        """The same function, whose types have other names."""
+        named = (replace(each, annotation=respelt(each.annotation, names)) for each in self.parameters)
+        others, returns = respelt(self.others, names), respelt(self.returns, names)
+        return replace(self, parameters=tuple(named), others=others, returns=returns)
 
     @cached_property
     def arguments(self) -> SchemaValidator:
@@ -94,6 +106,11 @@ class Function:
     def results(self) -> SchemaValidator:
         """Validates the value that scripts get against the tool's declaration. Invalid results are passed on too."""
         return SchemaValidator(declared_result(self.recorded.output_schema))
+
+    @cached_property
+    def declares_text(self) -> bool:
+        declared = declared_result(self.recorded.output_schema)
+        return isinstance(declared, dict) and declared.get("type") == ["string"]
 
     @cached_property
     def result_shape(self) -> str:
@@ -135,7 +152,7 @@ class Function:
                 return [*texts[:number]]
         return [*texts]
 
-    def module_definition(self, hidden: Collection[str]) -> str:
+    def module_definition(self, hidden: Mapping[str, str]) -> str:
         """The source in its stub module, on one line or with one line per parameter. `hidden` words are `respelt`.
 
         Here the types include None for an optional argument that is not sent. A checker must know that calls accept it.
@@ -149,23 +166,19 @@ class Function:
             inner = "".join(f"    {line},\n" for line in lines)
             head = f"async def {self.name}(\n{inner}) -> {returns}:"
         docs = [f"    {each.name}: {each.doc}" for each in self.parameters if each.doc]
-        return self._with_body(head, "\n".join(["", "", "Args:", *docs]) if docs else "")
+        body = self.documentation + ("\n".join(["", "", "Args:", *docs]) if docs else "")
+        if not body:
+            return f"{head} ...{self.comments}"
+        return f"{head}{self.comments}\n{docstring(body.strip(), indent='    ')}"
 
-    @cached_property
-    def definition(self) -> str:
-        """The source as models read it: in fewer tokens, with a comment after each parameter."""
-        texts = [short_parameter(each) for each in self.parameters]
-        arguments = self._arguments(texts, self.others)
-        if any(each.doc for each in self.parameters):
-            docs = (f",{comment(each.doc, LONGEST_PARAMETER_DOC)}" for each in self.parameters)
-            lines = filter(None, ["*,", *map("".join, zip(texts, docs, strict=True)), self.others])
-            arguments = "".join(f"\n    {line}" for line in lines) + "\n"
-        return self._with_body(f"async def {self.name}({arguments}) -> {self.returns}:", "")
+    @property
+    def documentation(self) -> str:
+        return f"{self.mark}\n\n{self.description}".strip()
 
-    def _with_body(self, head: str, docs: str) -> str:
-        body = f"{self.mark}\n\n{self.description}{docs}".strip()
-        behind = comment(_wire_doc(self.name, self.tool)) + comment(self.remark)
-        return f"{head}{behind}\n{docstring(body, indent='    ')}" if body else f"{head} ...{behind}"
+    @property
+    def comments(self) -> str:
+        """What follows the signature."""
+        return comment(_wire_doc(self.name, self.tool)) + comment(self.remark)
 
     def _arguments(self, texts: Sequence[str], others: str) -> str:
         return ", ".join(filter(None, ["*" if self.parameters else "", *texts, others]))
@@ -251,7 +264,7 @@ def short_parameter(parameter: Parameter) -> str:
     annotation, default = parameter.annotation, parameter.default_source
     if default == "None":
         annotation = annotation.removesuffix(" | None")
-    elif annotation in _SHOWN_BY_DEFAULT and default not in ("", "..."):
+    elif annotation in SHOWN_BY_DEFAULT and default not in ("", "..."):
         return f"{parameter.name}={default}"
     return _parameter_text(parameter, annotation)
 
@@ -281,9 +294,11 @@ def is_wrapper(output_schema: Json) -> bool:
     return output_schema.get("x-fastmcp-wrap-result") is True or output_schema.get("required") == [RESULT]
 
 
-def declared_result(output_schema: Json | None) -> SoundNode:
+def declared_result(
+    output_schema: Json | None, reduce: Callable[[Json], SoundNode] = sound_schema
+) -> SoundNode:
     """The schema that a tool declares for the value that scripts get."""
-    root = sound_schema(True if output_schema is None else output_schema)
+    root = reduce(True if output_schema is None else output_schema)
     if not is_wrapper(output_schema) or not isinstance(root, dict):
         return root
     wrapped: SoundNode = root["properties"][RESULT]

@@ -8,12 +8,14 @@ keys count as data and the object becomes a map. That costs a stub some detail; 
 
 import hashlib
 import re
+import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -29,6 +31,7 @@ from manifests.own_files import is_private, write_whole
 from portal.library.arguments import listing, nearest_error
 from portal.library.function import Function
 from portal.library.plain_text import one_line
+from portal.library.results import parsed_text
 from portal.library.schema import kind_of, kind_words
 
 MAX_DEPTH: Final = 8
@@ -255,6 +258,9 @@ MAX_STEPS: Final = 500
 LEARN_PAUSE_SECONDS: Final = 0.02
 """Time before a result is read. The script that got it, and its next calls, go first."""
 
+SURE: Final = 3
+"""Results that are JSON in a declared text, and no other text before, until scripts get the data."""
+
 LONGEST_MISMATCH: Final = 200
 
 _MOST_PLACES: Final = 3
@@ -272,14 +278,19 @@ class Observed:
     shape: Shape
     mismatch: str = ""
     """Where results differed from the tool's declaration; without any value."""
+    texts: int = 0
+    """Results that were JSON in a declared text, before any other text; at most SURE."""
+    data_since: float = inf
+    """When they were SURE, in seconds since 1970. It stays, whatever follows, so that scripts go on working."""
 
     def merged_with(self, other: "Observed") -> "Observed":
         """Merge both. Returns `self` if `other` adds nothing, and `other` if it is for another definition."""
         if other.definition != self.definition:
             return other
         shape, mismatch = merged(self.shape, other.shape), self.mismatch or other.mismatch
-        is_same = shape == self.shape and mismatch == self.mismatch
-        return self if is_same else Observed(self.definition, shape, mismatch)
+        texts, since = max(self.texts, other.texts), min(self.data_since, other.data_since)
+        together = Observed(self.definition, shape, mismatch, texts, since)
+        return self if together == self else together
 
 
 _FILE: Final = TypeAdapter(dict[str, Observed])
@@ -377,6 +388,7 @@ class Observations:
         self._known: dict[str, dict[str, Observed]] = {}
         self._waiting: deque[tuple[Function, Json, Json]] = deque(maxlen=MAX_WAITING)
         self._unsaved: set[str] = set()
+        self._told: set[tuple[str, str]] = set()
         self._compared: Counter[tuple[str, str]] = Counter()
         self._woken = anyio.Event()
 
@@ -396,6 +408,13 @@ class Observations:
         while self._waiting:
             self._learn_result(*self._waiting.popleft())
             await anyio.lowlevel.checkpoint()
+
+    def is_news(self, function: Function) -> bool:
+        """Whether nobody was told yet that the JSON in a tool's declared text is data."""
+        tool = function.upstream, function.tool
+        is_new = tool not in self._told
+        self._told.add(tool)
+        return is_new
 
     def of(self, upstream: str) -> Mapping[str, Observed]:
         """What is known now about an upstream's tools, by name."""
@@ -431,15 +450,18 @@ class Observations:
     def _learn_result(self, function: Function, arguments: Json, value: Json) -> None:
         definition = function.recorded.digest
         assert definition is not None, "only results of tools with a digest are queued"
+        known = self._known.setdefault(function.upstream, {})
+        former = known.get(function.tool)
         if function.is_observable:
-            seen = Observed(definition, shape_of(value, arguments))
+            data = parsed_text(value) if isinstance(value, str) else value
+            seen = Observed(definition, shape_of(data, arguments))
+            if function.declares_text and isinstance(data, dict | list):
+                seen = _of_text(seen, former)
         else:
             self._compared[function.upstream, function.tool] += 1
             seen = Observed(definition, {}, mismatch(function, value))
             if not seen.mismatch:
                 return
-        known = self._known.setdefault(function.upstream, {})
-        former = known.get(function.tool)
         together = former.merged_with(seen) if former is not None else seen
         if together is not former:
             known.pop(function.tool, None)  # move it to the end
@@ -447,6 +469,14 @@ class Observations:
             self._unsaved.add(function.upstream)
             for on_change in self._listeners:
                 on_change()
+
+
+def _of_text(seen: Observed, former: Observed | None) -> Observed:
+    """What was seen, as JSON in a declared text, after what was seen before."""
+    if former is None or former.definition != seen.definition:
+        return replace(seen, texts=1)
+    texts = former.texts if "string" in former.shape.get("type", ()) else min(former.texts + 1, SURE)
+    return replace(seen, texts=texts, data_since=time.time() if texts == SURE else inf)
 
 
 def mismatch(function: Function, value: Json) -> str:

@@ -38,9 +38,9 @@ def sound_schema(document: Json) -> SoundNode:
     return _Reduction(document).reduced()
 
 
-def arguments_schema(document: Json) -> SoundNode:
+def arguments_schema(document: Json, reduce: Callable[[Json], SoundNode] = sound_schema) -> SoundNode:
     """Reduce the schema of a tool's arguments, which are an object whatever the schema says."""
-    root = sound_schema(document)
+    root = reduce(document)
     return root if isinstance(root, dict) and "object" in root.get("type", ("object",)) else True
 
 
@@ -68,15 +68,21 @@ class _Reduction:
 
     _document: Json
     _left: int = MAX_SUBSCHEMAS
+    shared: "SharedReduction | None" = None
+    """Has the document's definitions."""
     _references: dict[int, Reference] = field(default_factory=dict)
     _waiting: list[tuple[Reference, Json]] = field(default_factory=list)
 
     def reduced(self) -> SoundNode:
         root = self._referred("#", self._document)
+        self.finish()
+        return root.schema
+
+    def finish(self) -> None:
+        """Reduce what references lead to."""
         while self._waiting:
             reference, raw = self._waiting.pop()
             reference.schema = self._node(raw, 0)
-        return root.schema
 
     def _node(self, raw: Json, depth: int) -> SoundNode:
         self._left -= 1
@@ -108,13 +114,15 @@ class _Reduction:
             return [self._node(each, depth) for each in operand]
         if word == "properties":
             return {str(key): self._node(each, depth) for key, each in operand.items()}
-        return self._found(operand) if word == "$ref" else operand
+        return self.found(operand) if word == "$ref" else operand
 
-    def _found(self, pointer: str) -> Reference | None:
+    def found(self, pointer: str) -> Reference | None:
         """Resolve a JSON pointer (RFC 6901). None if it is dangling, or leads into a schema with its own `$id`."""
         node = self._document
         if pointer != "#" and not pointer.startswith("#/"):
             return None
+        if self.shared is not None and pointer.startswith("#/$defs/"):
+            return self.shared.found(pointer)
         for step in unquote(pointer).split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
             if isinstance(node, dict):
@@ -133,6 +141,46 @@ class _Reduction:
             self._references[key] = Reference(pointer)
             self._waiting.append((self._references[key], node))
         return self._references[key]
+
+
+class SharedReduction(_Reduction):
+    """Reduces the schemas of one upstream. The `$defs` that all of them have alike are reduced once.
+
+    A schema that defines a name in another way than one before it is reduced on its own. So are all, once a definition
+    refers to something that is none, or once the definitions together exceed MAX_SUBSCHEMAS for each schema.
+    """
+
+    def __init__(self, schemas: int) -> None:
+        super().__init__({"$defs": {}}, schemas * MAX_SUBSCHEMAS)
+
+    def sound_schema(self, document: Json) -> SoundNode:
+        """Like the function of this name."""
+        if self._left >= 0 and self._has_joined(document):
+            root = _Reduction(document, shared=self).reduced()
+            self.finish()
+            if self._left >= 0:
+                return root
+        return sound_schema(document)
+
+    def _has_joined(self, document: Json) -> bool:
+        """Add a schema's definitions, if it has some and they agree with those before."""
+        own, known = document.get("$defs") if isinstance(document, dict) else None, self._document["$defs"]
+        if not own or not isinstance(own, dict):
+            return False
+        try:
+            is_alike = all(known.get(key, each) is each or known[key] == each for key, each in own.items())
+        except RecursionError:  # nested too deeply to be compared
+            return False
+        for key, each in own.items() if is_alike else ():
+            known.setdefault(key, each)
+        return is_alike
+
+    def found(self, pointer: str) -> Reference | None:
+        if pointer.startswith("#") and not pointer.startswith("#/$defs/"):
+            self._left = -1
+        if (reference := super().found(pointer)) is not None:
+            reference.is_shared = True
+        return reference
 
 
 def _is_contradictory(kinds: Collection[str], node: SoundNode) -> bool:

@@ -4,11 +4,13 @@ Text of a schema appears only in literals and comments.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, count
 from keyword import iskeyword
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from manifests.json_value import Reference, SoundNode
 from portal.library.plain_text import comment, default_text, is_literal, literal_text, one_line
@@ -63,12 +65,12 @@ def says_nothing(type_: Type) -> bool:
     return all(map(_SAYS_NOTHING.fullmatch, type_)) and type_ != NONE
 
 
-def respelt(source: str, hidden: Collection[str]) -> str:
+def respelt(source: str, spellings: Mapping[str, str]) -> str:
     """An annotation with `_list` for `list`, for a module whose function `list` shadows the builtin."""
-    return _WORD.sub(lambda found: f"_{found[0]}" if found[1] in hidden else found[0], source)
+    return _WORD.sub(lambda found: spellings.get(found[1], found[0]), source) if spellings else source
 
 
-def _words(*sources: str) -> set[str]:
+def words(*sources: str) -> set[str]:
     """The names in these sources, without those in literals."""
     return {word for source in sources for word in _WORD.findall(source) if word}
 
@@ -82,7 +84,7 @@ class Field:
     doc: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Definition:
     """A typed dict; or, without `fields`, an alias of the type `text`."""
 
@@ -91,11 +93,19 @@ class Definition:
     """For a typed dict, the source after its base or its fields: `, total=False`."""
     fields: tuple[Field, ...] | None = None
 
-    @property
+    @cached_property
     def mentioned(self) -> set[str]:
-        return _words(self.text, *(each.type for each in self.fields or ()))
+        return words(self.text, *(each.type for each in self.fields or ()))
 
-    def source(self, hidden: Collection[str] = ()) -> str:
+    def respelt(self, spellings: Mapping[str, str]) -> "Definition":
+        """The definition with other names."""
+        if spellings.keys().isdisjoint({*self.mentioned, self.name}):
+            return self
+        of = [replace(each, type=respelt(each.type, spellings)) for each in self.fields or ()]
+        behind, name = respelt(self.text, spellings), spellings.get(self.name, self.name)
+        return Definition(name, behind, None if self.fields is None else tuple(of))
+
+    def source(self, hidden: Mapping[str, str]) -> str:
         """The source, without a final newline. `hidden` words are `respelt`."""
         behind = respelt(self.text, hidden)
         if self.fields is None:
@@ -122,34 +132,81 @@ class Definitions:
     prefixed with their function's name.
     """
 
-    def __init__(self, functions: Iterable[str]) -> None:
+    def __init__(self, functions: Collection[str]) -> None:
         self.by_name: dict[str, Definition] = {}
+        self.waiting: list[tuple[str, Reference]] = []
+        """Typed dicts that several tools share. They have a name, but no fields yet."""
+        self.left = len(functions) * MAX_NODES
+        """Subschemas of shared typed dicts that may still get a type."""
+        self._shared: dict[Reference, Type] = {}
+        self._wanted: dict[str, str] = {}
         self._reserved = _RESERVED.union(functions)
 
     def define(self, owner: str, wanted: str, source: str, fields: tuple[Field, ...] | None = None) -> Type:
-        """Add a definition and return its name."""
-        own = wanted if wanted.startswith(owner) else f"{owner}{wanted}"
-        names = chain((wanted, own), (f"{own}{number}" for number in count(2)))
+        """Add a definition and return its name. A type without a title `wanted` its place, a dot before the key."""
+        plain = wanted.replace(".", "")
+        own = plain if plain.startswith(owner) else f"{owner}{plain}"
+        names = chain((plain, own), (f"{own}{number}" for number in count(2)))
         made = (Definition(name, source, fields) for name in names if name not in self._reserved)
-        return next((each.name,) for each in made if self.by_name.setdefault(each.name, each) == each)
+        name = next(each.name for each in made if self.by_name.setdefault(each.name, each) == each)
+        self._wanted.setdefault(name, wanted)
+        return (name,)
 
-    def needed(self, *sources: str) -> Iterator[Definition]:
-        """The definitions that these sources mention, directly or indirectly, inner ones first."""
-        wanted: set[str] = set()
-        waiting = _words(*sources)
-        while waiting:
-            name = waiting.pop()
-            if name in self.by_name and name not in wanted:
-                wanted.add(name)
-                waiting |= self.by_name[name].mentioned
-        return (each for name, each in self.by_name.items() if name in wanted)
+    def promise(self, reference: Reference, wanted: str) -> Type:
+        """The name of a shared typed dict, which gets its fields later: it may need itself."""
+        if reference not in self._shared:
+            (name,) = self._shared[reference] = self.define(wanted, wanted, f"{len(self._shared)}")
+            self.waiting.append((name, reference))
+        return self._shared[reference]
+
+    def unite(self) -> Mapping[str, str]:
+        """Make equal types one, unless their titles differ. Returns the new names by the former ones.
+
+        A type without a title takes the name of one with a title, else the key that it has at most places.
+        """
+        renamed: dict[str, str] = {}
+        while True:
+            alike: dict[Any, list[str]] = {}
+            for each in self.by_name.values():
+                docs = tuple(field.doc for field in each.fields or ())
+                alike.setdefault((each.text, each.fields, docs), []).append(each.name)
+            new = dict(chain.from_iterable(map(self._united, alike.values())))
+            if not new:
+                return renamed
+            renamed = new | {old: new.get(name, name) for old, name in renamed.items()}
+            former, self.by_name = self.by_name, {}
+            for each in former.values():
+                self.by_name.setdefault(new.get(each.name, each.name), each.respelt(new))
+
+    def _united(self, names: list[str]) -> list[tuple[str, str]]:
+        """The names of equal types that change, each with the one that it gets."""
+        if len(names) == 1:
+            return []
+        titled = {self._wanted[name]: name for name in reversed(names) if "." not in self._wanted[name]}
+        keys = Counter(self._wanted[name].rpartition(".")[2] for name in names)
+        free = (key for key, _ in keys.most_common() if key not in self._wanted and key not in self._reserved)
+        best = next((name for name in names if name in titled.values()), "") or next(free, names[0])
+        self._wanted.setdefault(best, f".{best}")
+        made = ((name, titled.get(self._wanted[name], best)) for name in names)
+        return [(name, new) for name, new in made if name != new]
+
+    def levels(self, *sources: str) -> list[set[str]]:
+        """The definitions that these sources mention, those that these mention, and so on."""
+        levels, seen = list[set[str]](), set[str]()
+        level = words(*sources) & self.by_name.keys()
+        while level:
+            levels.append(level)
+            seen |= level
+            inner = {name for each in level for name in self.by_name[each].mentioned}
+            level = (inner & self.by_name.keys()) - seen
+        return levels
 
 
 @dataclass
 class SchemaTypes:
     """The types of one tool's sound schemas. `owner` prefixes the names of its own types.
 
-    In a recursive type, the inner occurrence is `Any`.
+    In a recursive type, the inner occurrence is `Any`, unless it is a shared typed dict.
     """
 
     _owner: str
@@ -161,12 +218,24 @@ class SchemaTypes:
 
     def property_type(self, key: str, node: SoundNode) -> Type:
         """The type of one of the tool's own parameters: `CreateIssueLabels`, but not `CreateIssueIssue`."""
-        is_repetition = self._owner.endswith(type_name(key) or "?")
-        return self._type(node, self._owner if is_repetition else self._nested(self._owner, key))
+        part = type_name(key) or "?"
+        is_nested, before = not self._owner.endswith(part), self._owner.removesuffix(part)
+        return self._whole(node, self._nested(self._owner, key) if is_nested else f"{before}.{part}")
 
     def result_type(self, node: SoundNode) -> Type:
         """The type of the tool's result."""
-        return self._type(node, f"{self._owner}Result")
+        return self._whole(node, f"{self._owner}.Result")
+
+    def _whole(self, node: SoundNode, place: str) -> Type:
+        """The type. Also gives the shared typed dicts that it needs their fields."""
+        type_, definitions = self._type(node, place), self._definitions
+        while definitions.waiting:
+            name, reference = definitions.waiting.pop()
+            types = SchemaTypes(name, definitions, definitions.left)
+            assert isinstance(reference.schema, dict), "it is a typed dict"
+            definitions.by_name[name] = Definition(name, *types._fields(reference.schema, name))
+            definitions.left = types._left
+        return type_
 
     def _type(self, node: SoundNode, place: str) -> Type:
         if not isinstance(node, dict):
@@ -208,25 +277,29 @@ class SchemaTypes:
             return self._finished[reference]
         if reference in self._open:
             return ANY
-        self._open.add(reference)
         *_, folder, name = f"/{reference.name}".split("/")
         name = type_name(name) if folder in ("$defs", "definitions", "schemas") else ""
+        if reference.is_shared and name and _is_typed_dict(reference.schema):
+            return self._definitions.promise(reference, type_name(reference.schema.get("title", "")) or name)
+        self._open.add(reference)
         type_ = self._type(reference.schema, name or place)
         self._open.remove(reference)
         self._finished[reference] = type_
         return type_
 
     def _object(self, node: dict[str, Any], place: str) -> Type:
-        other: SoundNode = node.get("additionalProperties", True)
-        required = dict.fromkeys(node.get("required", ()))
-        properties: dict[str, SoundNode] = {**node.get("properties", {})}
-        if other is not False:  # a required key is a field even if nothing else is declared about it
-            properties |= {key: other for key in required if key not in properties}
-            if not properties:
-                return (f"dict[str, {text(self._type(other, place))}]",)
+        properties, other = _properties(node), node.get("additionalProperties", True)
+        if not properties and other is not False:
+            return (f"dict[str, {text(self._type(other, place))}]",)
         if len(properties) > MAX_FIELDS:
             return _LOOSE["object"]
         name = type_name(node.get("title", "")) or place
+        return self._definitions.define(self._owner, name, *self._fields(node, name))
+
+    def _fields(self, node: dict[str, Any], name: str) -> tuple[str, tuple[Field, ...]]:
+        """The text and the fields of a typed dict's definition."""
+        other: SoundNode = node.get("additionalProperties", True)
+        properties, required = _properties(node), dict.fromkeys(node.get("required", ()))
         is_partial = properties.keys().isdisjoint(required)
         fields = []
         for key, child in properties.items():
@@ -236,7 +309,7 @@ class SchemaTypes:
         behind = ", total=False" if is_partial else ""
         if other is not False and "additionalProperties" in node:
             behind += f", extra_items={text(self._type(other, self._nested(name, 'value')))}"
-        return self._definitions.define(self._owner, name, behind, tuple(fields))
+        return behind, tuple(fields)
 
     def _enum(self, node: dict[str, Any], place: str) -> Type:
         values = [value for value in node["enum"] if "type" not in node or is_kind(value, node["type"])]
@@ -251,10 +324,23 @@ class SchemaTypes:
         return name + tuple(member for member in type_ if not member.startswith("="))
 
     def _nested(self, name: str, key: str) -> str:
-        """The name of a type without a title, after its place: `CreateIssueLabels`."""
-        part = type_name(key) or "Value"
-        nested = f"{name}{part}"
-        return nested if len(nested) <= LONGEST_TYPE_NAME else f"{self._owner}{part}"
+        """The name of a type without a title, after its place: `CreateIssue.Labels`."""
+        name, part = name.replace(".", ""), type_name(key) or "Value"
+        return f"{name if len(name + part) <= LONGEST_TYPE_NAME else self._owner}.{part}"
+
+
+def _properties(node: dict[str, Any]) -> dict[str, SoundNode]:
+    """The keys of a typed dict. A required key is one even if nothing else is declared about it."""
+    properties, other = node.get("properties", {}), node.get("additionalProperties", True)
+    required = () if other is False else node.get("required", ())
+    return {**properties, **{key: other for key in required if key not in properties}}
+
+
+def _is_typed_dict(node: SoundNode) -> TypeGuard[dict[str, Any]]:
+    """Whether a schema is just an object with some keys."""
+    if not isinstance(node, dict) or not {"$ref", "allOf", "anyOf", "enum"}.isdisjoint(node):
+        return False
+    return node.get("type", ["object"]) == ["object"] and 0 < len(_properties(node)) <= MAX_FIELDS
 
 
 def carries_type(node: SoundNode) -> bool:

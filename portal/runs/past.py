@@ -36,6 +36,8 @@ class RunHead:
     """The `traceparent` of the request that started it; "" if nobody recorded that."""
     sources: tuple[str, ...] = ()
     """Where the data came from that it read from shared files."""
+    began: float = 0.0
+    """In seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

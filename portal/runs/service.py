@@ -178,7 +178,9 @@ class Runs:
             return Answer("refused", "", error=self.unavailable("A run in the background"))
         if (size := len(request.code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
             return Answer("refused", "", error=too_long(size))
-        head = RunHead(request, caller, execution.profile, is_background=True, trace=current_trace())
+        head = RunHead(
+            request, caller, execution.profile, is_background=True, trace=current_trace(), began=time.time()
+        )
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
         row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))
         try:

@@ -18,9 +18,11 @@ from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
 from portal.definitions import DocsSearchRequest, RequestError, docs_search_request
 from portal.errors import ASK_OPERATOR, NO_UPSTREAMS
 from portal.library.catalog import Catalog, describe_state
+from portal.library.full_form import full_forms
 from portal.library.function import Function, short_parameter
 from portal.library.library import portal_functions
 from portal.library.plain_text import escaped
+from portal.library.schema import MAX_DEPTH
 from portal.library.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from portal.search.query import asked_name
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
@@ -44,7 +46,8 @@ class DocsSearchAnswer:
 class Found:
     """The best functions, best first. The first `full` are shown with types and documentation.
 
-    `total` counts all that match. `namespaces` is set if the query asked for them.
+    `total` counts all that match. `namespaces` is set if the query asked for them. `depth` shortens results, see
+    `full_forms`.
     """
 
     functions: Sequence[Function]
@@ -52,11 +55,12 @@ class Found:
     full: int
     notices: Sequence[str]
     namespaces: Sequence[dict[str, Json]] | None = None
+    depth: int | None = None
 
     def structured(self) -> dict[str, Json]:
         """Everything as data."""
         answer: dict[str, Json] = {
-            "functions": rows(self.functions, self.full),
+            "functions": rows(self.functions, self.full, self.depth),
             "total": self.total,
             "notices": [escaped(notice, "\n\t") for notice in self.notices],
         }
@@ -69,34 +73,51 @@ class Found:
 
         The smallest answer is returned even if it does not fit.
         """
-        shown, listed, full = len(self.functions), len(self.namespaces or ()), self.full
-        while True:
-            part = self._cut(shown, listed, full)
-            answer = DocsSearchAnswer(part.structured(), part._text())
-            is_fit = is_within(answer.text, max_tokens) and is_within(compact(answer.structured), max_tokens)
-            if is_fit or not (shown > 1 or listed > 1 or full):
-                return answer
-            if shown > 1 or listed > 1:
-                shown, listed = max(shown * 3 // 4, min(shown, 1)), listed * 3 // 4
-            else:
-                full = 0
+        shown, listed = len(self.functions), len(self.namespaces or ())
+        while not (found := self._cut(shown, listed, self.full)._fitting(max_tokens)):
+            if shown <= 1 and listed <= 1:
+                return self._shortened(max_tokens)
+            shown, listed = max(shown * 3 // 4, min(shown, 1)), listed * 3 // 4
+        return found
 
-    def _cut(self, shown: int, listed: int, full: int) -> "Found":
+    def _shortened(self, max_tokens: int) -> DocsSearchAnswer:
+        """Shorten the first function's result, from its depths on, if that is enough; else show it without types."""
+        fewest = min(len(self.functions), 1), min(len(self.namespaces or ()), 1)
+        best = self._cut(*fewest, 0)._answer()
+        for depth in range(-1, MAX_DEPTH) if self.full else ():
+            answer = self._cut(*fewest, 1, depth)._fitting(max_tokens)
+            if answer is None:
+                break
+            best = answer
+        return best
+
+    def _answer(self) -> DocsSearchAnswer:
+        return DocsSearchAnswer(self.structured(), self._text())
+
+    def _fitting(self, max_tokens: int) -> DocsSearchAnswer | None:
+        """The answer, if both of its forms fit into `max_tokens`."""
+        answer = self._answer()
+        is_fit = is_within(answer.text, max_tokens) and is_within(compact(answer.structured), max_tokens)
+        return answer if is_fit else None
+
+    def _cut(self, shown: int, listed: int, full: int, depth: int | None = None) -> "Found":
         notices = list(self.notices)
         if left_out := len(self.functions) - shown + len(self.namespaces or ()) - listed:
             notices.append(
                 f"{left_out} more do not fit into server.output_tokens: ask for fewer, or for one upstream"
             )
-        if undocumented := self.functions[full : self.full]:
-            name = undocumented[0].qualified
+        name = self.functions[0].qualified if self.functions else ""
+        if self.full and not full:
             notices.append(f"types and documentation of {name} do not fit into server.output_tokens")
+        if depth is not None:
+            notices.append(f"the result of {name} is shortened to fit into server.output_tokens: look at one")
         spaces = None if self.namespaces is None else self.namespaces[:listed]
-        return Found(self.functions[:shown], self.total, min(full, shown), notices, spaces)
+        return Found(self.functions[:shown], self.total, min(full, shown), notices, spaces, depth)
 
     def _text(self) -> str:
         """Python stub code. Everything else is a comment."""
         lines = [_namespace_line(row) for row in self.namespaces or ()]
-        lines += stub_code(self.functions, self.full)
+        lines += stub_code(self.functions, self.full, self.depth)
         if self.functions and self.total > len(self.functions):
             lines.append(f"# {len(self.functions)} of {self.total}")
         lines.extend(f"# notice: {escaped(notice)}" for notice in self.notices)
@@ -113,7 +134,7 @@ LONGEST_BRIEF: Final = 120
 """Characters of parameters in a brief signature. Further optional ones are dropped, and the signature says so."""
 
 
-def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
+def rows(functions: Sequence[Function], full: int, depth: int | None = None) -> list[dict[str, Json]]:
     """One row per function. The first `full` rows have a `stub`."""
     shown: list[dict[str, Json]] = [
         {
@@ -125,15 +146,14 @@ def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
         }
         for function in functions
     ]
-    for row, stub in zip(shown, _stubs(functions[:full]), strict=False):
+    for row, stub in zip(shown, full_forms(functions[:full], depth), strict=False):
         row["stub"] = stub
     return shown
 
 
-def stub_code(functions: Sequence[Function], full: int) -> Iterator[str]:
+def stub_code(functions: Sequence[Function], full: int, depth: int | None = None) -> Iterator[str]:
     """The functions as lines of Python, without what a script does not need. Everything else is a comment."""
-    for function, stub in zip(functions, _stubs(functions[:full]), strict=False):
-        yield f"# {function.qualified}\n{stub}\n"
+    yield from (f"{form}\n" for form in full_forms(functions[:full], depth))
     for function in functions[full:]:
         signature, is_cut = brief_signature(function)
         more = " (more parameters)" if is_cut else ""
@@ -152,17 +172,6 @@ def brief_signature(function: Function) -> tuple[str, bool]:
     keywords = ", ".join([*(["*", *shown] if shown else []), *others])
     returns = "" if function.returns == "Any" else f" -> {function.returns}"
     return f"async def {function.name}({keywords}){returns}", len(shown) < len(function.parameters)
-
-
-def _stubs(functions: Sequence[Function]) -> list[str]:
-    """The stub of each function, with the types that no earlier stub of its namespace has."""
-    shown: set[tuple[str, str]] = set()
-    stubs = []
-    for function in functions:
-        new = [text for text in function.types if (function.namespace, text) not in shown]
-        shown.update((function.namespace, text) for text in new)
-        stubs.append("\n\n".join([*new, function.definition]))
-    return stubs
 
 
 PORTAL = "portal"
@@ -398,8 +407,9 @@ class ScriptSearch:
             )
         named = _named(self.broker.snapshot, name)
         if len(named) == 1:
-            (row,) = rows(named, full=1)
-            return row
+            most = self.docs_search.manifest.portal.server.output_tokens
+            (row,) = Found(named, 1, 1, []).answer(most).structured["functions"]
+            return row if "stub" in row else rows(named, 1, -1)[0]
         return self.broker.absence(next(iter(self.broker.snapshot.withheld(name)), name), call.seq)
 
 

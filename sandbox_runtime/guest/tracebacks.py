@@ -196,6 +196,9 @@ def _shapes_at(frame: types.FrameType, line: int, results: Results) -> str:
 
 def _shape(value: object, depth: int = _MAX_DEPTH) -> str:
     """`{range: str, values: list[list]}`: of a list by its first item, of a dict by its first keys."""
+    if isinstance(value, str) and value.startswith(("{", "[")):
+        with contextlib.suppress(ValueError):
+            return f"str, of which json.loads makes {_shape(json.loads(value), depth)}"
     if isinstance(value, dict) and value and depth:
         fields = [
             f"{str(key)[:_LONGEST_KEY]}: {_shape(each, depth - 1)}"

@@ -5,6 +5,7 @@
 """
 
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -199,6 +200,12 @@ def text_of(result: CallToolResult) -> str:
     first = result.content[0]
     assert isinstance(first, TextContent)
     return first.text
+
+
+def assert_begun_by_portal(found: str) -> None:
+    """Whether each line of an answer of docs_search is indented or begins as the portal's own lines do."""
+    own = r"#|    |$|(?:async def )?[\w.]+\(|\) -> |class \w+\(TypedDict|\w+ = (?:TypedDict\(|Literal\[)|\}"
+    assert all(re.match(own, line) for line in re.split(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", found))
 
 
 def states(answer: dict[str, Json]) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """docs_search shows functions as Python stub code and as data, and tells what cannot be called now and why."""
 
-import ast
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +10,19 @@ import pytest
 from manifests.json_value import Json
 from portal.budget.tokens import compact, count_tokens
 from portal.errors import ASK_OPERATOR
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, schema, text_of, tool
+from portal.search.docs_search import Found
+from tests.portal.library.sample_tools import an_object, arguments, function
+from tests.portal.peers import (
+    DEADLINE_SECONDS,
+    Opened,
+    Peer,
+    assert_begun_by_portal,
+    opened,
+    raw,
+    schema,
+    text_of,
+    tool,
+)
 from tests.upstreams.peers import closed_port
 
 pytestmark = pytest.mark.anyio
@@ -72,9 +83,9 @@ async def test_whole_name_that_is_not_there_is_told_also_beside_what_its_words_f
 
 
 @pytest.mark.parametrize("detail", ["brief", "full"])
-async def test_the_text_is_python(portal: Opened, detail: str) -> None:
+async def test_text_of_an_upstream_never_begins_a_line(portal: Opened, detail: str) -> None:
     for query in ("", "issue", "strange", "issue_tracker.create_issue", "nothing_like_it"):
-        ast.parse(await portal.search_text(query, detail=detail, limit=50))
+        assert_begun_by_portal(await portal.search_text(query, detail=detail, limit=50))
 
 
 async def test_an_empty_query_lists_the_namespaces_with_their_states(portal: Opened) -> None:
@@ -101,7 +112,7 @@ async def test_full_detail_adds_types_and_documentation(portal: Opened) -> None:
     )
     assert "stub" not in brief["functions"][0]
     assert "what it is about" in full["functions"][0]["stub"]
-    assert "TypedDict" in full["functions"][0]["stub"]
+    assert full["functions"][0]["stub"].endswith(') -> {id: int}\n    """Create an issue in the tracker."""')
 
 
 async def test_one_upstream_can_be_asked_by_its_key_or_its_namespace(portal: Opened) -> None:
@@ -155,7 +166,22 @@ async def test_an_answer_fits_the_budget_and_says_what_is_left_out(tmp_path: Pat
             assert count_tokens(compact(answer)) <= 1_000
             assert len(answer["functions"]) < 40
             assert any(str(40 - len(answer["functions"])) in notice for notice in answer["notices"])
-            ast.parse(text_of(result))
+            assert_begun_by_portal(text_of(result))
+
+
+@pytest.mark.parametrize("most", [500, 1_000, 4_000, 20_000])
+def test_a_result_too_long_for_an_answer_is_shortened_and_arguments_are_not(most: int) -> None:
+    noted = {"type": "string", "description": "Noted."}
+    fields = ({f"field_{m}": an_object(**{f"a{n}_{m}": noted}) for m in range(8)} for n in range(25))
+    result = an_object(**{f"group_{n}": an_object(**each) for n, each in enumerate(fields)})
+    compiled = function(arguments(**{f"p{n}": noted for n in range(17)}), result, description="Places.")
+    answer = Found([compiled], 1, 1, []).answer(most)
+    assert count_tokens(answer.text) <= most
+    assert count_tokens(compact(answer.structured)) <= most
+    assert '"""Places."""' in answer.text
+    assert all(f"    p{n}?: str,  # Noted.\n" in answer.text for n in range(17))
+    assert ("a24_7: str" in answer.text) == (most == 20_000)
+    assert len(answer.structured["notices"]) == (most != 20_000)
 
 
 async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_path: Path) -> None:

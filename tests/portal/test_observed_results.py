@@ -41,13 +41,11 @@ async def test_a_result_is_in_the_stub_the_next_time_and_marked(tmp_path: Path) 
         assert "# observed in earlier calls" not in before
         await portal.result_of("await tickets.get_issue()")
         after = await stub(portal, "tickets.get_issue")
-    assert "-> GetIssueResult:" in after
-    assert "# observed in earlier calls" in after
-    assert "    id: int\n    title: str\n    labels: list[GetIssueResultLabels]" in after
+    assert "-> {id: int, title: str, labels: list[{name: str}]}  # observed in earlier calls" in after
 
 
 async def test_the_next_portal_knows_it_from_the_start(tmp_path: Path) -> None:
-    for expected in ("-> Any", "-> GetIssueResult"):
+    for expected in ("-> Any", "-> {id: int"):
         peer = Peer(tool("get_issue"), get_issue=answering(ISSUE))
         async with opened(tmp_path, {"tickets": peer}) as portal:
             assert expected in await stub(portal, "tickets.get_issue")
@@ -133,3 +131,58 @@ async def test_a_result_that_is_not_as_declared_is_passed_on_and_told_without_it
             assert "['items'][] lacks 'state'" in note
             assert CANARY not in note + told
         assert CANARY not in contents(tmp_path)
+
+
+TEXT = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
+
+
+def saying(*texts: str) -> Peer:
+    """A tool that declares a text, as FastMCP does for `-> str`."""
+    waiting = list(texts)
+
+    async def get(arguments: dict[str, Json]) -> CallToolResult:
+        said = waiting.pop(0) if waiting[1:] else waiting[0]
+        return text(said).model_copy(update={"structured_content": {"result": said}})
+
+    return Peer(tool("get", output_schema=TEXT), get=get)
+
+
+async def test_json_in_a_declared_text_is_data_once_it_was_that_each_time(tmp_path: Path) -> None:
+    sent, parse = json.dumps(ISSUE), "import json\njson.loads(await tickets.get())['id']"
+    async with opened(tmp_path, {"tickets": saying(sent)}) as portal:
+        assert await stub(portal, "tickets.get") == "tickets.get(**others) -> str"
+        for _ in range(3):
+            assert await portal.result_of(parse) == 7
+            told = await stub(portal, "tickets.get")
+        assert told.startswith(
+            "tickets.get(**others) -> {id: int, title: str, labels: list[{name: str}]}  # JSON in a text"
+        )
+        for notices in (1, 0):
+            answer = await portal.run("r = await tickets.get()\n[r['id'], portal.text(r)]")
+            assert (answer["result"], len(answer["notices"])) == ([7, sent], notices)
+        assert await portal.result_of(parse) == 7
+    async with opened(tmp_path, {"tickets": saying(sent, "gone")}) as portal:
+        assert await portal.result_of("(await tickets.get())['id']") == 7
+        assert await portal.result_of("r = await tickets.get()\nr") == "gone"
+        assert await portal.result_of("(await tickets.get())") == "gone"
+        assert "} | str  # JSON in a text" in await stub(portal, "tickets.get")
+
+
+async def test_stub_of_a_text_says_what_the_json_in_it_was(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"tickets": saying(json.dumps(ISSUE))}) as portal:
+        assert await portal.result_of("type(await tickets.get()).__name__") == "str"
+        assert "-> str  # JSON: {id: int, title: str, labels: list[" in await stub(portal, "tickets.get")
+
+
+@pytest.mark.parametrize("texts", [["gone", "[1]"], ["[1]", "gone", "[1]"], ["[1]", "[1]", "12", "[1]"]])
+async def test_text_that_was_no_json_once_stays_a_text(tmp_path: Path, texts: list[str]) -> None:
+    async with opened(tmp_path, {"tickets": saying(*texts)}) as portal:
+        for _ in range(6):
+            assert isinstance(await portal.result_of("await tickets.get()"), str)
+        assert await stub(portal, "tickets.get") == "tickets.get(**others) -> str"
+
+
+async def test_text_stays_a_text_where_nothing_is_learnt(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"tickets": saying("[1]")}, server={"observe_results": False}) as portal:
+        for _ in range(4):
+            assert await portal.result_of("await tickets.get()") == "[1]"

@@ -81,6 +81,8 @@ async def test_task_of_a_script_that_awaits_nothing_is_told_why_it_cannot_run(ru
         ("for row in [1, 'x']:\n    row['a']", "row is int"),
         ("def f(page):\n    return page.items.total\nf({'items': 1})", "page is {items: int}"),
         ("x = []\nx[3]", "x is list"),
+        ("x = '{\"id\": 7}'\nx['id']", "x is str, of which json.loads makes {id: int}"),
+        ("x = '{id'\nx['id']", "x is str"),
         ("int('a')", ""),
         (
             "try:\n    x = input()\nfinally:\n    pass",

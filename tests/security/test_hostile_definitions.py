@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.peers import Opened, Peer, opened, tool
+from tests.portal.peers import Opened, Peer, assert_begun_by_portal, opened, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -86,4 +86,4 @@ async def test_every_tool_is_a_function_of_a_plain_name(portal: Opened) -> None:
 async def test_search_shows_nothing_that_steers_a_reader(portal: Opened, query: str, detail: str) -> None:
     text = await portal.search_text(query, detail=detail)
     assert not UNSEEN & set(text)
-    ast.parse(text)
+    assert_begun_by_portal(text)

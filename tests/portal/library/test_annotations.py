@@ -1,7 +1,7 @@
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.library.sample_tools import an_object, arguments, function, library, stub, tool
+from tests.portal.library.sample_tools import an_object, arguments, function, library, tool
 
 ISSUE = {**an_object(id={"type": "integer"}), "title": "Issue"}
 
@@ -67,31 +67,37 @@ def test_schema_becomes_annotation(schema: Json, expected: str) -> None:
     assert annotation(schema, Text={"type": "string"}, Point=an_object(x={"type": "number"})) == expected
 
 
+def module(input_schema: Json) -> str:
+    return library(tool(input_schema=input_schema)).module("tickets")
+
+
 def test_object_becomes_typed_dict_named_after_its_property() -> None:
     label = an_object(name={"type": "string"}, color={"type": "string"})
-    told = stub(function(arguments(labels={"type": "array", "items": {**label, "required": ["name"]}})))
+    told = module(arguments(labels={"type": "array", "items": {**label, "required": ["name"]}}))
     assert "class CreateIssueLabels(TypedDict):\n    name: str\n    color: NotRequired[str]\n" in told
-    assert "labels: list[CreateIssueLabels] = ..." in told
+    assert "labels: list[CreateIssueLabels] | None = ..." in told
 
 
-def test_inner_type_of_a_recursive_schema_is_any() -> None:
+def test_inner_type_of_a_recursive_schema_is_any_unless_it_is_a_definition_of_its_own() -> None:
     tree = an_object(children={"type": "array", "items": {"$ref": "#/$defs/Tree"}})
-    told = stub(function({**arguments(tree={"$ref": "#/$defs/Tree"}), "$defs": {"Tree": tree}}))
-    assert "class Tree(TypedDict, total=False):\n    children: list[Any]" in told
+    told = module({**arguments(tree={"$ref": "#/$defs/Tree"}), "$defs": {"Tree": tree}})
+    assert "class Tree(TypedDict, total=False):\n    children: list[Tree]" in told
+    told = module(arguments(tree=an_object(children={"items": {"$ref": "#/properties/tree"}})))
+    assert "    children: list[CreateIssueTreeChildren]" in told
+    assert told.count("children: list[Any]") == 1
 
 
 def test_merged_parts_become_one_typed_dict() -> None:
     base = {**an_object(id={"type": "integer"}), "required": ["id"]}
     more = an_object(name={"type": "string"})
-    schema = {**arguments(a={"allOf": [{"$ref": "#/$defs/Base"}, more]}), "$defs": {"Base": base}}
-    told = stub(function(schema))
+    told = module({**arguments(a={"allOf": [{"$ref": "#/$defs/Base"}, more]}), "$defs": {"Base": base}})
     members = ("    id: int\n", "    name: NotRequired[str]\n")
     assert "".join(members) in told or "".join(reversed(members)) in told
 
 
 def test_object_that_says_it_is_open_takes_other_keys() -> None:
     schema = {**an_object(a={}), "additionalProperties": {"type": "integer"}}
-    assert "(TypedDict, total=False, extra_items=int)" in stub(function(arguments(a=schema)))
+    assert "(TypedDict, total=False, extra_items=int)" in module(arguments(a=schema))
 
 
 def test_result_type_comes_from_the_output_schema() -> None:

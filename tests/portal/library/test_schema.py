@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 
 from manifests.json_value import UNKNOWN, Json, SchemaValidator
 from portal.library.arguments import ArgumentError, bind
+from portal.library.function import Function
 from portal.library.schema import sound_schema
 from tests.depth import depth
 from tests.portal.library.random_schemas import json_values, schemas
@@ -125,6 +126,23 @@ def test_hostile_schema_ends_small_and_leaves_its_neighbour_alone(schema: Json, 
         with pytest.raises(ArgumentError) as refusal:
             bind(compiled.functions["tickets.hostile"], wrong)
         assert len(str(refusal.value)) <= 2_000
+
+
+@pytest.mark.parametrize("frames", range(30))
+def test_definitions_that_are_each_other_end_wherever_the_stack_does(frames: int) -> None:
+    """At Python's limit, a library below jsonschema panics: no `except Exception` sees that."""
+    ways = [{"$ref": "#/$defs/C"}, {"$ref": "#/$defs/B"}, {"type": "null"}]
+    definitions = {
+        "A": {"anyOf": [an_object(b={"anyOf": ways}), *ways[1:]]},
+        "B": {"$ref": "#/$defs/A"},
+        "C": TEXT,
+    }
+
+    def deeper(left: int) -> Function:
+        schema = {**arguments(p={"$ref": "#/$defs/B"}), "$defs": definitions}
+        return deeper(left - 1) if left else function(schema)
+
+    assert deeper(frames).parameters[0].name == "p"
 
 
 def test_nothing_is_looked_up_for_a_reference() -> None:

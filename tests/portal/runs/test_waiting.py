@@ -10,13 +10,14 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from portal.approvers import Decider
 from portal.runs.decisions import RunsError
 from portal.store.records import OPEN
 from portal.store.run_tables import RunTables
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, states, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, states, text, tool
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
@@ -173,6 +174,21 @@ async def test_a_script_asks_a_person_itself(tmp_path: Path) -> None:
         assert answer["waiting"][0]["asked"]["question"] == "really?"
         done = await approved(portal, answer["run_id"])
         assert done["result"] == [True, answer["run_id"]]
+
+
+async def test_a_declared_text_with_json_stays_a_text_for_a_run_that_began_before_it_was_data(
+    tmp_path: Path,
+) -> None:
+    async def get(arguments: dict[str, Json]) -> CallToolResult:
+        return text("[1]").model_copy(update={"structured_content": {"result": "[1]"}})
+
+    wrapped = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
+    peer = Peer(tool("status", output_schema=wrapped), status=get)
+    script = "seen = [await git.status() for _ in range(3)]\nawait portal.approve('On?')\n[*seen, await git.status()]"
+    async with opened(tmp_path, {"git": peer}, runs=SOON) as portal:
+        answer = await waiting(portal, script)
+        assert (await approved(portal, answer["run_id"]))["result"] == ["[1]"] * 4
+        assert await portal.result_of("await git.status()") == [1]
 
 
 async def test_a_run_in_the_background_answers_at_once_and_later_with_its_value(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""Equal types of a namespace are one, and definitions that its tools share are read once."""
+
+from copy import deepcopy
+
+import pytest
+
+from manifests.json_value import Json
+from portal.library.schema import SharedReduction, sound_schema
+from portal.library.schema_types import Definitions
+from tests.portal.library.sample_tools import an_object, arguments, library, tool
+from upstreams.tools import RecordedTool
+
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+PLACE = an_object(table=TEXT, column=TEXT)
+SIZE = an_object(width=NUMBER)
+
+
+def names(*tools: RecordedTool) -> list[str]:
+    functions = library(*tools).namespaces["tickets"].in_order
+    return [*functions[0].definitions.by_name]
+
+
+def test_equal_types_without_title_are_one_with_the_most_frequent_key_as_name() -> None:
+    nodes = an_object(source=PLACE, parts=an_object(source=PLACE, key=PLACE))
+    found = names(tool("load", arguments(nodes=nodes)), tool("save", arguments(graph=nodes), nodes))
+    assert found == ["Source", "Parts", "Nodes"]
+
+
+def test_title_names_its_equals_and_different_titles_stay_apart() -> None:
+    titled = [{**PLACE, "title": title} for title in ("Origin", "Target")]
+    tools = tool("a", arguments(x=PLACE, y=titled[0])), tool("b", arguments(x=titled[1], z=PLACE))
+    assert sorted(names(*tools)) == ["Origin", "Target"]
+    compiled = library(*tools).functions
+    assert {each.annotation for each in compiled["tickets.a"].parameters} == {"Origin"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        an_object(width=TEXT),
+        an_object(width={**NUMBER, "description": "In cm."}),
+        {**SIZE, "required": ["width"]},
+        {**SIZE, "additionalProperties": NUMBER},
+        an_object(height=NUMBER),
+    ],
+)
+def test_types_that_differ_never_share_a_name(other: Json) -> None:
+    tools = tool("a", arguments(size=SIZE)), tool("b", arguments(size=other)), tool("c", arguments(size=SIZE))
+    found = names(*tools, tool("d", arguments(size=other)))
+    assert len(found) == len({*found}) == 2
+
+
+def test_function_and_a_common_name_never_collide() -> None:
+    found = names(tool("Size"), tool("a", arguments(size=SIZE)), tool("b", arguments(size=SIZE)))
+    assert found == ["ASize"]
+
+
+def test_new_tool_leaves_the_names_of_the_others_alone() -> None:
+    tools = (
+        tool("load", arguments(at=PLACE), an_object(at=PLACE)),
+        tool("save", arguments(at=PLACE, size=SIZE)),
+    )
+    before = names(*tools)
+    more = tool("add", arguments(at=PLACE, other=an_object(flag={"type": "boolean"})))
+    assert {*before} < {*names(*tools, more)}
+
+
+def pets(**more: Json) -> Json:
+    pet = an_object(name=TEXT, owner={"$ref": "#/$defs/Person"})
+    return {"Pet": pet, "Person": an_object(pets={"items": {"$ref": "#/$defs/Pet"}}), **more}
+
+
+def reading(name: str, of: str, definitions: Json) -> RecordedTool:
+    return tool(name, output_schema={"$ref": f"#/$defs/{of}", "$defs": deepcopy(definitions)})
+
+
+def test_definitions_that_tools_have_alike_are_one_type_each_also_where_they_need_each_other() -> None:
+    tools = reading("a", "Pet", pets()), reading("b", "Person", pets()), reading("c", "Pet", pets(Other=SIZE))
+    assert sorted(names(*tools)) == ["Person", "Pet"]
+    module = library(*tools).module("tickets")
+    assert "    owner: Person\n" in module
+    assert "    pets: list[Pet]\n" in module
+
+
+def test_definition_of_the_same_name_with_another_content_keeps_its_own() -> None:
+    compiled = library(
+        reading("a", "Pet", pets()), reading("b", "Pet", {"Pet": SIZE}), reading("c", "Pet", pets())
+    )
+    returns = {name: each.returns for name, each in compiled.functions.items()}
+    assert returns == {"tickets.a": "Pet", "tickets.b": "BPet", "tickets.c": "Pet"}
+
+
+def test_arguments_and_results_may_mean_different_things_by_one_name() -> None:
+    schema = {**arguments(pet={"$ref": "#/$defs/Pet"}), "$defs": {"Pet": SIZE}}
+    [compiled] = library(tool("a", schema, {"$ref": "#/$defs/Pet", "$defs": pets()})).functions.values()
+    assert (compiled.parameters[0].annotation, compiled.returns) == ("Pet", "Pet2")
+
+
+def test_what_a_definition_refers_to_outside_of_them_is_that_of_its_own_schema() -> None:
+    shared = SharedReduction(2)
+    for kind in (TEXT, NUMBER):
+        schema = {
+            **an_object(a=kind, b={"$ref": "#/$defs/B"}),
+            "$defs": {"B": an_object(c={"$ref": "#/properties/a"})},
+        }
+        root = shared.sound_schema(schema)
+        assert isinstance(root, dict)
+        inner = root["properties"]["b"]["$ref"].schema["properties"]["c"]["$ref"]
+        assert inner.schema == {"type": [kind["type"]]}
+
+
+@pytest.mark.parametrize("is_wide", [True, False])
+def test_shared_definitions_of_a_stranger_are_bounded(is_wide: bool) -> None:
+    many = {
+        f"D{n}": an_object(**{f"k{key}": TEXT for key in range(100 if is_wide else 1)}) for n in range(3000)
+    }
+    for n in range(2999):
+        many[f"D{n}"]["properties"]["next"] = {"$ref": f"#/$defs/D{n + 1}"}
+    tools = [reading(f"t{n}", "D0", many) for n in range(2)]
+    compiled = library(*tools, tool("neighbour", arguments(size=SIZE)))
+    assert compiled.functions["tickets.neighbour"].parameters[0].annotation == "NeighbourSize"
+    assert len(compiled.module("tickets")) < 1_000_000
+
+
+def test_definitions_nested_too_deeply_to_be_compared_are_read_alone() -> None:
+    def deep() -> Json:
+        value: Json = {}
+        for _ in range(5_000):
+            value = {"items": value}
+        return {"$ref": "#/$defs/A", "$defs": {"A": value}}
+
+    shared = SharedReduction(2)
+    assert all(isinstance(shared.sound_schema(deep()), dict) for _ in range(2))
+    assert isinstance(sound_schema(deep()), dict)
+
+
+def test_united_types_do_not_depend_on_order() -> None:
+    tools = [tool(name, arguments(at=PLACE, size=SIZE)) for name in ("a", "b", "c")]
+    assert library(*tools).module("tickets") == library(*reversed(tools)).module("tickets")
+    assert Definitions([]).unite() == {}
