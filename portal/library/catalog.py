@@ -17,10 +17,10 @@ from manifests.decision import Decision, ListedTool
 from manifests.grants import Hints
 from manifests.manifest import Manifest
 from manifests.names import function_names, namespace_of
-from portal.authority import Authority
+from portal.authority import Authority, effective_capabilities
 from portal.check.checker import Checker
 from portal.errors import ASK_OPERATOR
-from portal.library.library import Library, LibrarySource, write_stubs
+from portal.library.library import PORTAL, Library, LibrarySource, portal_functions, write_stubs
 from portal.library.observed import Observations, Observed, schema_of
 from portal.library.snapshot import Snapshot
 from portal.passthrough.resources import LISTED
@@ -211,9 +211,14 @@ class Catalog:
         self._entries = entries
         library = Library.compile(sources, former.library)
         index = former.index or SearchIndex({}, {})
-        index = index.updated({name: each.in_order for name, each in library.namespaces.items()})
+        fetches = effective_capabilities(authority.manifest).network is not None
+        own = tuple(each for each in portal_functions() if fetches or each.name != "fetch")
+        own = former.own if own == former.own else own  # the same tuple shows the index that nothing changed
+        index = index.updated(
+            {PORTAL: own, **{each.name: each.in_order for each in library.namespaces.values()}}
+        )
         rules = MappingProxyType(denied), MappingProxyType(silent)
-        return Snapshot(former.version + 1, library, index, *rules)
+        return Snapshot(former.version + 1, library, index, *rules, own)
 
     def _written(self, library: Library) -> frozenset[Path] | None:
         """The stub files that changed; None if they could not be written."""

@@ -3,8 +3,8 @@
 import difflib
 import re
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio.to_thread
@@ -18,23 +18,19 @@ from portal.budget.tokens import compact, is_loaded, is_within, o200k_base
 from portal.definitions import DocsSearchRequest, RequestError, docs_search_request
 from portal.errors import ASK_OPERATOR, NO_UPSTREAMS
 from portal.library.catalog import Catalog, describe_state
-from portal.library.function import Function, short_parameter
-from portal.library.library import portal_functions
+from portal.library.function import Function
+from portal.library.library import PORTAL
 from portal.library.plain_text import escaped
 from portal.library.snapshot import MAX_NAME_CHARACTERS, Snapshot
-from portal.search.query import asked_name
+from portal.search.query import FEW_WORDS, asked_name, may_mean, read_query, terms_of
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream
 
-_SUMMARY_CHARACTERS: Final = 200
-_SUMMARIES: Final = 50
-"""Namespaces that are listed with a summary of their upstream."""
-
 
 @dataclass(frozen=True)
 class DocsSearchAnswer:
-    """`structured` is `{functions, total, notices, namespaces?}`; `text` is the same as Python stub code."""
+    """`structured` is `{functions, total, notices, namespaces?}`; `text` is the same in few tokens."""
 
     structured: dict[str, Json]
     text: str
@@ -44,7 +40,8 @@ class DocsSearchAnswer:
 class Found:
     """The best functions, best first. The first `full` are shown with types and documentation.
 
-    `total` counts all that match. `namespaces` is set if the query asked for them.
+    `total` counts all that match. `namespaces` is set if the query asked for them; `own` counts the functions of
+    `portal`. `is_weak` says that none of the functions has half of the query's words.
     """
 
     functions: Sequence[Function]
@@ -52,30 +49,36 @@ class Found:
     full: int
     notices: Sequence[str]
     namespaces: Sequence[dict[str, Json]] | None = None
+    own: int = 0
+    is_weak: bool = False
 
     def structured(self) -> dict[str, Json]:
         """Everything as data."""
         answer: dict[str, Json] = {
             "functions": rows(self.functions, self.full),
             "total": self.total,
-            "notices": [escaped(notice, "\n\t") for notice in self.notices],
+            "notices": [
+                escaped(each, "\n\t") for each in (*self.notices, *([_WEAK] if self.is_weak else []))
+            ],
         }
         if self.namespaces is not None:
             answer["namespaces"] = list(self.namespaces)
         return answer
 
     def answer(self, max_tokens: int) -> DocsSearchAnswer:
-        """Shorten until both forms fit into `max_tokens`; a notice says what was dropped.
+        """Shorten each form until it fits into `max_tokens`; a notice says what was dropped.
 
         The smallest answer is returned even if it does not fit.
         """
+        structured = self._fitting(lambda part: compact(part.structured()), max_tokens).structured()
+        return DocsSearchAnswer(structured, self._fitting(Found._text, max_tokens)._text())
+
+    def _fitting(self, form: Callable[["Found"], str], max_tokens: int) -> "Found":
         shown, listed, full = len(self.functions), len(self.namespaces or ()), self.full
         while True:
             part = self._cut(shown, listed, full)
-            answer = DocsSearchAnswer(part.structured(), part._text())
-            is_fit = is_within(answer.text, max_tokens) and is_within(compact(answer.structured), max_tokens)
-            if is_fit or not (shown > 1 or listed > 1 or full):
-                return answer
+            if is_within(form(part), max_tokens) or not (shown > 1 or listed > 1 or full):
+                return part
             if shown > 1 or listed > 1:
                 shown, listed = max(shown * 3 // 4, min(shown, 1)), listed * 3 // 4
             else:
@@ -91,12 +94,17 @@ class Found:
             name = undocumented[0].qualified
             notices.append(f"types and documentation of {name} do not fit into server.output_tokens")
         spaces = None if self.namespaces is None else self.namespaces[:listed]
-        return Found(self.functions[:shown], self.total, min(full, shown), notices, spaces)
+        kept = self.functions[:shown]
+        return replace(self, functions=kept, full=min(full, shown), notices=notices, namespaces=spaces)
 
     def _text(self) -> str:
-        """Python stub code. Everything else is a comment."""
+        """A line for each namespace or function, and stubs. Everything else is a comment."""
         lines = [_namespace_line(row) for row in self.namespaces or ()]
-        lines += stub_code(self.functions, self.full)
+        if self.namespaces is not None:
+            lines.append(f"{PORTAL} {self.own}")
+        lines += function_lines(self.functions, self.full)
+        if self.is_weak:
+            lines.append(f"# {_WEAK}")
         if self.functions and self.total > len(self.functions):
             lines.append(f"# {len(self.functions)} of {self.total}")
         lines.extend(f"# notice: {escaped(notice)}" for notice in self.notices)
@@ -104,13 +112,10 @@ class Found:
 
 
 def _namespace_line(row: dict[str, Json]) -> str:
-    summary = f": {row['summary']}" if row["summary"] else ""
-    upstream = "" if row["upstream"] == row["namespace"] else f" (upstream {row['upstream']!r})"
-    return f"# {row['namespace']}{upstream}, {row['functions']} functions, {row['state']}{summary}"
-
-
-LONGEST_BRIEF: Final = 120
-"""Characters of parameters in a brief signature. Further optional ones are dropped, and the signature says so."""
+    """`git 12`, without the summary, which is the server's instructions."""
+    upstream = "" if row["upstream"] == row["namespace"] else f", upstream {row['upstream']!r}"
+    state = "" if row["state"] in ("ready", "idle") else f", {row['state']}"
+    return f"{row['namespace']} {row['functions']}{upstream}{state}"
 
 
 def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
@@ -120,7 +125,7 @@ def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
             "name": function.qualified,
             "upstream": function.upstream,
             "tool": function.tool,
-            "signature": brief_signature(function)[0],
+            "signature": function.brief,
             "summary": function.summary,
         }
         for function in functions
@@ -130,28 +135,13 @@ def rows(functions: Sequence[Function], full: int) -> list[dict[str, Json]]:
     return shown
 
 
-def stub_code(functions: Sequence[Function], full: int) -> Iterator[str]:
-    """The functions as lines of Python, without what a script does not need. Everything else is a comment."""
+def function_lines(functions: Sequence[Function], full: int) -> Iterator[str]:
+    """The first `full` functions with types and documentation, the others in one line each."""
     for function, stub in zip(functions, _stubs(functions[:full]), strict=False):
-        yield f"# {function.qualified}\n{stub}\n"
+        yield stub.replace(f"async def {function.name}(", f"async def {function.qualified}(", 1)
     for function in functions[full:]:
-        signature, is_cut = brief_signature(function)
-        more = " (more parameters)" if is_cut else ""
-        about = f": {function.summary.removesuffix('.')}" if function.summary else ""
-        yield f"{signature}: ... # {function.qualified}{more}{about}"
-
-
-def brief_signature(function: Function) -> tuple[str, bool]:
-    """The function as one line of its namespace, in few tokens, and whether parameters were dropped.
-
-    Redundant text is omitted: the type of a parameter whose default shows it, `| None` before `= None`, and a result of
-    any type. Optional parameters are shown as long as they fit into `LONGEST_BRIEF` characters.
-    """
-    shown = function.fitting([short_parameter(each) for each in function.parameters], LONGEST_BRIEF)
-    others = [] if not function.others else ["**others"]
-    keywords = ", ".join([*(["*", *shown] if shown else []), *others])
-    returns = "" if function.returns == "Any" else f" -> {function.returns}"
-    return f"async def {function.name}({keywords}){returns}", len(shown) < len(function.parameters)
+        about = f"  # {function.summary.removesuffix('.')}" if function.summary else ""
+        yield f"{function.brief}{about}"
 
 
 def _stubs(functions: Sequence[Function]) -> list[str]:
@@ -165,9 +155,9 @@ def _stubs(functions: Sequence[Function]) -> list[str]:
     return stubs
 
 
-PORTAL = "portal"
-"""The module that every script has. It is not a namespace, but a query may ask about it."""
+_WEAK: Final = "weak: no function has half of these words; try others for one step, or an empty query"
 
+_MAX_SAID_CHARACTERS: Final = 2_000
 _FEW_ROWS = 12
 _ROWS_OF_FULL = 3
 
@@ -175,7 +165,10 @@ MAX_DETAIL_CHARACTERS = 300
 """Characters of the reason in a notice about an upstream that is not ready."""
 
 MAX_STATE_NOTICES = 10
-"""Upstreams that are not ready, shown with the reason. As many more are shown by name; the rest is counted."""
+"""Upstreams that are not ready, shown with the reason, of those that could be the answer."""
+
+_MAX_NAMED = 3
+"""Other upstreams that are not ready, shown by name. The rest is counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,55 +201,53 @@ class DocsSearch:
         self, snapshot: Snapshot, request: DocsSearchRequest, most: int = MAX_DETAIL_CHARACTERS
     ) -> Found:
         """Search the snapshot, without waiting for upstreams. Reasons why some are down have `most` characters."""
-        query = request.query.strip()
-        upstream = self._key(request.upstream)
-        functions, total, exact = _search(snapshot, request, upstream)
-        notices = [*self._state_notices(query, most), *self._upstream_notices(upstream)]
+        query, key = request.query.strip(), self._key(request.upstream)
+        functions, total, exact = _search(snapshot, request, key)
+        notices = [*self._state_notices(query, key, functions, most), *self._upstream_notices(key)]
         if len(self.fleet):
-            # An upstream that is starting may soon list the missing function.
-            starting = [each for each in self.searched(upstream) if each.state.status == "starting"]
-            is_complete = all(each.tools for each in starting)
-            notices += _absence_notices(snapshot, query, functions, is_complete)
+            notices += _absence_notices(snapshot, query, functions)
         if exact and not query.isalpha():
             # A single plain word may be a function's name or a search, so other matches are kept, briefly.
             functions, total = functions[:exact], exact
         full = len(functions) if request.detail == "full" else exact
-        if not query or _is_about_portal(query):
+        lists_all = not query and key is None
+        if lists_all or _is_about_portal(query):
             notices += grant_lines(self.manifest)
-        if _is_about_portal(query):
-            notices += portal_functions(asked_name(query).removeprefix(f"{PORTAL}."))
-        if query:
-            return Found(functions, total, full, notices)
+        if not lists_all:
+            return Found(functions, total, full, notices, is_weak=not exact and _is_weak(query, functions))
         if self.waiting:
             notices.append(
                 "a change of the portal's configuration is not in effect: its operator has not accepted it"
             )
-        notices += [_diagnostics_notice(u) for u in self.fleet if u.diagnostics][:MAX_STATE_NOTICES]
-        return Found(functions, total, full, notices, self._namespaces(snapshot))
+        spaces = self._namespaces(snapshot)
+        return Found(functions, total, full, notices, spaces, own=len(snapshot.own))
 
     def searched(self, upstream: str | None) -> list[Upstream]:
         """The upstreams that a search covers: the one with this name or namespace, or all."""
         key = self._key(upstream)
         return [each for each in self.fleet if key in (None, each.name)]
 
-    def _state_notices(self, query: str, most: int) -> list[str]:
-        """One line per upstream that is not ready, those that the query names first. Of many, only the names."""
-        asked = set(_words(query))
-        silent = [upstream for upstream in self.fleet if not upstream.state.is_well]
-        silent.sort(key=lambda upstream: asked.isdisjoint(_words(upstream.name)))
-        notices = []
-        for each in silent[:MAX_STATE_NOTICES]:
+    def _state_notices(
+        self, query: str, key: str | None, functions: Sequence[Function], most: int
+    ) -> Iterator[str]:
+        """Why upstreams are not ready that could be the answer; the names of some others."""
+        asked, found = {*_words(query)}, {each.upstream for each in functions}
+        silent = [upstream for upstream in self.searched(key) if not upstream.state.is_well]
+        meant = silent
+        if query and key is None:
+            meant = [each for each in silent if each.name in found or not asked.isdisjoint(_words(each.name))]
+        meant = meant[:MAX_STATE_NOTICES]
+        for each in meant:
             retry_status = f"; {each.retry_status}" if each.retry_status else ""
-            notices.append(f"{describe_state(each, most)}{retry_status}")
-        if others := silent[MAX_STATE_NOTICES:]:
-            names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])
-            more = ", ..." if len(others) > MAX_STATE_NOTICES else ""
-            notices.append(f"{len(others)} more upstreams are not ready: {names}{more}")
-        if any(each.state.remedy for each in silent):
-            notices.append("`mcp-code-portal check` tells the operator what to do")
+            yield f"{describe_state(each, most)}{retry_status}"
+        others = [f"{each.name!r} is {each.state.adjective}" for each in silent if each not in meant]
+        if others:
+            more = f" and {len(others) - _MAX_NAMED} more are not ready" if others[_MAX_NAMED:] else ""
+            yield f"upstream {', '.join(others[:_MAX_NAMED])}{more}"
+        if any(each.state.remedy for each in meant):
+            yield "`mcp-code-portal check` tells the operator what to do"
         if not self.manifest.portal.upstreams:
-            notices.append(NO_UPSTREAMS)
-        return notices
+            yield NO_UPSTREAMS
 
     def _key(self, name: str | None) -> str | None:
         """The manifest's key for `name`, which may also be a namespace. Returns an unknown name as it is."""
@@ -267,7 +258,7 @@ class DocsSearch:
 
     def _upstream_notices(self, key: str | None) -> list[str]:
         namespaces = self.manifest.namespaces
-        if key is None or key in namespaces:
+        if key in (None, PORTAL) or key in namespaces:
             return []
         near = difflib.get_close_matches(key, namespaces) or sorted(namespaces)[:10]
         return [f"there is no upstream {key[:100]!r}; upstreams: {', '.join(near) or 'none'}"]
@@ -281,9 +272,7 @@ class DocsSearch:
                 {
                     "namespace": namespace,
                     "upstream": upstream.name,
-                    "summary": known.summary[:_SUMMARY_CHARACTERS]
-                    if known and len(rows) < _SUMMARIES
-                    else "",
+                    "summary": known.summary if known else "",
                     "functions": len(known.functions) if known else 0,
                     "state": upstream.state.status,
                 }
@@ -292,7 +281,6 @@ class DocsSearch:
 
 
 _NOTHING = "nothing found: try other words for one step of the task, or an empty query to list the namespaces"
-_NOTHING_YET = "nothing found yet: search again after all upstreams have started"
 
 
 def _search(
@@ -306,13 +294,20 @@ def _search(
     return hits.functions, hits.total, hits.exact
 
 
-def _absence_notices(
-    snapshot: Snapshot, query: str, functions: Sequence[Function], is_complete: bool
-) -> Iterator[str]:
-    """Why a function is missing or cannot be called, as far as the caller may know.
+def _is_weak(query: str, functions: Sequence[Function]) -> bool:
+    """Whether none has half of a query of a few words. A word that only its description has counts half."""
+    words, best = {*read_query(query).words}, 0
+    if not functions or not 0 < len(words) <= FEW_WORDS:
+        return False
+    for each in functions:
+        named = {*terms_of(f"{each.tool} {each.upstream}", MAX_NAME_CHARACTERS)}
+        said = named.union(terms_of(f"{each.description} {each.brief}", _MAX_SAID_CHARACTERS))
+        best = max(best, sum(may_mean(word, named) + may_mean(word, said) for word in words))
+    return best < len(words)
 
-    Without `is_complete`, upstreams are still starting, so that a function may still appear.
-    """
+
+def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Function]) -> Iterator[str]:
+    """Why a function is missing or cannot be called, as far as the caller may know."""
     withheld = dict(snapshot.withheld(query))
     for best in functions[:1]:
         if decision := snapshot.denied.get(best.qualified):
@@ -324,10 +319,9 @@ def _absence_notices(
         return
     near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
     if near:
-        so_far = "" if is_complete else " so far"
-        yield f"no function is called {query!r}{so_far}; nearest: {', '.join(near)}"
+        yield f"no function is called {query!r}; nearest: {', '.join(near)}"
     elif not functions:
-        yield _NOTHING if is_complete else _NOTHING_YET
+        yield _NOTHING
 
 
 def _is_absent(query: str, functions: Sequence[Function]) -> bool:
@@ -343,13 +337,6 @@ def _is_absent(query: str, functions: Sequence[Function]) -> bool:
 
 def _is_about_portal(query: str) -> bool:
     return asked_name(query).partition(".")[0] == PORTAL
-
-
-def _diagnostics_notice(upstream: Upstream) -> str:
-    """Counts the diagnostics. Their text may contain hidden tools' names and the upstream's own words."""
-    count = len(upstream.diagnostics)
-    problems = "1 problem" if count == 1 else f"{count} problems"
-    return f"upstream {upstream.name!r} has {problems}, which the operator can see"
 
 
 def _words(text: str) -> list[str]:

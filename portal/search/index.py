@@ -45,6 +45,9 @@ _NAME_COVERAGE = 0.3
 _PHRASE = 0.25
 _WHOLE_NAME = 0.5
 _SAME_UPSTREAM = 0.3
+_COMMON = 0.7
+"""The IDF of a term that half of all functions have: in a small library, what it is about."""
+
 _FIRST = 5
 """The first places, which the steps of a task share equally."""
 _WHOLE_TASK = 0.3
@@ -122,7 +125,8 @@ class Ranking:
         self._frequencies = np.bincount(by_term, minlength=size)
         self._ends = np.cumsum(self._frequencies)
         is_name = np.concatenate([each.is_name for each in parts])
-        idfs = _idf(self._size, np.bincount(by_term[is_name], minlength=size))
+        self._name_frequencies = np.bincount(by_term[is_name], minlength=size)
+        idfs = _idf(self._size, self._name_frequencies)
         named = np.bincount(owners[is_name], idfs[by_term[is_name]], minlength=self._size)
         self._name_idf_sums = np.maximum(named, 1e-9)
         self._added: dict[str, _Added] = {}
@@ -142,8 +146,16 @@ class Ranking:
         return number < len(self._ends) and bool(self._frequencies[number])
 
     def idf(self, term: str) -> float | None:
-        """The inverse document frequency of a term; None if it does not occur."""
-        return float(_idf(self._size, self._frequencies[self._vocabulary[term]])) if term in self else None
+        """The inverse document frequency of a term; of a common one, within names; None if it does not occur."""
+        if term not in self:
+            return None
+        number = self._vocabulary[term]
+        idf = _idf(self._size, self._frequencies[number])
+        return float(idf if idf >= _COMMON else _idf(self._size, self._name_frequencies[number]))
+
+    def is_named(self, term: str) -> bool:
+        """Whether the term occurs in a name."""
+        return term in self and bool(self._name_frequencies[self._vocabulary[term]])
 
     def relevance(self, weights: Mapping[str, float]) -> Floats:
         """BM25F score of each function over all fields. All terms must occur."""
@@ -170,12 +182,15 @@ class Ranking:
         owners, counts = self._owners[part], self._counts[part]
         is_name = counts[:, _NAME] > 0
         named = owners[is_name]
+        idf, idf_of_names = _idf(self._size, len(owners)), _idf(self._size, len(named))
+        if idf < _COMMON:  # how often a text repeats it says nothing, but a name that has it does
+            counts = np.minimum(counts, 1)
+        idfs = np.where(is_name, np.maximum(idf, np.minimum(idf_of_names, _COMMON)), idf)
         counted: Floats = np.einsum("sf,sf->s", counts, self._worth[owners])
-        idf = _idf(self._size, len(owners))
         self._added[term] = _Added(
-            (owners, idf * _saturated(counted)),
+            (owners, idfs * _saturated(counted)),
             (named, idf * _saturated(counts[is_name, _NAME] * self._worth[named, _NAME])),
-            (named, _idf(self._size, len(named)) / self._name_idf_sums[named]),
+            (named, idf_of_names / self._name_idf_sums[named]),
         )
         return self._added[term]
 
@@ -214,6 +229,7 @@ class SearchIndex:
         self._upstreams: dict[str, int] = {}
         owners = [self._upstreams.setdefault(each.upstream, len(self._upstreams)) for each in self._functions]
         self._owners = np.array(owners, np.int64)
+        self._is_deprecated = np.array([each.is_deprecated for each in self._functions], np.bool_)
 
     @cached_property
     def _named(self) -> Mapping[str, set[int]]:
@@ -251,7 +267,7 @@ class SearchIndex:
         found = np.flatnonzero(allowed if lists_upstream else allowed & (scores > 0))
         named = np.array([number for number in self._exact_matches(query) if allowed[number]], np.int64)
         others = np.setdiff1d(found, named, assume_unique=True)
-        best = [*_best(named, scores, limit), *_best(others, scores, limit)][:limit]
+        best = [*self._best(named, scores, limit), *self._best(others, scores, limit)][:limit]
         if read.steps and not len(named):
             best = self._with_each_step(best, read, scores, found)
         functions = tuple(self._functions[number] for number in best)
@@ -272,7 +288,9 @@ class SearchIndex:
         """The best for the whole task. The first places are shared equally by the best of each step."""
         first = best[:_FIRST]
         share = max(1, len(first) // len(query.steps))
-        of_steps = [_best(found, self._scores(step) + _WHOLE_TASK * scores, share) for step in query.steps]
+        of_steps = [
+            self._best(found, self._scores(step) + _WHOLE_TASK * scores, share) for step in query.steps
+        ]
         wanted = [*dict.fromkeys(chain.from_iterable(of_steps))][: len(first)]
         spare = [number for number in first if number not in wanted][: len(first) - len(wanted)]
         kept = [number for number in first if number in wanted or number in spare]
@@ -307,8 +325,8 @@ class SearchIndex:
         boosted: Floats = np.where(scores > 0, scores + _SAME_UPSTREAM * best[self._owners], 0)
         return boosted
 
-
-def _best(numbers: Ints, scores: Floats, count: int) -> list[int]:
-    """The best functions. `numbers` are in the order of qualified names."""
-    best: list[int] = numbers[np.lexsort((numbers, -scores[numbers]))[:count]].tolist()
-    return best
+    def _best(self, numbers: Ints, scores: Floats, count: int) -> list[int]:
+        """The best functions, deprecated ones last. `numbers` are in the order of qualified names."""
+        order = np.lexsort((numbers, -scores[numbers], self._is_deprecated[numbers]))
+        best: list[int] = numbers[order[:count]].tolist()
+        return best
