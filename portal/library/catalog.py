@@ -211,14 +211,12 @@ class Catalog:
         self._entries = entries
         library = Library.compile(sources, former.library)
         index = former.index or SearchIndex({}, {})
-        fetches = effective_capabilities(authority.manifest).network is not None
-        own = tuple(each for each in portal_functions() if fetches or each.name != "fetch")
-        own = former.own if own == former.own else own  # the same tuple shows the index that nothing changed
+        own = portal_functions(fetches=effective_capabilities(authority.manifest).network is not None)
         index = index.updated(
             {PORTAL: own, **{each.name: each.in_order for each in library.namespaces.values()}}
         )
         rules = MappingProxyType(denied), MappingProxyType(silent)
-        return Snapshot(former.version + 1, library, index, *rules, own)
+        return Snapshot(former.version + 1, library, index, *rules)
 
     def _written(self, library: Library) -> frozenset[Path] | None:
         """The stub files that changed; None if they could not be written."""

@@ -133,8 +133,7 @@ class Function:
                 shown[-1] = "…"
                 break
         if self.others:
-            kind = shape_text(whole.get("additionalProperties", True))
-            shown.append(self.others.partition(":")[0] + ("" if kind == "Any" else f": {kind}"))
+            shown.append(self.others.partition(":")[0])
         return f"{self.qualified}({', '.join(shown)}) -> {self.result_shape or 'Any'}"
 
     def module_definition(self, hidden: Collection[str]) -> str:

@@ -333,10 +333,11 @@ PORTAL: Final = "portal"
 
 
 @cache
-def portal_functions() -> tuple[Function, ...]:
-    """The functions of `portal`, compiled from its stub like an upstream's tools."""
+def portal_functions(*, fetches: bool) -> tuple[Function, ...]:
+    """The functions of `portal`, with or without `fetch`, compiled from its stub like an upstream's tools."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    tools = [_portal_tool(each) for each in ast.parse(PORTAL_STUB).body if isinstance(each, kinds)]
+    functions = [each for each in ast.parse(PORTAL_STUB).body if isinstance(each, kinds)]
+    tools = [_portal_tool(each) for each in functions if fetches or each.name != "fetch"]
     return _compiled(LibrarySource(PORTAL, PORTAL, "", tools)).in_order
 
 

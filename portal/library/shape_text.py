@@ -27,8 +27,7 @@ def shape_text(node: SoundNode) -> str:
         text = shape.text(node)
         if len(text) <= most and shape.left >= 0:
             return text
-    kinds = node.get("type") or map(kind_of, node.get("enum", ())) if isinstance(node, dict) else ()
-    return _union(_LOOSE[kind] for kind in kinds)
+    return _union(_LOOSE[kind] for kind in node.get("type", ())) if isinstance(node, dict) else "Any"
 
 
 class _Shape:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from manifests.decision import Decision
 from manifests.names import identifier, namespace_of
 from portal.errors import refused
-from portal.library.function import Function
 from portal.library.library import Library
 from portal.search.query import asked_name, partitions
 from sandbox_runtime.calls import CallError
@@ -43,8 +42,6 @@ class Snapshot:
     index: "SearchIndex | None"
     denied: Mapping[str, Decision]
     silent: Mapping[str, str]
-    own: tuple[Function, ...] = ()
-    """The functions of `portal` that scripts may call."""
     is_on_disk: bool = True
     """Whether the stub files match the library. If the disk is full, the checker must not refuse valid scripts."""
 

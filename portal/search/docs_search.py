@@ -40,8 +40,7 @@ class DocsSearchAnswer:
 class Found:
     """The best functions, best first. The first `full` are shown with types and documentation.
 
-    `total` counts all that match. `namespaces` is set if the query asked for them; `own` counts the functions of
-    `portal`. `is_weak` says that none of the functions has half of the query's words.
+    `total` counts all that match. `namespaces` is set if the query asked for them, and `own` counts those of `portal`.
     """
 
     functions: Sequence[Function]
@@ -50,16 +49,13 @@ class Found:
     notices: Sequence[str]
     namespaces: Sequence[dict[str, Json]] | None = None
     own: int = 0
-    is_weak: bool = False
 
     def structured(self) -> dict[str, Json]:
         """Everything as data."""
         answer: dict[str, Json] = {
             "functions": rows(self.functions, self.full),
             "total": self.total,
-            "notices": [
-                escaped(each, "\n\t") for each in (*self.notices, *([_WEAK] if self.is_weak else []))
-            ],
+            "notices": [escaped(notice, "\n\t") for notice in self.notices],
         }
         if self.namespaces is not None:
             answer["namespaces"] = list(self.namespaces)
@@ -103,11 +99,9 @@ class Found:
         if self.namespaces is not None:
             lines.append(f"{PORTAL} {self.own}")
         lines += function_lines(self.functions, self.full)
-        if self.is_weak:
-            lines.append(f"# {_WEAK}")
         if self.functions and self.total > len(self.functions):
             lines.append(f"# {len(self.functions)} of {self.total}")
-        lines.extend(f"# notice: {escaped(notice)}" for notice in self.notices)
+        lines.extend(f"# {'' if each == _WEAK else 'notice: '}{escaped(each)}" for each in self.notices)
         return "\n".join(lines) or "# nothing"
 
 
@@ -155,7 +149,7 @@ def _stubs(functions: Sequence[Function]) -> list[str]:
     return stubs
 
 
-_WEAK: Final = "weak: no function has half of these words; try others for one step, or an empty query"
+_WEAK: Final = "weak: try other words for one step, or an empty query"
 
 _MAX_SAID_CHARACTERS: Final = 2_000
 _FEW_ROWS = 12
@@ -168,7 +162,7 @@ MAX_STATE_NOTICES = 10
 """Upstreams that are not ready, shown with the reason, of those that could be the answer."""
 
 _MAX_NAMED = 3
-"""Other upstreams that are not ready, shown by name. The rest is counted."""
+"""Other upstreams that are not ready, shown by name. All are counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +196,9 @@ class DocsSearch:
     ) -> Found:
         """Search the snapshot, without waiting for upstreams. Reasons why some are down have `most` characters."""
         query, key = request.query.strip(), self._key(request.upstream)
-        functions, total, exact = _search(snapshot, request, key)
+        assert snapshot.index is not None, "a fresh snapshot has one"
+        hits = snapshot.index.search(request.query, request.limit, key)
+        functions, total, exact = hits.functions, hits.total, hits.exact
         notices = [*self._state_notices(query, key, functions, most), *self._upstream_notices(key)]
         if len(self.fleet):
             notices += _absence_notices(snapshot, query, functions)
@@ -210,17 +206,16 @@ class DocsSearch:
             # A single plain word may be a function's name or a search, so other matches are kept, briefly.
             functions, total = functions[:exact], exact
         full = len(functions) if request.detail == "full" else exact
-        lists_all = not query and key is None
-        if lists_all or _is_about_portal(query):
-            notices += grant_lines(self.manifest)
-        if not lists_all:
-            return Found(functions, total, full, notices, is_weak=not exact and _is_weak(query, functions))
+        if query or key is not None:
+            notices += [_WEAK] if not exact and _is_weak(query, functions) else []
+            return Found(functions, total, full, notices)
+        notices += grant_lines(self.manifest)
         if self.waiting:
             notices.append(
                 "a change of the portal's configuration is not in effect: its operator has not accepted it"
             )
-        spaces = self._namespaces(snapshot)
-        return Found(functions, total, full, notices, spaces, own=len(snapshot.own))
+        own, every = snapshot.index.search("", 1, PORTAL).total, len(snapshot.library.functions)
+        return Found((), every, 0, notices, self._namespaces(snapshot), own)
 
     def searched(self, upstream: str | None) -> list[Upstream]:
         """The upstreams that a search covers: the one with this name or namespace, or all."""
@@ -240,10 +235,8 @@ class DocsSearch:
         for each in meant:
             retry_status = f"; {each.retry_status}" if each.retry_status else ""
             yield f"{describe_state(each, most)}{retry_status}"
-        others = [f"{each.name!r} is {each.state.adjective}" for each in silent if each not in meant]
-        if others:
-            more = f" and {len(others) - _MAX_NAMED} more are not ready" if others[_MAX_NAMED:] else ""
-            yield f"upstream {', '.join(others[:_MAX_NAMED])}{more}"
+        if others := [f"{each.name!r} is {each.state.adjective}" for each in silent if each not in meant]:
+            yield f"not ready either ({len(others)}): {', '.join(others[:_MAX_NAMED])}"
         if any(each.state.remedy for each in meant):
             yield "`mcp-code-portal check` tells the operator what to do"
         if not self.manifest.portal.upstreams:
@@ -283,17 +276,6 @@ class DocsSearch:
 _NOTHING = "nothing found: try other words for one step of the task, or an empty query to list the namespaces"
 
 
-def _search(
-    snapshot: Snapshot, request: DocsSearchRequest, upstream: str | None
-) -> tuple[Sequence[Function], int, int]:
-    """The best functions, the number of all matches, and how many have exactly the name in the query."""
-    if not request.query.strip() and upstream is None:
-        return (), len(snapshot.library.functions), 0
-    assert snapshot.index is not None, "a fresh snapshot has one"
-    hits = snapshot.index.search(request.query, request.limit, upstream)
-    return hits.functions, hits.total, hits.exact
-
-
 def _is_weak(query: str, functions: Sequence[Function]) -> bool:
     """Whether none has half of a query of a few words. A word that only its description has counts half."""
     words, best = {*read_query(query).words}, 0
@@ -315,7 +297,7 @@ def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Functio
     for qualified, decision in withheld.items():
         why = "quarantined" if decision.code == "quarantined" else "not granted to scripts"
         yield f"{qualified} exists but is {why}: {decision.rule}. {ASK_OPERATOR}"
-    if not query or withheld or _is_about_portal(query) or (functions and not _is_absent(query, functions)):
+    if not query or withheld or (functions and not _is_absent(query, functions)):
         return
     near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
     if near:
@@ -333,10 +315,6 @@ def _is_absent(query: str, functions: Sequence[Function]) -> bool:
         for name in (each.qualified, f"{each.upstream}.{each.tool}", each.tool)
     }
     return re.fullmatch(r"\w+(?:\.\w+)+", asked) is not None and asked not in found
-
-
-def _is_about_portal(query: str) -> bool:
-    return asked_name(query).partition(".")[0] == PORTAL
 
 
 def _words(text: str) -> list[str]:

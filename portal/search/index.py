@@ -65,6 +65,7 @@ class Encoded:
     def __init__(self, given: Sequence[Function], vocabulary: dict[str, int]) -> None:
         self.given = given
         self.functions = sorted(given, key=attrgetter("name"))
+        self.is_deprecated = np.array([each.is_deprecated for each in self.functions], np.bool_)
         sizes, lengths = [], []
         terms: list[str] = []
         counts: list[list[int]] = []
@@ -229,7 +230,7 @@ class SearchIndex:
         self._upstreams: dict[str, int] = {}
         owners = [self._upstreams.setdefault(each.upstream, len(self._upstreams)) for each in self._functions]
         self._owners = np.array(owners, np.int64)
-        self._is_deprecated = np.array([each.is_deprecated for each in self._functions], np.bool_)
+        self._is_deprecated = np.concatenate([each.is_deprecated for each in (*in_order, Encoded((), {}))])
 
     @cached_property
     def _named(self) -> Mapping[str, set[int]]:

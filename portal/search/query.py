@@ -292,13 +292,9 @@ def synonym_terms(words: Sequence[str], index: "Ranking") -> dict[str, float]:
 
 
 def may_mean(word: str, terms: Set[str]) -> bool:
-    """Whether the word, one of its synonyms or an abbreviation of it is among the terms."""
-    alike = [
-        each
-        for each in terms
-        if len(each) >= _SHORTEST_RELATED and (each.startswith(word) or word.startswith(each))
-    ]
-    return word in terms or bool(alike) or not _LOOSE_SYNONYMS.get(word, set()).isdisjoint(terms)
+    """Whether the word, a synonym, or another word with the same first letters is among the terms."""
+    is_alike = any(each.startswith(word[: _SHORTEST_RELATED + 1]) for each in terms)
+    return is_alike or not _LOOSE_SYNONYMS.get(word, set()).isdisjoint(terms)
 
 
 def _related(word: str, terms: Sequence[str]) -> Iterator[str]:
