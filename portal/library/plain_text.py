@@ -39,11 +39,9 @@ _OF_EMOJI: Final = re.compile(
 )
 _LINE_SEPARATORS: Final = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _SENTENCE_END: Final = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s|$)|[。！？]")
-_HEAD_CHARACTERS: Final = 200
 _DEPRECATED: Final = re.compile(
-    r"(?:^|[.!?\n]\s*|[(\[])\W*deprecated\b(?=\s*(?:[^\w\s]|$|(?:since|in|as of|use|please)\b))"
-    r"|\bthis (?:tool|function|method|endpoint|command|api)(?: is| has been)(?: now)? deprecated\b",
-    re.IGNORECASE,
+    r"(?i)(?:^|[.!?\n]\s*|[(\[])\W*deprecated\b(?=\s*(?:[^\w\s]|$|(?:since|in|as|use|please)\b))"
+    r"|\bthis \w+(?: is| has been)(?: now)? deprecated\b"
 )
 _BLANK_LINES: Final = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 _ENDING_QUOTES: Final = re.compile(r'"{3,}|"+\Z')
@@ -105,7 +103,7 @@ def first_sentence(text: str, longest: int) -> str:
 
 def says_deprecated(description: str) -> bool:
     """Whether a tool's description says in its head that the tool is deprecated, not only something that it handles."""
-    return _DEPRECATED.search(description[:_HEAD_CHARACTERS]) is not None
+    return _DEPRECATED.search(description[:200]) is not None
 
 
 def cut(text: str, longest: int) -> str:

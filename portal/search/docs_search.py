@@ -226,11 +226,10 @@ class DocsSearch:
         self, query: str, key: str | None, functions: Sequence[Function], most: int
     ) -> Iterator[str]:
         """Why upstreams are not ready that could be the answer; the names of some others."""
-        asked, found = {*_words(query)}, {each.upstream for each in functions}
-        silent = [upstream for upstream in self.searched(key) if not upstream.state.is_well]
-        meant = silent
+        asked, found = {*terms_of(query, _MAX_SAID_CHARACTERS)}, {each.upstream for each in functions}
+        meant = silent = [upstream for upstream in self.searched(key) if not upstream.state.is_well]
         if query and key is None:
-            meant = [each for each in silent if each.name in found or not asked.isdisjoint(_words(each.name))]
+            meant = [u for u in silent if u.name in found or asked.intersection(terms_of(u.name, 200))]
         meant = meant[:MAX_STATE_NOTICES]
         for each in meant:
             retry_status = f"; {each.retry_status}" if each.retry_status else ""
@@ -315,10 +314,6 @@ def _is_absent(query: str, functions: Sequence[Function]) -> bool:
         for name in (each.qualified, f"{each.upstream}.{each.tool}", each.tool)
     }
     return re.fullmatch(r"\w+(?:\.\w+)+", asked) is not None and asked not in found
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W_]+", text.casefold())
 
 
 SEARCH: Final = "portal.search"

@@ -37,7 +37,7 @@ SENTRY = [
         "get_issue_tag_values": "Find how an issue is distributed over tag values. Find which users an issue affects.",
         "update_issue": "Update an issue: resolve an issue, assign or reopen issues, find out who has it.",
         "search_events": "Search events and count them: errors of the last hour, how many issues.",
-        "search_issues": "Search for problems, in natural language. Answers a list with title, status, level and users, "
+        "search_issues": "Search for problems in natural language. Answers a list with title, status, level, users, "
         "not counts or aggregations, for which there is search_events. Use it for lists like unresolved ones, critical "
         "bugs or errors that many users see; not for one that is known by its ID, nor for what happened within it.",
         "search_issue_events": "Search the events of one issue. To search all issues, use search_issues.",
