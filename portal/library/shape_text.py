@@ -16,8 +16,8 @@ _MAX_KEYS: Final = 10
 _MAX_LITERALS: Final = 8
 _MAX_PARTS: Final = 60
 _PLAIN_KEY: Final = re.compile(r"[\w$@.-]{1,60}", re.ASCII)
-KINDS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-_LOOSE: Final = {**KINDS, "object": "dict", "array": "list"}
+_KINDS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+_LOOSE: Final = {**_KINDS, "object": "dict", "array": "list"}
 
 
 def shape_text(node: SoundNode) -> str:
@@ -61,11 +61,10 @@ class _Shape:
     def _of_kind(self, kind: str, node: dict[str, Any]) -> str:
         properties: dict[str, SoundNode] = node.get("properties", {})
         if kind not in ("array", "object"):
-            return KINDS.get(kind, "Any")
+            return _KINDS.get(kind, "Any")
         if kind == "array" or not properties:
             inner = self.text(node.get("items" if kind == "array" else "additionalProperties", True))
-            base = _LOOSE[kind]
-            return base if inner == "Any" else f"list[{inner}]" if kind == "array" else f"dict[str, {inner}]"
+            return _LOOSE[kind] + ("" if inner == "Any" else f"[{'str, ' * (kind == 'object')}{inner}]")
         fields: list[str] = []
         required = node.get("required", ())
         for key in sorted(properties, key=lambda each: each not in required):

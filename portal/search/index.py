@@ -51,6 +51,9 @@ _COMMON = 0.7
 _FIRST = 5
 """The first places, which the steps of a task share equally."""
 _WHOLE_TASK = 0.3
+_LAST = 1e-9
+"""The factor of a deprecated function's score."""
+
 _MANY_TERMS = 10_000
 
 # Upstreams write these texts. The bounds keep one definition from slowing the whole index down.
@@ -65,7 +68,7 @@ class Encoded:
     def __init__(self, given: Sequence[Function], vocabulary: dict[str, int]) -> None:
         self.given = given
         self.functions = sorted(given, key=attrgetter("name"))
-        self.is_deprecated = np.array([each.is_deprecated for each in self.functions], np.bool_)
+        self.standing = np.array([_LAST if each.is_deprecated else 1.0 for each in self.functions])
         sizes, lengths = [], []
         terms: list[str] = []
         counts: list[list[int]] = []
@@ -150,9 +153,10 @@ class Ranking:
         """The inverse document frequency of a term; of a common one, within names; None if it does not occur."""
         if term not in self:
             return None
-        number = self._vocabulary[term]
-        idf = _idf(self._size, self._frequencies[number])
-        return float(idf if idf >= _COMMON else _idf(self._size, self._name_frequencies[number]))
+        of_all, of_names = (
+            each[self._vocabulary[term]] for each in (self._frequencies, self._name_frequencies)
+        )
+        return float(idf if (idf := _idf(self._size, of_all)) >= _COMMON else _idf(self._size, of_names))
 
     def is_named(self, term: str) -> bool:
         """Whether the term occurs in a name."""
@@ -230,7 +234,7 @@ class SearchIndex:
         self._upstreams: dict[str, int] = {}
         owners = [self._upstreams.setdefault(each.upstream, len(self._upstreams)) for each in self._functions]
         self._owners = np.array(owners, np.int64)
-        self._is_deprecated = np.concatenate([each.is_deprecated for each in (*in_order, Encoded((), {}))])
+        self._standing: Floats = np.concatenate([each.standing for each in (*in_order, Encoded((), {}))])
 
     @cached_property
     def _named(self) -> Mapping[str, set[int]]:
@@ -268,7 +272,7 @@ class SearchIndex:
         found = np.flatnonzero(allowed if lists_upstream else allowed & (scores > 0))
         named = np.array([number for number in self._exact_matches(query) if allowed[number]], np.int64)
         others = np.setdiff1d(found, named, assume_unique=True)
-        best = [*self._best(named, scores, limit), *self._best(others, scores, limit)][:limit]
+        best = [*_best(named, scores, limit), *_best(others, scores, limit)][:limit]
         if read.steps and not len(named):
             best = self._with_each_step(best, read, scores, found)
         functions = tuple(self._functions[number] for number in best)
@@ -289,9 +293,7 @@ class SearchIndex:
         """The best for the whole task. The first places are shared equally by the best of each step."""
         first = best[:_FIRST]
         share = max(1, len(first) // len(query.steps))
-        of_steps = [
-            self._best(found, self._scores(step) + _WHOLE_TASK * scores, share) for step in query.steps
-        ]
+        of_steps = [_best(found, self._scores(step) + _WHOLE_TASK * scores, share) for step in query.steps]
         wanted = [*dict.fromkeys(chain.from_iterable(of_steps))][: len(first)]
         spare = [number for number in first if number not in wanted][: len(first) - len(wanted)]
         kept = [number for number in first if number in wanted or number in spare]
@@ -324,10 +326,10 @@ class SearchIndex:
         best = np.zeros(len(self._upstreams))
         np.maximum.at(best, self._owners, scores)
         boosted: Floats = np.where(scores > 0, scores + _SAME_UPSTREAM * best[self._owners], 0)
-        return boosted
+        return boosted * self._standing
 
-    def _best(self, numbers: Ints, scores: Floats, count: int) -> list[int]:
-        """The best functions, deprecated ones last. `numbers` are in the order of qualified names."""
-        order = np.lexsort((numbers, -scores[numbers], self._is_deprecated[numbers]))
-        best: list[int] = numbers[order[:count]].tolist()
-        return best
+
+def _best(numbers: Ints, scores: Floats, count: int) -> list[int]:
+    """The best functions. `numbers` are in the order of qualified names."""
+    best: list[int] = numbers[np.lexsort((numbers, -scores[numbers]))[:count]].tolist()
+    return best
