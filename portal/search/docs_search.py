@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
@@ -26,6 +26,9 @@ from portal.search.query import FEW_WORDS, asked_name, may_mean, read_query, ter
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream
+
+if TYPE_CHECKING:
+    from portal.search.index import SearchHits
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,7 @@ class DocsSearch:
         assert snapshot.index is not None, "a fresh snapshot has one"
         hits = snapshot.index.search(request.query, request.limit, key)
         functions, total, exact = hits.functions, hits.total, hits.exact
-        notices = [*self._state_notices(query, key, functions, most), *self._upstream_notices(key)]
+        notices = [*self._state_notices(query, key, hits, most), *self._upstream_notices(key)]
         if len(self.fleet):
             notices += _absence_notices(snapshot, query, functions)
         if exact and not query.isalpha():
@@ -222,11 +225,9 @@ class DocsSearch:
         key = self._key(upstream)
         return [each for each in self.fleet if key in (None, each.name)]
 
-    def _state_notices(
-        self, query: str, key: str | None, functions: Sequence[Function], most: int
-    ) -> Iterator[str]:
+    def _state_notices(self, query: str, key: str | None, hits: "SearchHits", most: int) -> Iterator[str]:
         """Why upstreams are not ready that could be the answer; the names of some others."""
-        asked, found = {*terms_of(query, _MAX_SAID_CHARACTERS)}, {each.upstream for each in functions}
+        asked, found = {*terms_of(query, _MAX_SAID_CHARACTERS)}, {each.upstream for each in hits.functions}
         meant = silent = [upstream for upstream in self.searched(key) if not upstream.state.is_well]
         if query and key is None:
             meant = [u for u in silent if u.name in found or asked.intersection(terms_of(u.name, 200))]
@@ -234,7 +235,8 @@ class DocsSearch:
         for each in meant:
             retry_status = f"; {each.retry_status}" if each.retry_status else ""
             yield f"{describe_state(each, most)}{retry_status}"
-        if others := [f"{each.name!r} is {each.state.adjective}" for each in silent if each not in meant]:
+        others = [f"{each.name!r} is {each.state.adjective}" for each in silent if each not in meant]
+        if others and not (hits.exact and "." in query):
             yield f"not ready either ({len(others)}): {', '.join(others[:_MAX_NAMED])}"
         if any(each.state.remedy for each in meant):
             yield "`mcp-code-portal check` tells the operator what to do"
