@@ -230,7 +230,10 @@ class DocsSearch:
         asked, found = {*terms_of(query, _MAX_SAID_CHARACTERS)}, {each.upstream for each in hits.functions}
         meant = silent = [upstream for upstream in self.searched(key) if not upstream.state.is_well]
         if query and key is None:
-            meant = [u for u in silent if u.name in found or asked.intersection(terms_of(u.name, 200))]
+            found |= {each.name for each in silent if asked.intersection(terms_of(each.name, 200))}
+            meant = [
+                each for each in silent if each.name in found or each.name.casefold() in query.casefold()
+            ]
         meant = meant[:MAX_STATE_NOTICES]
         for each in meant:
             retry_status = f"; {each.retry_status}" if each.retry_status else ""
