@@ -3,7 +3,7 @@
 import difflib
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -155,6 +155,7 @@ def _stubs(functions: Sequence[Function]) -> list[str]:
 _WEAK: Final = "weak: try other words for one step, or an empty query"
 
 _MAX_SAID_CHARACTERS: Final = 2_000
+_SPARE: Final = 3
 _FEW_ROWS = 12
 _ROWS_OF_FULL = 3
 
@@ -200,8 +201,12 @@ class DocsSearch:
         """Search the snapshot, without waiting for upstreams. Reasons why some are down have `most` characters."""
         query, key = request.query.strip(), self._key(request.upstream)
         assert snapshot.index is not None, "a fresh snapshot has one"
-        hits = snapshot.index.search(request.query, request.limit, key)
-        functions, total, exact = hits.functions, hits.total, hits.exact
+        hits = snapshot.index.search(request.query, request.limit + _SPARE, key)
+        # What every script has is no answer to each query that shares a word with it.
+        words, own = {*read_query(query).words}, [each for each in hits.functions if each.namespace == PORTAL]
+        strange = {each for each in own if 2 * _words_of(each, words)[1] < len(words)}
+        functions = [each for each in hits.functions if each not in strange][: request.limit]
+        total, exact = hits.total - len(strange), hits.exact
         notices = [*self._state_notices(query, key, hits, most), *self._upstream_notices(key)]
         if len(self.fleet):
             notices += _absence_notices(snapshot, query, functions)
@@ -210,15 +215,15 @@ class DocsSearch:
             functions, total = functions[:exact], exact
         full = len(functions) if request.detail == "full" else exact
         if query or key is not None:
-            notices += [_WEAK] if not exact and _is_weak(query, functions) else []
+            notices += [_WEAK] if not exact and _is_weak(words, functions) else []
             return Found(functions, total, full, notices)
         notices += grant_lines(self.manifest)
         if self.waiting:
             notices.append(
                 "a change of the portal's configuration is not in effect: its operator has not accepted it"
             )
-        own, every = snapshot.index.search("", 1, PORTAL).total, len(snapshot.library.functions)
-        return Found((), every, 0, notices, self._namespaces(snapshot), own)
+        size, every = snapshot.index.search("", 1, PORTAL).total, len(snapshot.library.functions)
+        return Found((), every, 0, notices, self._namespaces(snapshot), size)
 
     def searched(self, upstream: str | None) -> list[Upstream]:
         """The upstreams that a search covers: the one with this name or namespace, or all."""
@@ -280,16 +285,17 @@ class DocsSearch:
 _NOTHING = "nothing found: try other words for one step of the task, or an empty query to list the namespaces"
 
 
-def _is_weak(query: str, functions: Sequence[Function]) -> bool:
-    """Whether none has half of a query of a few words. A word that only its description has counts half."""
-    words, best = {*read_query(query).words}, 0
-    if not functions or not 0 < len(words) <= FEW_WORDS:
-        return False
-    for each in functions:
-        named = {*terms_of(f"{each.tool} {each.upstream}", MAX_NAME_CHARACTERS)}
-        said = named.union(terms_of(f"{each.description} {each.brief}", _MAX_SAID_CHARACTERS))
-        best = max(best, sum(may_mean(word, named) + may_mean(word, said) for word in words))
-    return best < len(words)
+def _is_weak(words: Set[str], functions: Sequence[Function]) -> bool:
+    """Whether none has half of a few words, where a word that only its texts have counts half."""
+    is_judged = functions and 0 < len(words) <= FEW_WORDS
+    return bool(is_judged) and max(sum(_words_of(each, words)) for each in functions) < len(words)
+
+
+def _words_of(function: Function, words: Set[str]) -> tuple[int, int]:
+    """How many of the words its name has, and how many its name or its texts have."""
+    named = {*terms_of(f"{function.tool} {function.upstream}", MAX_NAME_CHARACTERS)}
+    said = named.union(terms_of(f"{function.description} {function.brief}", _MAX_SAID_CHARACTERS))
+    return sum(may_mean(word, named) for word in words), sum(may_mean(word, said) for word in words)
 
 
 def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Function]) -> Iterator[str]:
