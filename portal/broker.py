@@ -531,7 +531,7 @@ def _unanswered_error(refusal: QuestionError, text: str) -> CallError:
 
 
 def _signature_hint(function: Function) -> str:
-    return f"Its signature: {function.signature}"
+    return f"Its signature: {function.brief}"
 
 
 def _error_text(result: ToolResult) -> str:

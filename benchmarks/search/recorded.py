@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import RESULTS
+from portal.library.plain_text import says_deprecated
 
 Json = Any
 Answer = tuple[str, str]
@@ -36,6 +37,10 @@ class RecordedFunction:
     tool: str
     description: str
     parameters: tuple[RecordedParameter, ...]
+
+    @property
+    def is_deprecated(self) -> bool:
+        return says_deprecated(self.description)
 
     @property
     def answer(self) -> Answer:

@@ -230,12 +230,12 @@ def _bare_name(use: LibraryUse, snapshot: Snapshot) -> CallError | None:
     if use.function in _CALLERS:
         given = [each for each in (use.arguments or {}).values() if isinstance(each, str)]
         meant = next((found for each in given[:2] if (found := _meant(each, snapshot))), None)
-        example = meant.signature if meant else "await tickets.get_issue(id=3)"
+        example = meant.brief if meant else "await tickets.get_issue(id=3)"
         return CallError("unknown_function", message, f"Call functions by their names: {example}")
     function = _meant(use.function, snapshot)
     if function is None:
         return None  # not a library function; Python raises the error
-    return CallError("unknown_function", message, f"Write its namespace: {function.signature}")
+    return CallError("unknown_function", message, f"Write its namespace: {function.brief}")
 
 
 def _meant(name: str, snapshot: Snapshot) -> Function | None:
@@ -398,7 +398,7 @@ class TypeFindings:
             message = f"{function.qualified}: {keyword[1]} is {matched[3].rstrip('*')}, not {matched[2]}"
             is_certain = finding.line in self._prepared.unguarded_lines
             refuses = is_certain and not _is_from_result(use.arguments[keyword[1]])
-            yield Diagnostic(finding.line, message, function.signature, refuses, "invalid_arguments")
+            yield Diagnostic(finding.line, message, function.brief, refuses, "invalid_arguments")
 
     def _use(self, function: str, finding: Finding, keyword: str) -> LibraryUse | None:
         """The call that an argument belongs to, or None."""

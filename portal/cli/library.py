@@ -8,7 +8,7 @@ from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.composition import open_portal
 from portal.definitions import RequestError, docs_search_request
 from portal.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
-from portal.library.library import ForeignFileError, Library, write_stubs
+from portal.library.library import PORTAL, ForeignFileError, Library, write_stubs
 
 
 async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -38,7 +38,7 @@ async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         terminal.json(answer.structured)
     else:
         terminal.result(answer.text)
-    return 0 if searched or request.upstream is None else 1
+    return 0 if searched or request.upstream in (None, PORTAL) else 1
 
 
 async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:

@@ -69,7 +69,7 @@ class ArgumentError(Exception):
 
     def __init__(self, function: Function, message: str) -> None:
         super().__init__(cut(f"{function.qualified}: {message}", _LONGEST_MESSAGE))
-        self.hint = function.signature
+        self.hint = function.brief
 
 
 def normalize_arguments(function: Function, kwargs: Arguments, *, repairs: bool) -> tuple[Arguments, Repairs]:

@@ -17,10 +17,10 @@ from manifests.decision import Decision, ListedTool
 from manifests.grants import Hints
 from manifests.manifest import Manifest
 from manifests.names import function_names, namespace_of
-from portal.authority import Authority
+from portal.authority import Authority, effective_capabilities
 from portal.check.checker import Checker
 from portal.errors import ASK_OPERATOR
-from portal.library.library import Library, LibrarySource, write_stubs
+from portal.library.library import PORTAL, Library, LibrarySource, portal_functions, write_stubs
 from portal.library.observed import Observations, Observed, schema_of
 from portal.library.snapshot import Snapshot
 from portal.passthrough.resources import LISTED
@@ -213,7 +213,10 @@ class Catalog:
         self._entries = entries
         library = Library.compile(sources, former.library)
         index = former.index or SearchIndex({}, {})
-        index = index.updated({name: each.in_order for name, each in library.namespaces.items()})
+        own = portal_functions(fetches=effective_capabilities(authority.manifest).network is not None)
+        index = index.updated(
+            {PORTAL: own, **{each.name: each.in_order for each in library.namespaces.values()}}
+        )
         rules = MappingProxyType(denied), MappingProxyType(silent)
         return Snapshot(former.version + 1, library, index, *rules)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from portal.library.function import LONGEST_PARAMETER_DOC, SHOWN_BY_DEFAULT, Function, Parameter
+from portal.library.function import LONGEST_PARAMETER_DOC, Function, lean_parameter
 from portal.library.plain_text import comment, docstring, literal_text, one_line
 from portal.library.schema_types import Definition, respelt
 
@@ -82,7 +82,7 @@ def _text(annotation: str, spellings: Mapping[str, str]) -> str:
 
 
 def _head(of: Function, spellings: Mapping[str, str]) -> str:
-    shown = [_parameter(each, _text(each.annotation, spellings)) for each in of.parameters]
+    shown = [lean_parameter(each, _text(each.annotation, spellings)) for each in of.parameters]
     shown += filter(None, [_text(of.others, spellings).removesuffix(": Any")])
     arguments = ", ".join(shown)
     if any(each.doc for each in of.parameters):
@@ -90,13 +90,3 @@ def _head(of: Function, spellings: Mapping[str, str]) -> str:
         arguments = "".join(f"\n    {text}{doc}" for text, doc in zip(shown, docs, strict=False)) + "\n"
     head = f"{of.qualified}({arguments}) -> {_text(of.returns, spellings)}{of.comments}"
     return f"{head}\n{docstring(of.documentation, indent='    ')}" if of.documentation else head
-
-
-def _parameter(parameter: Parameter, shape: str) -> str:
-    """`title: str`, `limit=10`; `state?: str` if no default is known but None."""
-    name, default = parameter.name, parameter.default_source
-    if parameter.required:
-        return f"{name}: {shape}"
-    if default in ("...", "None"):
-        return f"{name}?: {shape.removesuffix(' | None') if default == 'None' else shape}"
-    return f"{name}={default}" if shape in SHOWN_BY_DEFAULT else f"{name}: {shape} = {default}"

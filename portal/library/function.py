@@ -28,17 +28,17 @@ from portal.library.schema_types import (
 from portal.library.shape_text import shape_text
 from upstreams.tools import MISSING, Missing, RecordedTool
 
-LONGEST_SIGNATURE: Final = 400
-"""Characters of a one-line signature. Further optional parameters are shown as `...`."""
+LONGEST_BRIEF: Final = 160
+"""Characters of parameters in `Function.brief`. Further optional ones are shown as `…`."""
 
 LONGEST_REQUIRED: Final = 2_000
-"""Characters of required parameters that a one-line signature shows."""
+"""Characters of required parameters in `Function.brief`."""
 
 LONGEST_PARAMETER_DOC: Final = 500
 """Characters of a parameter's description, with hints and default."""
 
 _LONGEST_LINE: Final = 100
-SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
+_SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
 _MAX_STEPS: Final = 1_000
 
 
@@ -78,11 +78,14 @@ class Function:
     remark: str
     """The comment after the return type."""
     summary: str
+    is_deprecated: bool
     description: str
     mark: str
     """For the docstring: that a person has to approve its calls, or why it is not granted. Usually ""."""
     definitions: Definitions = field(repr=False)
     """Those of its namespace, by the names that annotations mention."""
+    observed: Json | None
+    """JSON Schema of its real results, if they say more than its declaration."""
     is_observable: bool
     """Whether only real results show their shape: the tool declares nothing about them, or a text that may be JSON."""
     data_since: float
@@ -114,8 +117,9 @@ class Function:
 
     @cached_property
     def result_shape(self) -> str:
-        """What it declares to return, in one line; "" if that is nothing."""
-        shape = shape_text(declared_result(self.recorded.output_schema))
+        """What it returns, as declared or as observed, in one line; "" if nothing is known."""
+        declared = declared_result(self.recorded.output_schema)
+        shape = shape_text(declared if self.observed is None else sound_schema(self.observed))
         return "" if shape == "Any" else shape
 
     @property
@@ -135,22 +139,19 @@ class Function:
         return f"{self.namespace}.{self.name}"
 
     @cached_property
-    def signature(self) -> str:
-        """One line: `async def tickets.create_issue(*, title: str, labels: list[str] = ...) -> Issue`."""
-        end = f") -> {self.returns}"
-        texts = [_parameter_text(each, each.annotation) for each in self.parameters]
-        shown = self.fitting(texts, LONGEST_SIGNATURE - len(self.namespace + self.name + end))
-        arguments = self._arguments(shown, self.others if len(shown) == len(texts) else "...")
-        return f"async def {self.qualified}({arguments}{end}"
-
-    def fitting(self, texts: Sequence[str], longest: int) -> list[str]:
-        """The first texts that fit into `longest` characters; for required parameters, into LONGEST_REQUIRED."""
-        left = longest
-        for number, (parameter, shown) in enumerate(zip(self.parameters, texts, strict=True)):
-            left -= len(shown) + 2
-            if left < (longest - LONGEST_REQUIRED if parameter.required else 0):
-                return [*texts[:number]]
-        return [*texts]
+    def brief(self) -> str:
+        """One line, with types in place: `git.git_log(repo_path: str, max_count=10, start?: str) -> list[str]`."""
+        whole = _root_object(arguments_schema(self.recorded.input_schema))
+        nodes, shown, left = whole.get("properties", {}), [], LONGEST_BRIEF
+        for each in self.parameters:
+            shown.append(lean_parameter(each, shape_text(nodes.get(each.wire_name, True))))
+            left -= len(shown[-1]) + 2
+            if left < (LONGEST_BRIEF - LONGEST_REQUIRED if each.required else 0):
+                shown[-1] = "…"
+                break
+        if self.others:
+            shown.append(self.others.partition(":")[0])
+        return f"{self.qualified}({', '.join(shown)}) -> {self.result_shape or 'Any'}"
 
     def module_definition(self, hidden: Mapping[str, str]) -> str:
         """The source in its stub module, on one line or with one line per parameter. `hidden` words are `respelt`.
@@ -259,14 +260,14 @@ def _others(root: SoundNode, whole: dict[str, Any], types: SchemaTypes) -> Type 
     return ANY if is_open else None
 
 
-def short_parameter(parameter: Parameter) -> str:
-    """A parameter without redundant text: the type that a default shows, and `| None` before `= None`."""
-    annotation, default = parameter.annotation, parameter.default_source
-    if default == "None":
-        annotation = annotation.removesuffix(" | None")
-    elif annotation in SHOWN_BY_DEFAULT and default not in ("", "..."):
-        return f"{parameter.name}={default}"
-    return _parameter_text(parameter, annotation)
+def lean_parameter(parameter: Parameter, shape: str) -> str:
+    """`title: str`, `limit=10`, `kind: 'a'|'b' = 'a'`; `state?: str` if no default is known but None."""
+    name, default = parameter.name, parameter.default_source
+    if parameter.required:
+        return f"{name}: {shape}"
+    if default in ("...", "None"):
+        return f"{name}?: {shape.removesuffix(' | None') if default == 'None' else shape}"
+    return f"{name}={default}" if shape in _SHOWN_BY_DEFAULT else f"{name}: {shape} = {default}"
 
 
 def _parameter_text(parameter: Parameter, annotation: str) -> str:

@@ -1,21 +1,23 @@
 """Compiles upstreams' tools to functions and types, and writes a typed package for type checkers and editors."""
 
-import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
+from inspect import getdoc, isfunction
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
+
+from pydantic import TypeAdapter
 
 from manifests.json_value import Json
 from manifests.names import former_of, function_names, namespace_of
 from manifests.own_files import ORDINARY, write_whole
 from portal.library.function import Function, declared_result, parameters
-from portal.library.plain_text import docstring, first_sentence, one_line, readable
+from portal.library.plain_text import docstring, first_sentence, one_line, readable, says_deprecated
 from portal.library.schema import SharedReduction, arguments_schema, sound_schema
 from portal.library.schema_types import (
     ANY,
@@ -182,9 +184,11 @@ class Library:
         return self.namespaces[namespace].module
 
     def table(self, namespaces: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
-        """Signatures by function by namespace, for the namespaces that exist."""
+        """Brief lines by function by namespace, for the namespaces that exist."""
         known = [self.namespaces[name] for name in namespaces if name in self.namespaces]
-        return {space.name: {each.name: each.signature for each in space.in_order} for space in known}
+        return {
+            space.name: {each.name: f"async def {each.brief}" for each in space.in_order} for space in known
+        }
 
 
 def squeezed(name: str) -> str:
@@ -231,15 +235,19 @@ def _function(
     is_silent, mismatch = says_nothing(returns), source.mismatches.get(tool.name)
     remark = MISMATCHED + mismatch if mismatch else ""
     since = source.data_since.get(tool.name, inf) if text(returns) == "str" else inf
-    observed = source.observed.get(tool.name, {})
-    is_json = text(returns) == "str" and (since < inf or "string" not in observed.get("type", ()))
-    if observed and (is_silent or since < inf):
+    seen = source.observed.get(tool.name, {})
+    is_json = text(returns) == "str" and (since < inf or "string" not in seen.get("type", ()))
+    observed = seen if seen and (is_silent or since < inf) else None
+    if observed is not None:
         returns = types.result_type(sound_schema(observed))
         remark = OBSERVED_IN_TEXT if is_json else "" if says_nothing(returns) else OBSERVED
-    elif observed and is_json:
-        remark = f"JSON: {shape_text(sound_schema(observed))}"
+    elif seen and is_json:
+        remark = f"JSON: {shape_text(sound_schema(seen))}"
     description = tool.description or tool.title or ""
-    refusal = source.refusals.get(tool.name)
+    summary, refusal = first_sentence(description, LONGEST_SUMMARY), source.refusals.get(tool.name)
+    is_deprecated = says_deprecated(description) or tool.annotations.get("deprecated") is True
+    if is_deprecated and "deprecat" not in summary.lower():
+        summary = f"{summary.removesuffix('.')} (deprecated)"
     mark = NOT_GRANTED if refusal else ASKS if tool.name in source.asking else ""
     return Function(
         namespace=source.namespace,
@@ -250,10 +258,12 @@ def _function(
         others=others,
         returns=text(returns),
         remark=remark,
-        summary=f"{mark} {first_sentence(description, LONGEST_SUMMARY)}".strip(),
+        summary=f"{mark} {summary}".strip(),
+        is_deprecated=is_deprecated,
         description=readable(description, LONGEST_DESCRIPTION),
         mark=f"{mark} {one_line(refusal or '', LONGEST_REFUSAL)}".strip(),
         definitions=definitions,
+        observed=observed,
         is_observable=is_silent or is_json,
         data_since=since,
     )
@@ -346,15 +356,25 @@ def _is_ours(path: Path) -> bool:
     return path.exists() and path.read_bytes().startswith(GENERATED.encode())
 
 
-def portal_functions(name: str) -> list[str]:
-    """The signature and docstring of a function of `portal`; for any other name, the names of all."""
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = {each.name: each for each in ast.parse(PORTAL_STUB).body if isinstance(each, kinds)}
-    if name not in functions:
-        return [f"every script has {', '.join(f'portal.{each}' for each in functions)}, and portal.run.id"]
-    signature, _, _ = ast.unparse(functions[name]).partition(":\n")
-    doc = " ".join((ast.get_docstring(functions[name]) or "").split())
-    return [f"every script has portal.{name}: {signature.replace('builtins.', '')}: {doc}"]
+PORTAL: Final = "portal"
+"""The module that every script has. It is not an upstream's namespace."""
+
+
+@cache
+def portal_functions(*, fetches: bool) -> tuple[Function, ...]:
+    """The functions of `portal`, with or without `fetch`, compiled from its stub like an upstream's tools."""
+    words: dict[str, Any] = {}
+    # Before Python 3.12, pydantic does not read the TypedDict of `typing`.
+    exec(PORTAL_STUB.replace("from typing import", "from typing_extensions import"), words)
+    functions = filter(isfunction, words.values())
+    tools = [_portal_tool(each, words) for each in functions if fetches or each.__name__ != "fetch"]
+    return _compiled(LibrarySource(PORTAL, PORTAL, "", tools)).in_order
+
+
+def _portal_tool(function: Any, words: Mapping[str, Any]) -> RecordedTool:
+    returns, arguments = function.__annotations__["return"], TypeAdapter(function).json_schema()
+    result = None if returns is words["Response"] else TypeAdapter(returns).json_schema()
+    return RecordedTool(function.__name__, getdoc(function) or "", arguments, result, {}, None)
 
 
 PORTAL_STUB: Final = '''
@@ -411,7 +431,7 @@ class CurrentRun:
 run: CurrentRun
 
 def emit(blocks: Mapping[str, object] | Sequence[Mapping[str, object]]) -> None:
-    """Add MCP content blocks, dicts with a "type", to the answer, beside the script's value."""
+    """Show an image or other MCP content blocks, dicts with a "type", in the answer, beside the script's value."""
 
 def blocks(result: object) -> list[dict[str, Any]]:
     """All MCP content blocks of the call that returned this very value, also those beside its data."""
@@ -423,8 +443,9 @@ async def fetch(
     url: str, *, method: str = 'GET', headers: Mapping[str, str] | None = None, params: Any = None, json: Any = None,
     body: str | builtins.bytes | None = None, timeout: float | None = None, follow_redirects: bool = True
 ) -> Response:
-    """Fetch from a host that the manifest allows, through the portal. `params` are added to the URL's query. `json` is
-    sent as JSON, `body` as it is. Raises ToolError without an answer; an error status is an answer."""
+    """Fetch a URL from a host that the manifest allows: r.status, r.ok, r.headers, r.text, r.bytes, r.json(). `params`
+    are added to the URL's query. `json` is sent as JSON, `body` as it is. Raises ToolError without an answer; an error
+    status is an answer."""
 
 async def search(
     query: str = "", *, detail: Literal["brief", "full"] = "brief", upstream: str | None = None, limit: int = 5
@@ -452,21 +473,22 @@ async def get_prompt(
     """Get `description` and `messages` of a prompt, by name or by a row of `prompts`, filled in with `arguments`."""
 
 async def sleep(seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
-    """Wait for the sum of these times. The run survives restarts of the portal."""
+    """Wait (pause) for the sum of these times; the run survives restarts of the portal."""
 
 async def event(name: str, timeout: float | None = None) -> Any:
-    """Wait until something is posted to the URL of `event_url`, and return it, parsed if it is JSON. Raises ToolError
-    with the code "event_timeout" after `timeout` seconds."""
+    """Wait for a webhook, callback or other event: what is posted to its `event_url`, parsed if it is JSON. Raises
+    ToolError with the code "event_timeout" after `timeout` seconds."""
 
 async def event_url(name: str) -> str:
-    """Get the URL of an event of this run. Whoever knows it can post the event."""
+    """Get the URL of an event of this run, for a webhook or callback. Whoever knows it can post the event."""
 
 async def approve(question: str) -> bool:
-    """Ask a person. Returns True. Raises ToolError with the code "denied" and the person's reason."""
+    """Ask a person (a human) for approval, and wait. Returns True. Raises ToolError with the code "denied" and the
+    person's reason."""
 
 async def recall(handle: str) -> Any:
-    """Get a result that was too long for an answer, by the handle in that answer."""
+    """Get a kept result, which was too long for an answer, by the handle in that answer."""
 
 async def search_text(handle: str, text: str, context: int = 200, limit: int = 10) -> list[FoundText]:
-    """Find a text in such a result, with `context` characters on both sides of each place."""
+    """Find a text in a kept result, with `context` characters on both sides of each place."""
 '''

@@ -39,6 +39,10 @@ _OF_EMOJI: Final = re.compile(
 )
 _LINE_SEPARATORS: Final = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _SENTENCE_END: Final = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s|$)|[。！？]")
+_DEPRECATED: Final = re.compile(
+    r"(?i)(?:^|[.!?\n]\s*|[(\[])\W*deprecated\b(?=\s*(?:[^\w\s]|$|(?:since|in|as|use|please)\b))"
+    r"|\bthis \w+(?: is| has been)(?: now)? deprecated\b"
+)
 _BLANK_LINES: Final = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 _ENDING_QUOTES: Final = re.compile(r'"{3,}|"+\Z')
 _PRAGMA: Final = re.compile(r"#*\s*\b(type|ty|mypy|pyright|noqa)(?=\s*:)")
@@ -95,6 +99,11 @@ def first_sentence(text: str, longest: int) -> str:
             end = _SENTENCE_END.search(flat)
             return cut(flat[: end.end()] if end else flat, longest)
     return ""
+
+
+def says_deprecated(description: str) -> bool:
+    """Whether a tool's description says in its head that the tool is deprecated, not only something that it handles."""
+    return _DEPRECATED.search(description[:200]) is not None
 
 
 def cut(text: str, longest: int) -> str:

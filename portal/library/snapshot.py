@@ -106,20 +106,10 @@ class Snapshot:
             message, query = f"{namespace} has no function {name!r}", name
         else:
             message, query = f"there is no namespace {namespace!r}", f"{namespace} {name}"
-        if self._is_type(namespace, name):
-            message = f"{qualified} is a type of the stubs; it does not exist at run time"
-            nearest = "Annotate with dict, or import it under `if TYPE_CHECKING:`."
-        else:
-            nearest = self._nearest(qualified) if with_nearest else ""
+        nearest = self._nearest(qualified) if with_nearest else ""
         words = " ".join(re.findall(r"[^\W_]+", query))[:60]
         hint = f'{nearest} Look it up: docs_search(query="{words}")'.strip()
         return CallError("unknown_function", message, hint)
-
-    def _is_type(self, namespace: str, name: str) -> bool:
-        if namespace not in self.library.namespaces or not name.isidentifier():
-            return False
-        definition = rf"^(?:class {name}\(|{name} = )"
-        return re.search(definition, self.library.module(namespace), re.MULTILINE) is not None
 
     def _nearest(self, qualified: str) -> str:
         """Suggestions for a misspelt function: the nearest with its signature, and others."""
@@ -131,4 +121,4 @@ class Snapshot:
             namespaces = difflib.get_close_matches(namespace, self.namespaces)
             return f"Nearest: {', '.join(namespaces)}." if namespaces else ""
         others = f" Or: {', '.join(near[1:])}." if near[1:] else ""
-        return f"Nearest: {self.library.functions[near[0]].signature}.{others}"
+        return f"Nearest: {self.library.functions[near[0]].brief}.{others}"

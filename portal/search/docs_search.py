@@ -3,9 +3,9 @@
 import difflib
 import re
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
@@ -19,24 +19,23 @@ from portal.definitions import DocsSearchRequest, RequestError, docs_search_requ
 from portal.errors import ASK_OPERATOR, NO_UPSTREAMS
 from portal.library.catalog import Catalog, describe_state
 from portal.library.full_form import full_forms
-from portal.library.function import Function, short_parameter
-from portal.library.library import portal_functions
+from portal.library.function import Function
+from portal.library.library import PORTAL
 from portal.library.plain_text import escaped
 from portal.library.schema import MAX_DEPTH
 from portal.library.snapshot import MAX_NAME_CHARACTERS, Snapshot
-from portal.search.query import asked_name
+from portal.search.query import FEW_WORDS, asked_name, may_mean, read_query, terms_of
 from sandbox_runtime.calls import CallError, Outcome, ToolCall
 from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream
 
-_SUMMARY_CHARACTERS: Final = 200
-_SUMMARIES: Final = 50
-"""Namespaces that are listed with a summary of their upstream."""
+if TYPE_CHECKING:
+    from portal.search.index import SearchHits
 
 
 @dataclass(frozen=True)
 class DocsSearchAnswer:
-    """`structured` is `{functions, total, notices, namespaces?}`; `text` is the same as Python stub code."""
+    """`structured` is `{functions, total, notices, namespaces?}`; `text` is the same in few tokens."""
 
     structured: dict[str, Json]
     text: str
@@ -46,8 +45,8 @@ class DocsSearchAnswer:
 class Found:
     """The best functions, best first. The first `full` are shown with types and documentation.
 
-    `total` counts all that match. `namespaces` is set if the query asked for them. `depth` shortens results, see
-    `full_forms`.
+    `total` counts all that match. `namespaces` is set if the query asked for them, and `own` counts those of `portal`.
+    `depth` shortens results, see `full_forms`.
     """
 
     functions: Sequence[Function]
@@ -55,6 +54,7 @@ class Found:
     full: int
     notices: Sequence[str]
     namespaces: Sequence[dict[str, Json]] | None = None
+    own: int = 0
     depth: int | None = None
 
     def structured(self) -> dict[str, Json]:
@@ -69,36 +69,31 @@ class Found:
         return answer
 
     def answer(self, max_tokens: int) -> DocsSearchAnswer:
-        """Shorten until both forms fit into `max_tokens`; a notice says what was dropped.
+        """Shorten each form until it fits into `max_tokens`; a notice says what was dropped.
 
         The smallest answer is returned even if it does not fit.
         """
+        structured = self._fitting(lambda part: compact(part.structured()), max_tokens).structured()
+        return DocsSearchAnswer(structured, self._fitting(Found._text, max_tokens)._text())
+
+    def _fitting(self, form: Callable[["Found"], str], max_tokens: int) -> "Found":
         shown, listed = len(self.functions), len(self.namespaces or ())
-        while not (found := self._cut(shown, listed, self.full)._fitting(max_tokens)):
+        while not is_within(form(part := self._cut(shown, listed, self.full)), max_tokens):
             if shown <= 1 and listed <= 1:
-                return self._shortened(max_tokens)
+                return self._shortened(form, max_tokens)
             shown, listed = max(shown * 3 // 4, min(shown, 1)), listed * 3 // 4
-        return found
+        return part
 
-    def _shortened(self, max_tokens: int) -> DocsSearchAnswer:
-        """Shorten the first function's result, from its depths on, if that is enough; else show it without types."""
+    def _shortened(self, form: Callable[["Found"], str], max_tokens: int) -> "Found":
+        """The first function, its result shortened from its depths on if that is enough; else without types."""
         fewest = min(len(self.functions), 1), min(len(self.namespaces or ()), 1)
-        best = self._cut(*fewest, 0)._answer()
+        best = self._cut(*fewest, 0)
         for depth in range(-1, MAX_DEPTH) if self.full else ():
-            answer = self._cut(*fewest, 1, depth)._fitting(max_tokens)
-            if answer is None:
+            part = self._cut(*fewest, 1, depth)
+            if not is_within(form(part), max_tokens):
                 break
-            best = answer
+            best = part
         return best
-
-    def _answer(self) -> DocsSearchAnswer:
-        return DocsSearchAnswer(self.structured(), self._text())
-
-    def _fitting(self, max_tokens: int) -> DocsSearchAnswer | None:
-        """The answer, if both of its forms fit into `max_tokens`."""
-        answer = self._answer()
-        is_fit = is_within(answer.text, max_tokens) and is_within(compact(answer.structured), max_tokens)
-        return answer if is_fit else None
 
     def _cut(self, shown: int, listed: int, full: int, depth: int | None = None) -> "Found":
         notices = list(self.notices)
@@ -112,26 +107,26 @@ class Found:
         if depth is not None:
             notices.append(f"the result of {name} is shortened to fit into server.output_tokens: look at one")
         spaces = None if self.namespaces is None else self.namespaces[:listed]
-        return Found(self.functions[:shown], self.total, min(full, shown), notices, spaces, depth)
+        full, kept = min(full, shown), self.functions[:shown]
+        return replace(self, functions=kept, full=full, notices=notices, namespaces=spaces, depth=depth)
 
     def _text(self) -> str:
-        """Python stub code. Everything else is a comment."""
+        """A line for each namespace or function, and stubs. Everything else is a comment."""
         lines = [_namespace_line(row) for row in self.namespaces or ()]
-        lines += stub_code(self.functions, self.full, self.depth)
+        if self.namespaces is not None:
+            lines.append(f"{PORTAL} {self.own}")
+        lines += function_lines(self.functions, self.full, self.depth)
         if self.functions and self.total > len(self.functions):
             lines.append(f"# {len(self.functions)} of {self.total}")
-        lines.extend(f"# notice: {escaped(notice)}" for notice in self.notices)
+        lines.extend(f"# {'' if each == _WEAK else 'notice: '}{escaped(each)}" for each in self.notices)
         return "\n".join(lines) or "# nothing"
 
 
 def _namespace_line(row: dict[str, Json]) -> str:
-    summary = f": {row['summary']}" if row["summary"] else ""
-    upstream = "" if row["upstream"] == row["namespace"] else f" (upstream {row['upstream']!r})"
-    return f"# {row['namespace']}{upstream}, {row['functions']} functions, {row['state']}{summary}"
-
-
-LONGEST_BRIEF: Final = 120
-"""Characters of parameters in a brief signature. Further optional ones are dropped, and the signature says so."""
+    """`git 12`, without the summary, which is the server's instructions."""
+    upstream = "" if row["upstream"] == row["namespace"] else f", upstream {row['upstream']!r}"
+    state = "" if row["state"] in ("ready", "idle") else f", {row['state']}"
+    return f"{row['namespace']} {row['functions']}{upstream}{state}"
 
 
 def rows(functions: Sequence[Function], full: int, depth: int | None = None) -> list[dict[str, Json]]:
@@ -141,7 +136,7 @@ def rows(functions: Sequence[Function], full: int, depth: int | None = None) -> 
             "name": function.qualified,
             "upstream": function.upstream,
             "tool": function.tool,
-            "signature": brief_signature(function)[0],
+            "signature": function.brief,
             "summary": function.summary,
         }
         for function in functions
@@ -151,32 +146,19 @@ def rows(functions: Sequence[Function], full: int, depth: int | None = None) -> 
     return shown
 
 
-def stub_code(functions: Sequence[Function], full: int, depth: int | None = None) -> Iterator[str]:
-    """The functions as lines of Python, without what a script does not need. Everything else is a comment."""
+def function_lines(functions: Sequence[Function], full: int, depth: int | None = None) -> Iterator[str]:
+    """The first `full` functions with types and documentation, the others in one line each."""
     yield from (f"{form}\n" for form in full_forms(functions[:full], depth))
     for function in functions[full:]:
-        signature, is_cut = brief_signature(function)
-        more = " (more parameters)" if is_cut else ""
-        about = f": {function.summary.removesuffix('.')}" if function.summary else ""
-        yield f"{signature}: ... # {function.qualified}{more}{about}"
+        remark = function.remark if function.remark.startswith("JSON: ") else ""
+        about = filter(None, [remark, function.summary.removesuffix(".")])
+        yield "  # ".join([function.brief, *about])
 
 
-def brief_signature(function: Function) -> tuple[str, bool]:
-    """The function as one line of its namespace, in few tokens, and whether parameters were dropped.
+_WEAK: Final = "weak: try other words for one step, or an empty query"
 
-    Redundant text is omitted: the type of a parameter whose default shows it, `| None` before `= None`, and a result of
-    any type. Optional parameters are shown as long as they fit into `LONGEST_BRIEF` characters.
-    """
-    shown = function.fitting([short_parameter(each) for each in function.parameters], LONGEST_BRIEF)
-    others = [] if not function.others else ["**others"]
-    keywords = ", ".join([*(["*", *shown] if shown else []), *others])
-    returns = "" if function.returns == "Any" else f" -> {function.returns}"
-    return f"async def {function.name}({keywords}){returns}", len(shown) < len(function.parameters)
-
-
-PORTAL = "portal"
-"""The module that every script has. It is not a namespace, but a query may ask about it."""
-
+_MAX_SAID_CHARACTERS: Final = 2_000
+_SPARE: Final = 3
 _FEW_ROWS = 12
 _ROWS_OF_FULL = 3
 
@@ -184,7 +166,10 @@ MAX_DETAIL_CHARACTERS = 300
 """Characters of the reason in a notice about an upstream that is not ready."""
 
 MAX_STATE_NOTICES = 10
-"""Upstreams that are not ready, shown with the reason. As many more are shown by name; the rest is counted."""
+"""Upstreams that are not ready, shown with the reason, of those that could be the answer."""
+
+_MAX_NAMED = 3
+"""Other upstreams that are not ready, shown by name. All are counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,55 +202,57 @@ class DocsSearch:
         self, snapshot: Snapshot, request: DocsSearchRequest, most: int = MAX_DETAIL_CHARACTERS
     ) -> Found:
         """Search the snapshot, without waiting for upstreams. Reasons why some are down have `most` characters."""
-        query = request.query.strip()
-        upstream = self._key(request.upstream)
-        functions, total, exact = _search(snapshot, request, upstream)
-        notices = [*self._state_notices(query, most), *self._upstream_notices(upstream)]
+        query, key = request.query.strip(), self._key(request.upstream)
+        assert snapshot.index is not None, "a fresh snapshot has one"
+        hits = snapshot.index.search(request.query, request.limit + _SPARE, key)
+        # What every script has is no answer to each query that shares a word with it.
+        words, own = {*read_query(query).words}, [each for each in hits.functions if each.namespace == PORTAL]
+        strange = {each for each in own if 2 * _words_of(each, words)[1] < len(words)}
+        functions = [each for each in hits.functions if each not in strange][: request.limit]
+        total, exact = hits.total - len(strange), hits.exact
+        notices = [*self._state_notices(query, key, hits, most), *self._upstream_notices(key)]
         if len(self.fleet):
-            # An upstream that is starting may soon list the missing function.
-            starting = [each for each in self.searched(upstream) if each.state.status == "starting"]
-            is_complete = all(each.tools for each in starting)
-            notices += _absence_notices(snapshot, query, functions, is_complete)
+            notices += _absence_notices(snapshot, query, functions)
         if exact and not query.isalpha():
             # A single plain word may be a function's name or a search, so other matches are kept, briefly.
             functions, total = functions[:exact], exact
         full = len(functions) if request.detail == "full" else exact
-        if not query or _is_about_portal(query):
-            notices += grant_lines(self.manifest)
-        if _is_about_portal(query):
-            notices += portal_functions(asked_name(query).removeprefix(f"{PORTAL}."))
-        if query:
+        if query or key is not None:
+            notices += [_WEAK] if not exact and _is_weak(words, functions) else []
             return Found(functions, total, full, notices)
+        notices += grant_lines(self.manifest)
         if self.waiting:
             notices.append(
                 "a change of the portal's configuration is not in effect: its operator has not accepted it"
             )
-        notices += [_diagnostics_notice(u) for u in self.fleet if u.diagnostics][:MAX_STATE_NOTICES]
-        return Found(functions, total, full, notices, self._namespaces(snapshot))
+        size, every = snapshot.index.search("", 1, PORTAL).total, len(snapshot.library.functions)
+        return Found((), every, 0, notices, self._namespaces(snapshot), size)
 
     def searched(self, upstream: str | None) -> list[Upstream]:
         """The upstreams that a search covers: the one with this name or namespace, or all."""
         key = self._key(upstream)
         return [each for each in self.fleet if key in (None, each.name)]
 
-    def _state_notices(self, query: str, most: int) -> list[str]:
-        """One line per upstream that is not ready, those that the query names first. Of many, only the names."""
-        asked = set(_words(query))
-        silent = [upstream for upstream in self.fleet if not upstream.state.is_well]
-        silent.sort(key=lambda upstream: asked.isdisjoint(_words(upstream.name)))
-        notices = []
-        for each in silent[:MAX_STATE_NOTICES]:
+    def _state_notices(self, query: str, key: str | None, hits: "SearchHits", most: int) -> Iterator[str]:
+        """Why upstreams are not ready that could be the answer; the names of some others."""
+        asked, found = {*terms_of(query, _MAX_SAID_CHARACTERS)}, {each.upstream for each in hits.functions}
+        meant = silent = [upstream for upstream in self.searched(key) if not upstream.state.is_well]
+        if query and key is None:
+            found |= {each.name for each in silent if asked.intersection(terms_of(each.name, 200))}
+            meant = [
+                each for each in silent if each.name in found or each.name.casefold() in query.casefold()
+            ]
+        meant = meant[:MAX_STATE_NOTICES]
+        for each in meant:
             retry_status = f"; {each.retry_status}" if each.retry_status else ""
-            notices.append(f"{describe_state(each, most)}{retry_status}")
-        if others := silent[MAX_STATE_NOTICES:]:
-            names = ", ".join(repr(upstream.name) for upstream in others[:MAX_STATE_NOTICES])
-            more = ", ..." if len(others) > MAX_STATE_NOTICES else ""
-            notices.append(f"{len(others)} more upstreams are not ready: {names}{more}")
-        if any(each.state.remedy for each in silent):
-            notices.append("`mcp-code-portal check` tells the operator what to do")
+            yield f"{describe_state(each, most)}{retry_status}"
+        others = [f"{each.name!r} is {each.state.adjective}" for each in silent if each not in meant]
+        if others and not (hits.exact and "." in query):
+            yield f"not ready either ({len(others)}): {', '.join(others[:_MAX_NAMED])}"
+        if any(each.state.remedy for each in meant):
+            yield "`mcp-code-portal check` tells the operator what to do"
         if not self.manifest.portal.upstreams:
-            notices.append(NO_UPSTREAMS)
-        return notices
+            yield NO_UPSTREAMS
 
     def _key(self, name: str | None) -> str | None:
         """The manifest's key for `name`, which may also be a namespace. Returns an unknown name as it is."""
@@ -276,7 +263,7 @@ class DocsSearch:
 
     def _upstream_notices(self, key: str | None) -> list[str]:
         namespaces = self.manifest.namespaces
-        if key is None or key in namespaces:
+        if key in (None, PORTAL) or key in namespaces:
             return []
         near = difflib.get_close_matches(key, namespaces) or sorted(namespaces)[:10]
         return [f"there is no upstream {key[:100]!r}; upstreams: {', '.join(near) or 'none'}"]
@@ -290,9 +277,7 @@ class DocsSearch:
                 {
                     "namespace": namespace,
                     "upstream": upstream.name,
-                    "summary": known.summary[:_SUMMARY_CHARACTERS]
-                    if known and len(rows) < _SUMMARIES
-                    else "",
+                    "summary": known.summary if known else "",
                     "functions": len(known.functions) if known else 0,
                     "state": upstream.state.status,
                 }
@@ -301,27 +286,23 @@ class DocsSearch:
 
 
 _NOTHING = "nothing found: try other words for one step of the task, or an empty query to list the namespaces"
-_NOTHING_YET = "nothing found yet: search again after all upstreams have started"
 
 
-def _search(
-    snapshot: Snapshot, request: DocsSearchRequest, upstream: str | None
-) -> tuple[Sequence[Function], int, int]:
-    """The best functions, the number of all matches, and how many have exactly the name in the query."""
-    if not request.query.strip() and upstream is None:
-        return (), len(snapshot.library.functions), 0
-    assert snapshot.index is not None, "a fresh snapshot has one"
-    hits = snapshot.index.search(request.query, request.limit, upstream)
-    return hits.functions, hits.total, hits.exact
+def _is_weak(words: Set[str], functions: Sequence[Function]) -> bool:
+    """Whether none has half of a few words, where a word that only its texts have counts half."""
+    is_judged = functions and 0 < len(words) <= FEW_WORDS
+    return bool(is_judged) and max(sum(_words_of(each, words)) for each in functions) < len(words)
 
 
-def _absence_notices(
-    snapshot: Snapshot, query: str, functions: Sequence[Function], is_complete: bool
-) -> Iterator[str]:
-    """Why a function is missing or cannot be called, as far as the caller may know.
+def _words_of(function: Function, words: Set[str]) -> tuple[int, int]:
+    """How many of the words its name has, and how many its name or its texts have."""
+    named = {*terms_of(f"{function.tool} {function.upstream}", MAX_NAME_CHARACTERS)}
+    said = named.union(terms_of(f"{function.description} {function.brief}", _MAX_SAID_CHARACTERS))
+    return sum(may_mean(word, named) for word in words), sum(may_mean(word, said) for word in words)
 
-    Without `is_complete`, upstreams are still starting, so that a function may still appear.
-    """
+
+def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Function]) -> Iterator[str]:
+    """Why a function is missing or cannot be called, as far as the caller may know."""
     withheld = dict(snapshot.withheld(query))
     for best in functions[:1]:
         if decision := snapshot.denied.get(best.qualified):
@@ -329,14 +310,13 @@ def _absence_notices(
     for qualified, decision in withheld.items():
         why = "quarantined" if decision.code == "quarantined" else "not granted to scripts"
         yield f"{qualified} exists but is {why}: {decision.rule}. {ASK_OPERATOR}"
-    if not query or withheld or _is_about_portal(query) or (functions and not _is_absent(query, functions)):
+    if not query or withheld or (functions and not _is_absent(query, functions)):
         return
     near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
     if near:
-        so_far = "" if is_complete else " so far"
-        yield f"no function is called {query!r}{so_far}; nearest: {', '.join(near)}"
+        yield f"no function is called {query!r}; nearest: {', '.join(near)}"
     elif not functions:
-        yield _NOTHING if is_complete else _NOTHING_YET
+        yield _NOTHING
 
 
 def _is_absent(query: str, functions: Sequence[Function]) -> bool:
@@ -348,21 +328,6 @@ def _is_absent(query: str, functions: Sequence[Function]) -> bool:
         for name in (each.qualified, f"{each.upstream}.{each.tool}", each.tool)
     }
     return re.fullmatch(r"\w+(?:\.\w+)+", asked) is not None and asked not in found
-
-
-def _is_about_portal(query: str) -> bool:
-    return asked_name(query).partition(".")[0] == PORTAL
-
-
-def _diagnostics_notice(upstream: Upstream) -> str:
-    """Counts the diagnostics. Their text may contain hidden tools' names and the upstream's own words."""
-    count = len(upstream.diagnostics)
-    problems = "1 problem" if count == 1 else f"{count} problems"
-    return f"upstream {upstream.name!r} has {problems}, which the operator can see"
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W_]+", text.casefold())
 
 
 SEARCH: Final = "portal.search"

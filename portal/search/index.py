@@ -45,9 +45,15 @@ _NAME_COVERAGE = 0.3
 _PHRASE = 0.25
 _WHOLE_NAME = 0.5
 _SAME_UPSTREAM = 0.3
+_COMMON = 0.7
+"""The IDF of a term that half of all functions have: in a small library, what it is about."""
+
 _FIRST = 5
 """The first places, which the steps of a task share equally."""
 _WHOLE_TASK = 0.3
+_LAST = 1e-9
+"""The factor of a deprecated function's score."""
+
 _MANY_TERMS = 10_000
 
 # Upstreams write these texts. The bounds keep one definition from slowing the whole index down.
@@ -62,6 +68,7 @@ class Encoded:
     def __init__(self, given: Sequence[Function], vocabulary: dict[str, int]) -> None:
         self.given = given
         self.functions = sorted(given, key=attrgetter("name"))
+        self.standing = np.array([_LAST if each.is_deprecated else 1.0 for each in self.functions])
         sizes, lengths = [], []
         terms: list[str] = []
         counts: list[list[int]] = []
@@ -122,7 +129,8 @@ class Ranking:
         self._frequencies = np.bincount(by_term, minlength=size)
         self._ends = np.cumsum(self._frequencies)
         is_name = np.concatenate([each.is_name for each in parts])
-        idfs = _idf(self._size, np.bincount(by_term[is_name], minlength=size))
+        self._name_frequencies = np.bincount(by_term[is_name], minlength=size)
+        idfs = _idf(self._size, self._name_frequencies)
         named = np.bincount(owners[is_name], idfs[by_term[is_name]], minlength=self._size)
         self._name_idf_sums = np.maximum(named, 1e-9)
         self._added: dict[str, _Added] = {}
@@ -142,8 +150,17 @@ class Ranking:
         return number < len(self._ends) and bool(self._frequencies[number])
 
     def idf(self, term: str) -> float | None:
-        """The inverse document frequency of a term; None if it does not occur."""
-        return float(_idf(self._size, self._frequencies[self._vocabulary[term]])) if term in self else None
+        """The inverse document frequency of a term; of a common one, within names; None if it does not occur."""
+        if term not in self:
+            return None
+        of_all, of_names = (
+            each[self._vocabulary[term]] for each in (self._frequencies, self._name_frequencies)
+        )
+        return float(idf if (idf := _idf(self._size, of_all)) >= _COMMON else _idf(self._size, of_names))
+
+    def is_named(self, term: str) -> bool:
+        """Whether the term occurs in a name."""
+        return term in self and bool(self._name_frequencies[self._vocabulary[term]])
 
     def relevance(self, weights: Mapping[str, float]) -> Floats:
         """BM25F score of each function over all fields. All terms must occur."""
@@ -170,12 +187,15 @@ class Ranking:
         owners, counts = self._owners[part], self._counts[part]
         is_name = counts[:, _NAME] > 0
         named = owners[is_name]
+        idf, idf_of_names = _idf(self._size, len(owners)), _idf(self._size, len(named))
+        if idf < _COMMON:  # how often a text repeats it says nothing, but a name that has it does
+            counts = np.minimum(counts, 1)
+        idfs = np.where(is_name, np.maximum(idf, np.minimum(idf_of_names, _COMMON)), idf)
         counted: Floats = np.einsum("sf,sf->s", counts, self._worth[owners])
-        idf = _idf(self._size, len(owners))
         self._added[term] = _Added(
-            (owners, idf * _saturated(counted)),
+            (owners, idfs * _saturated(counted)),
             (named, idf * _saturated(counts[is_name, _NAME] * self._worth[named, _NAME])),
-            (named, _idf(self._size, len(named)) / self._name_idf_sums[named]),
+            (named, idf_of_names / self._name_idf_sums[named]),
         )
         return self._added[term]
 
@@ -214,6 +234,7 @@ class SearchIndex:
         self._upstreams: dict[str, int] = {}
         owners = [self._upstreams.setdefault(each.upstream, len(self._upstreams)) for each in self._functions]
         self._owners = np.array(owners, np.int64)
+        self._standing: Floats = np.concatenate([each.standing for each in (*in_order, Encoded((), {}))])
 
     @cached_property
     def _named(self) -> Mapping[str, set[int]]:
@@ -305,7 +326,7 @@ class SearchIndex:
         best = np.zeros(len(self._upstreams))
         np.maximum.at(best, self._owners, scores)
         boosted: Floats = np.where(scores > 0, scores + _SAME_UPSTREAM * best[self._owners], 0)
-        return boosted
+        return boosted * self._standing
 
 
 def _best(numbers: Ints, scores: Floats, count: int) -> list[int]:

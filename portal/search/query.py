@@ -15,7 +15,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -163,6 +163,9 @@ _SHORTEST_RELATED = 4
 _MAX_COMPLETIONS = 8
 _MAX_SYNONYM_WEIGHT = 0.7
 _SHARED_SYNONYM_WEIGHT = 1.5
+FEW_WORDS = 4
+"""A query with more words is a task."""
+
 
 _SENTENCE_END = re.compile(r"[.!?;]\s|\n")
 _STEP_END = re.compile(r"(?<!\d)[.!?;]\s+|\n|,\s+|\b(?:and|then|after that)\b", re.IGNORECASE)
@@ -197,6 +200,12 @@ price cost quote
 organization org company
 website site url
 """
+_LOOSE_ACTIONS = """
+list search find get
+calculate compute evaluate
+tap click press
+"""
+"""Further synonyms, in a query of FEW_WORDS, of a word that no name has, nor a synonym of it."""
 
 _OTHER_STEPS = """
     archive assign attach book build buy calculate cancel check close comment compare compute convert copy count deploy
@@ -272,11 +281,20 @@ def synonym_terms(words: Sequence[str], index: "Ranking") -> dict[str, float]:
     weights: dict[str, float] = {}
     for word in words:
         own = index.idf(word)
-        for other in _SYNONYMS.get(word, ()):
+        others_of = _SYNONYMS.get(word, set())
+        if len(words) <= FEW_WORDS and not any(map(index.is_named, (word, *others_of))):
+            others_of = _LOOSE_SYNONYMS.get(word, others_of)
+        for other in others_of:
             if (others := index.idf(other)) is not None:
                 weight = most if own is None else most * min(1.0, own / others)
                 weights[other] = max(weights.get(other, 0.0), weight)
     return weights
+
+
+def may_mean(word: str, terms: Set[str]) -> bool:
+    """Whether the word, a synonym, or another word with the same first letters is among the terms."""
+    is_alike = any(each.startswith(word[: _SHORTEST_RELATED + 1]) for each in terms)
+    return is_alike or not _LOOSE_SYNONYMS.get(word, set()).isdisjoint(terms)
 
 
 def _related(word: str, terms: Sequence[str]) -> Iterator[str]:
@@ -320,9 +338,13 @@ def _sets(lines: str) -> list[set[str]]:
     return [set(terms_of(line, _MAX_CHARS)) for line in lines.strip().split("\n")]
 
 
-_SETS = _sets(_ACTIONS + _OBJECTS)
-_SYNONYMS = {
-    term: set().union(*(terms for terms in _SETS if term in terms)) - {term} for term in set().union(*_SETS)
-}
+def _synonyms(sets: list[set[str]]) -> Mapping[str, set[str]]:
+    return {
+        term: set().union(*(each for each in sets if term in each)) - {term} for term in set().union(*sets)
+    }
+
+
+_SYNONYMS = _synonyms(_sets(_ACTIONS + _OBJECTS))
+_LOOSE_SYNONYMS = _synonyms(_sets(_ACTIONS + _OBJECTS + _LOOSE_ACTIONS))
 (_SHOW,) = terms_of("show", 4)
 _STEPS = set().union(*_sets(_ACTIONS), terms_of(_OTHER_STEPS, _MAX_CHARS))

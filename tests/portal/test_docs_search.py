@@ -1,4 +1,4 @@
-"""docs_search shows functions as Python stub code and as data, and tells what cannot be called now and why."""
+"""docs_search shows functions as lines and as data, and tells what cannot be called now and why."""
 
 import os
 from collections.abc import AsyncIterator
@@ -88,6 +88,14 @@ async def test_text_of_an_upstream_never_begins_a_line(portal: Opened, detail: s
         assert_begun_by_portal(await portal.search_text(query, detail=detail, limit=50))
 
 
+async def test_the_text_has_a_line_for_each_function_and_comments(portal: Opened) -> None:
+    for query in ("", "issue", "strange thing", "nothing_like_it"):
+        for line in (await portal.search_text(query, limit=50)).splitlines():
+            assert line.startswith(("issue_tracker", "nasty", "dead", "portal", "# ")), line
+    told = "issue_tracker.create_issue(title: str) -> {id: int}  # Create an issue in the tracker"
+    assert (await portal.search_text("create an issue", limit=1)).splitlines()[0] == told
+
+
 async def test_an_empty_query_lists_the_namespaces_with_their_states(portal: Opened) -> None:
     answer = await portal.search("")
     rows = {row["upstream"]: row for row in answer["namespaces"]}
@@ -96,6 +104,28 @@ async def test_an_empty_query_lists_the_namespaces_with_their_states(portal: Ope
     assert rows["issue-tracker"]["functions"] == 63
     assert (rows["dead"]["functions"], rows["dead"]["state"]) == (0, "down")
     assert answer["functions"] == []
+    lines = (await portal.search_text("")).splitlines()
+    spaces = ["issue_tracker 63, upstream 'issue-tracker'", "nasty 1", "dead 0, down", "portal 15"]
+    assert lines[:4] == spaces and "upstream 'dead' is down" in lines[4]
+
+
+async def test_an_empty_query_lists_the_functions_of_the_upstream_that_is_asked_for(portal: Opened) -> None:
+    for name in ("issue-tracker", "issue_tracker"):
+        text = await portal.search_text("", upstream=name)
+        assert text.count("issue_tracker.") == 5 and text.endswith("# 5 of 63") and "dead" not in text
+
+
+async def test_only_upstreams_that_could_be_the_answer_say_why_they_are_not_ready(portal: Opened) -> None:
+    for query, told in (("issue", False), ("dead letters", True), ("zzz", False)):
+        (notice,) = [each for each in (await portal.search(query))["notices"] if "'dead'" in each]
+        assert ("since" in notice) == told, query
+    for asked in ({"query": "zzz", "upstream": "issue-tracker"}, {"query": "issue_tracker.create_issue"}):
+        assert not any("dead" in each for each in (await portal.search(**asked))["notices"])
+
+
+async def test_weak_hits_are_called_weak(portal: Opened) -> None:
+    for query, is_weak in (("wipe the windows of a car", True), ("issue", False), ("create an issue", False)):
+        assert ("\n# weak: " in await portal.search_text(query)) == is_weak, query
 
 
 async def test_an_exact_name_answers_that_function_in_full(portal: Opened) -> None:
@@ -205,10 +235,42 @@ async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_p
     assert sorted(found) == ["quick.echo", "slow.echo"]
 
 
-async def test_what_every_script_has_is_told_to_those_who_ask(portal: Opened) -> None:
-    (functions,) = [each for each in (await portal.search("portal"))["notices"] if "every script" in each]
-    assert "portal.search" in functions
-    for name in ("describe", "sleep", "event", "event_url", "approve", "recall", "search_text", "run.id"):
-        assert f"portal.{name}" in functions
-    (search,) = [each for each in (await portal.search("portal.search"))["notices"] if "every script" in each]
-    assert "upstream: str | None" in search
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("sleep for six hours", "sleep"),
+        ("pause the script for a day", "sleep"),
+        ("ask a person for approval", "approve"),
+        ("human confirmation", "approve"),
+        ("wait for a webhook", "event"),
+        ("url of a callback", "event_url"),
+        ("get a kept result", "recall"),
+        ("display an image", "emit"),
+        ("portal.search_text", "search_text"),
+    ],
+)
+async def test_what_every_script_has_is_found_like_any_function(
+    portal: Opened, query: str, expected: str
+) -> None:
+    found = [row["name"] for row in (await portal.search(query))["functions"]]
+    assert f"portal.{expected}" in found[:2]
+
+
+async def test_the_functions_of_the_portal_are_listed_as_far_as_they_are_granted(portal: Opened) -> None:
+    rows = (await portal.search("", upstream="portal", limit=50))["functions"]
+    names = {row["name"].removeprefix("portal.") for row in rows}
+    assert {"approve", "blocks", "emit", "event", "recall", "sleep", "text"} <= names
+    assert "fetch" not in names and len(names) == 15
+    (sleep,) = (await portal.search("portal.sleep"))["functions"]
+    assert sleep["signature"] == "portal.sleep(seconds=0, minutes=0, hours=0, days=0) -> None"
+
+
+async def test_many_namespaces_fit_and_the_answer_says_how_many_are_left_out() -> None:
+    rows: list[dict[str, Json]] = [
+        {"namespace": f"space_{n}", "upstream": f"space_{n}", "summary": "", "functions": n, "state": "ready"}
+        for n in range(900)
+    ]
+    assert "space_899 899" in Found((), 0, 0, (), rows, 16).answer(6_000).text
+    text = Found((), 0, 0, (), rows, 16).answer(4_000).text
+    shown = text.count("space_")
+    assert count_tokens(text) <= 4_000 and shown > 400 and f"{900 - shown} more" in text

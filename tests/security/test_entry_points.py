@@ -183,7 +183,7 @@ async def test_nothing_shows_what_is_hidden_and_what_is_shown_is_marked(tmp_path
     assert ("up.wipe" in names) is ("up.wipe" in in_scripts) is (described is not None) is is_shown
     for text in (*texts, stubs):
         assert ("Erase everything" in text) is is_shown
-        assert ("async def wipe" in text) is is_shown
+        assert ("wipe(" in text) is is_shown
     if rule.hides:
         assert not [each for each in listed if "wipe" in each]
     if "destructive" in name:
@@ -210,9 +210,9 @@ async def test_no_command_reaches_it(tmp_path: Path, name: str, capsys: pytest.C
         assert reached(up) == {"read"}
         found = await output_of(library.search, query="everything", full=True, upstream=None, limit=5)
         for shown in (found, await output_of(library.stubs, namespace="up", out=None)):
-            assert ("async def wipe" in shown) is not rule.hides
+            assert ("wipe(" in shown) is not rule.hides
             assert ("(not granted)" in shown) is not rule.hides
-            assert "async def read" in shown
+            assert "read(" in shown
         assert "refused" in await output_of(explain.command, name="up.wipe", arguments=None)
         assert "granted" in await output_of(explain.command, name="up.read", arguments=None)
 

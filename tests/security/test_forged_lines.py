@@ -98,8 +98,8 @@ def test_no_report_has_a_line_of_a_stranger(
     ("arguments", "told"),
     [
         (["check"], "suspicious: up."),
-        (["search"], "# up, "),
-        (["search", TEXTS[0]], "async def"),
+        (["search"], "up 1"),
+        (["search", TEXTS[0]], "up."),
         (["explain", f"up.{TEXTS[0]}"], ": granted"),
         (["lock", "--diff", "--verbose"], "new     up@"),
         (["lock"], "portal.lock: "),

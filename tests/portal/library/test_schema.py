@@ -119,9 +119,7 @@ def test_hostile_schema_ends_small_and_leaves_its_neighbour_alone(schema: Json, 
         tool("hostile", schema, schema), tool("whole", arguments(("id",), id=TEXT), an_object(id=TEXT))
     )
     assert len(compiled.module("tickets")) < LONGEST_MODULE
-    assert (
-        compiled.functions["tickets.whole"].signature == "async def tickets.whole(*, id: str) -> WholeResult"
-    )
+    assert compiled.functions["tickets.whole"].brief == "tickets.whole(id: str) -> {id?: str}"
     if wrong is not None:
         with pytest.raises(ArgumentError) as refusal:
             bind(compiled.functions["tickets.hostile"], wrong)

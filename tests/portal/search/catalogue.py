@@ -23,6 +23,7 @@ class Function:
     tool: str
     description: str = ""
     parameters: tuple[Parameter, ...] = ()
+    is_deprecated: bool = False
 
     @property
     def namespace(self) -> str:
