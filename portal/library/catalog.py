@@ -214,9 +214,8 @@ class Catalog:
         library = Library.compile(sources, former.library)
         index = former.index or SearchIndex({}, {})
         own = portal_functions(fetches=effective_capabilities(authority.manifest).network is not None)
-        index = index.updated(
-            {PORTAL: own, **{each.name: each.in_order for each in library.namespaces.values()}}
-        )
+        spaces = {name: each.in_order for name, each in library.namespaces.items()}
+        index = index.updated({PORTAL: own, **spaces})
         rules = MappingProxyType(denied), MappingProxyType(silent)
         return Snapshot(former.version + 1, library, index, *rules)
 

@@ -186,9 +186,7 @@ class Library:
     def table(self, namespaces: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
         """Brief lines by function by namespace, for the namespaces that exist."""
         known = [self.namespaces[name] for name in namespaces if name in self.namespaces]
-        return {
-            space.name: {each.name: f"async def {each.brief}" for each in space.in_order} for space in known
-        }
+        return {space.name: {f.name: f"async def {f.brief}" for f in space.in_order} for space in known}
 
 
 def squeezed(name: str) -> str:

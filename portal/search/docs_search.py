@@ -205,7 +205,7 @@ class DocsSearch:
         query, key = request.query.strip(), self._key(request.upstream)
         assert snapshot.index is not None, "a fresh snapshot has one"
         hits = snapshot.index.search(request.query, request.limit + _SPARE, key)
-        # What every script has is no answer to each query that shares a word with it.
+        # A function of portal is no answer to a query that only shares a word with it.
         words, own = {*read_query(query).words}, [each for each in hits.functions if each.namespace == PORTAL]
         strange = {each for each in own if 2 * _words_of(each, words)[1] < len(words)}
         functions = [each for each in hits.functions if each not in strange][: request.limit]
