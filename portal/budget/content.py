@@ -272,7 +272,7 @@ def preview(value: Json, max_tokens: int) -> dict[str, Json]:
     shape = shape_text({**shape_of(value)})
     if isinstance(value, list):
         last = {"last": excerpt(value[-1], max_tokens // 3)} if value[8:] else {}
-        size = f"{len(value):,} of {shape[len('list[') : -1]}"
+        size = f"{len(value):,} of {shape[5:-1] or 'Any'}"
         return {"list": size, "first": excerpt(value[:8], max_tokens), **last}
     return {type(value).__name__: shape, "first": excerpt(value, max_tokens)}
 

@@ -204,7 +204,7 @@ def text_of(result: CallToolResult) -> str:
 
 def assert_begun_by_portal(found: str) -> None:
     """Whether each line of an answer of docs_search is indented or begins as the portal's own lines do."""
-    own = r"#|    |$|(?:async def )?[\w.]+\(|\) -> |class \w+\(TypedDict|\w+ = (?:TypedDict\(|Literal\[)|\}"
+    own = r"#|    |$|[\w.]+ \d+|(?:async def )?[\w.]+\(|\) -> |class \w+\(TypedDict|\w+ = (?:TypedDict\(|Literal\[)|\}"
     assert all(re.match(own, line) for line in re.split(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", found))
 
 
