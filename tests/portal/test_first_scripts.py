@@ -155,13 +155,9 @@ async def test_every_first_script_runs_right_or_is_told_the_fix(answers: dict[st
     assert (len(answers), len(names[RUNS]) >= 25, len(names[FIXED]) <= 15) == (40, True, True), names
 
 
-@pytest.mark.skip(
-    reason="ENABLE WITH THE LEAN ANSWERS of execute_code: today an answer says an error text twice"
-)
 async def test_no_answer_says_an_error_or_an_id_twice(answers: dict[str, tuple[str, str]]) -> None:
     assert {name: twice for name, (_, said) in answers.items() if (twice := repeated(said))} == {}
 
 
-@pytest.mark.skip(reason="ENABLE WITH THE LEAN ANSWERS of execute_code: today the mean is over 100")
 async def test_answers_to_first_scripts_cost_55_tokens_at_most(answers: dict[str, tuple[str, str]]) -> None:
     assert fmean(count_tokens(said) for _, said in answers.values()) <= 55
