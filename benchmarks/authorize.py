@@ -25,15 +25,16 @@ from mcp.client.stdio import stdio_client
 from benchmarks.measuring import RESULTS, machine, percentile
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
-from portal.accounts.accounts import CallerUpstreams
-from portal.audit.audit import RunAudit, open_audit
-from portal.authority import Authorization, Permit
-from portal.broker import Broker
-from portal.composition import Portal, open_portal
-from portal.ledger import Ledger
+from portal.app.composition import open_portal
+from portal.base.caller import LOCAL
+from portal.calls.broker import Broker
+from portal.calls.caller_upstreams import CallerUpstreams
+from portal.catalog.authority import Authorization, Permit
 from portal.library.observed import Observations
-from portal.sessions import LOCAL
-from sandbox_runtime.calls import ToolCall
+from portal.records.audit.audit import RunAudit, open_audit
+from portal.records.ledger import Ledger
+from portal.server.portal import Portal
+from sandbox_runtime.call_port import ToolCall
 
 ARGUMENTS = {"number": 7, "text": "reports/2026/11.md"}
 GOAL_MS = 0.3

@@ -30,10 +30,10 @@ from benchmarks.measuring import RESULTS, commit, machine, percentile
 from benchmarks.registries import REGISTRIES, read_tools
 from manifests.grants import Limits
 from manifests.names import namespace_of
-from portal.check.checker import Checker, open_checker
+from portal.catalog.check.checker import Checker, open_checker
+from portal.catalog.snapshot import Snapshot
 from portal.library.function import Function
 from portal.library.library import Library, LibrarySource, write_stubs
-from portal.library.snapshot import Snapshot
 from sandbox_runtime.guest.script import Script
 from sandbox_runtime.result import Bounds, Prepared, read_prepared
 from upstreams.tools import RecordedTool

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, TextContent
 
 from benchmarks.first_scripts import CLASSES, first_scripts, repeated
 from benchmarks.scene import placed, real_portal
-from portal.budget.tokens import compact, count_tokens
+from portal.base.tokens import compact, count_tokens
 
 CLIENTS: Final = ("structured", "content", "both")
 

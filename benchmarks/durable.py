@@ -33,13 +33,14 @@ import anyio
 
 from benchmarks.measuring import RESULTS, machine, percentile
 from manifests.loader import load_manifest
-from portal.composition import Portal, open_portal
-from portal.definitions import ExecuteCode
-from portal.logs import configure_logs
-from portal.sessions import LOCAL
-from portal.store.records import OPEN
-from portal.store.run_tables import RunTables
-from portal.store.writer import RunStore
+from portal.app.composition import open_portal
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
+from portal.records.logs import configure_logs
+from portal.records.store.records import OPEN
+from portal.records.store.run_tables import RunTables
+from portal.records.store.writer import RunStore
+from portal.server.portal import Portal
 from upstreams.upstream import Upstream
 
 SCRIPT = """

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.ways_to_end import Way, fault_of
 from manifests.grants import FileGrant, Limits, NetworkGrant
 from manifests.portal_manifest import Capabilities
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FetchError
 from sandbox_runtime.grants.run_grants import OpenGrants, RunGrants, open_grants
 from sandbox_runtime.sandbox import Sandbox

@@ -28,10 +28,11 @@ import anyio
 
 from benchmarks.measuring import RESULTS, machine, percentile
 from manifests.loader import load_manifest
+from portal.app.composition import open_portal
+from portal.base.requests import ExecuteCode
 from portal.cli.serve import OBJECTS_BETWEEN_COLLECTIONS
-from portal.composition import Portal, open_portal
-from portal.definitions import ExecuteCode
-from portal.logs import configure_logs
+from portal.records.logs import configure_logs
+from portal.server.portal import Portal
 
 TOOLS = (1, 1_000)
 READING_GOAL_MS, UNSAFE_GOAL_MS = 0.1, 2.0

@@ -21,9 +21,9 @@ from typing import Any
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
 from manifests.json_value import Json
+from portal.catalog.search.index import SearchIndex
 from portal.library.library import Library, LibrarySource, write_stubs
 from portal.library.observed import merged, shape_of
-from portal.search.index import SearchIndex
 from upstreams.tools import RecordedTool
 
 SIZES = (3_231, 6_263, 11_000)

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from benchmarks.measuring import RESULTS, commit, machine, percentile
 from manifests.grants import FileGrant, Limits
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.grants.files import Workspaces, open_workspaces
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.result import RunResult

@@ -39,16 +39,17 @@ from benchmarks.journal import fsync_ms, write_manifest
 from benchmarks.measuring import RESULTS, machine, percentile
 from benchmarks.processes import cpu_by_role, memory_by_role, spent
 from manifests.loader import load_manifest
-from portal.approvers import Approvers, Decider
+from portal.app.composition import open_portal
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
 from portal.cli.serve import OBJECTS_BETWEEN_COLLECTIONS
-from portal.composition import Portal, open_portal
-from portal.definitions import ExecuteCode
-from portal.logs import configure_logs
+from portal.identity.approvers import Approvers, Decider
+from portal.records.logs import configure_logs
+from portal.records.store.records import StoredRun
+from portal.records.store.run_tables import RunTables
+from portal.records.store.sqlite import SqliteDatabase
 from portal.runs.decisions import RunsError, decide_call
-from portal.sessions import LOCAL
-from portal.store.records import StoredRun
-from portal.store.run_tables import RunTables
-from portal.store.sqlite import SqliteDatabase
+from portal.server.portal import Portal
 from upstreams.upstream import Upstream
 
 SCRIPT = """

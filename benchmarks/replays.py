@@ -31,12 +31,13 @@ from benchmarks.tasks import (
     served,
 )
 from manifests.loader import load_manifest
-from portal.answer import Answer
-from portal.composition import Portal, open_portal
-from portal.definitions import ExecuteCode
-from portal.logs import configure_logs
+from portal.app.composition import open_portal
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
+from portal.records.logs import configure_logs
+from portal.runs.answer import Answer
 from portal.runs.past import Past
-from portal.sessions import LOCAL
+from portal.server.portal import Portal
 from sandbox_runtime.errors import DivergenceError
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Record

@@ -35,11 +35,11 @@ import httpx2
 
 from benchmarks.durable import SCRIPT, CountingUpstream, Effects
 from benchmarks.measuring import RESULTS, machine, percentile
-from portal.audit.chain import START, verify
-from portal.audit.stored import exported
-from portal.store.postgres import PostgresDatabase
-from portal.store.run_tables import RunTables
-from portal.store.tables import LEASE_SECONDS
+from portal.records.audit.chain import START, verify
+from portal.records.audit.stored import exported
+from portal.records.store.postgres import PostgresDatabase
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import LEASE_SECONDS
 from tests.postgres import Postgres, postgres_server
 
 REPLICAS = 3

@@ -33,7 +33,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from benchmarks.measuring import RESULTS, free_port, machine, wait_for_port
-from portal.budget.tokens import compact, count_tokens
+from portal.base.tokens import compact, count_tokens
 
 ROOT = Path(__file__).resolve().parent.parent
 BACKEND = ROOT / ".cache" / "bfcl"

@@ -38,12 +38,12 @@ from starlette.applications import Starlette
 from benchmarks import echo_upstream, processes
 from benchmarks.measuring import RESULTS, commit, free_port, machine, percentile, wait_for_port
 from manifests.loader import load_manifest
+from portal.app.composition import open_portal
+from portal.app.http_access import HttpAccess
+from portal.app.serving import build_http_app
 from portal.cli.serve import OBJECTS_BETWEEN_COLLECTIONS
-from portal.composition import open_portal
-from portal.http_access import HttpAccess
-from portal.logs import configure_logs
-from portal.server import build_server
-from portal.serving import build_http_app
+from portal.records.logs import configure_logs
+from portal.server.server import build_server
 
 CALLERS, TURNS, START_SECONDS = 16, 10, 120
 ERAS = {"modern": "2026-07-28", "legacy": "2025-11-25"}

@@ -43,12 +43,12 @@ from benchmarks.clients import CLIENTS, measure_clients, shown
 from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
 from manifests.portal_manifest import Capabilities
-from portal.budget.tokens import compact, count_tokens
-from portal.definitions import INSTRUCTIONS, tool_definitions
+from portal.base.tokens import compact, count_tokens
+from portal.catalog.docs_search import Found
+from portal.catalog.search.index import SearchIndex
 from portal.library.function import Function
 from portal.library.library import Library, LibrarySource
-from portal.search.docs_search import Found
-from portal.search.index import SearchIndex
+from portal.server.definitions import INSTRUCTIONS, tool_definitions
 from upstreams.tools import RecordedTool
 
 SCENE = RESULTS.parents[1] / ".cache" / "scene"

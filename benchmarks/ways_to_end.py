@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from manifests.grants import Limits
 from manifests.json_value import Json
-from sandbox_runtime.calls import CallError, Outcome, ToolCall
+from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
 

@@ -17,7 +17,7 @@ def main() -> None:
 
         options = parse_arguments(sys.argv[1:])
         from portal.cli.command_line import run_command
-        from portal.logs import report_crash
+        from portal.records.logs import report_crash
 
         sys.excepthook = report_crash
         status = run_command(options)

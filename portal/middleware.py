@@ -20,8 +20,8 @@ from typing import TypeAlias
 import structlog
 
 from manifests.json_value import Json
-from portal.errors import PortalError
-from sandbox_runtime.calls import CallError, Outcome
+from portal.base.errors import PortalError
+from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.guest_json import encode, parse
 
 __all__ = ["BrokerCall", "CallError", "Chain", "Middleware", "Next", "Outcome", "load_middleware"]

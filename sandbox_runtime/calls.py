@@ -4,12 +4,13 @@ import asyncio
 import contextvars
 import sys
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from manifests.json_value import Json
+from sandbox_runtime.call_port import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.frames import MAX_LINES_BYTES, FrameError, ToWorker
 from sandbox_runtime.grants.files import FILE_PREFIX, NOT_GRANTED, FileService, changes
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse, values_in
@@ -28,59 +29,6 @@ _MOST_HELD = 32
 _LARGE_BYTES = 1 << 16
 _NOT_MADE = b"~"
 _FEWER_AT_ONCE = "Wait for the answers to some calls before you make more."
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call of a running script.
-
-    `seq` counts the calls of one run from 1, in the order of their arrival at the host. `function` is
-    "namespace.name"; like `arguments` it comes from the guest and is untrusted.
-    """
-
-    seq: int
-    function: str
-    arguments: dict[str, Json]
-
-
-@dataclass(frozen=True, slots=True)
-class CallError:
-    """The error of a call. The script gets it as a `ToolError` with the same `code` and `hint`."""
-
-    code: str
-    message: str
-    hint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a call: a value, or an error.
-
-    `text` is the value as JSON in UTF-8, if it exists already. It saves the serialization. `content` are all blocks
-    that the upstream sent, None if the value has all; `beside` says which of them the value lacks. A text that
-    is None is the value's (`portal.library.results`). `data` is an error's data for programs.
-    """
-
-    value: Json = None
-    error: CallError | None = None
-    text: bytes | None = None
-    content: list[Json] | None = None
-    beside: Sequence[int] = ()
-    data: Json = None
-
-
-CallPort: TypeAlias = Callable[[ToolCall], Awaitable[Outcome]]
-"""Answers one call. It is cancelled and awaited if the run ends first. Its exceptions end the run."""
-
-
-class CallObserver(Protocol):
-    """Observes every call, including those that never reach the port."""
-
-    def open(self, seq: int, function: str) -> None:
-        """The script made a call. It may still have to wait, and the run may end before it starts."""
-
-    def withhold(self, seq: int, error: CallError) -> None:
-        """A limit kept the call from the port, or the outcome from the script."""
 
 
 class TooManyCallsError(FrameError):

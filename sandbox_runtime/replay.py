@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
+from sandbox_runtime.call_port import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.frames import REPLAY_LOG_HEADER, FrameError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants

@@ -11,7 +11,8 @@ import anyio
 
 from manifests.grants import Limits
 from manifests.json_value import Json
-from sandbox_runtime.calls import CallObserver, CallPort, CallsInFlight, TooManyCallsError
+from sandbox_runtime.call_port import CallObserver, CallPort
+from sandbox_runtime.calls import CallsInFlight, TooManyCallsError
 from sandbox_runtime.frames import (
     COUNT,
     END_HEADER,

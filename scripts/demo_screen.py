@@ -11,7 +11,7 @@ from rich.syntax import Syntax
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from portal.budget.tokens import count_tokens
+from portal.base.tokens import count_tokens
 
 WIDTH = 118
 

@@ -23,7 +23,7 @@ def serve(path: str) -> None:
     import portal.cli  # what commands import only when they need it, too
 
     for name in [
-        "portal.serving",
+        "portal.app.serving",
         *(f"portal.cli.{each.name}" for each in pkgutil.iter_modules(portal.cli.__path__)),
     ]:
         import_module(name)

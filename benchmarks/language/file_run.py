@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.language.verdict import FileResult, Library, Verdict
 from manifests.grants import FileGrant, Limits
 from manifests.json_value import Json
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.grants.files import Workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.result import RunResult

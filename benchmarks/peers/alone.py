@@ -14,7 +14,7 @@ from mcp.client.stdio import stdio_client
 from benchmarks import processes
 from benchmarks.peers.direct import Direct
 from benchmarks.peers.system import CACHE, WANTED, Launch, System, Upstreams
-from portal.budget.tokens import compact, count_tokens
+from portal.base.tokens import compact, count_tokens
 
 Row = dict[str, Any]
 """What is known of one system: JSON."""

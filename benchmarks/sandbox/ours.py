@@ -10,7 +10,7 @@ from benchmarks.measuring import percentile
 from benchmarks.sandbox import workload
 from benchmarks.sandbox.workload import Measures, latency, median_ms, ms
 from manifests.grants import Limits
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.recording import Record, Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult

@@ -13,8 +13,8 @@ from pathlib import Path
 from benchmarks.peers.environments import python_environment
 from benchmarks.peers.fastmcp import VERSION
 from benchmarks.search.recorded import Answer, Asked, RecordedFunction
-from portal.search.index import SearchIndex
-from portal.search.query import ASKING, STOPWORDS
+from portal.catalog.search.index import SearchIndex
+from portal.catalog.search.query import ASKING, STOPWORDS
 
 Corpora = Mapping[str, Sequence[RecordedFunction]]
 Method = Callable[[Corpora, Sequence[Asked]], list[Sequence[Answer]]]

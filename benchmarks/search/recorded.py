@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import RESULTS
-from portal.library.plain_text import says_deprecated
+from portal.base.plain_text import says_deprecated
 
 Json = Any
 Answer = tuple[str, str]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from benchmarks.measuring import percentile
 from benchmarks.search.recorded import RecordedFunction
-from portal.search.index import SearchIndex
+from portal.catalog.search.index import SearchIndex
 
 T = TypeVar("T")
 Namespaces = dict[str, list[RecordedFunction]]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.search.methods import METHODS
 from benchmarks.search.quality import RELIABLE, score
 from benchmarks.search.recorded import DATA, read_functions, read_queries
-from portal.search import index, query
+from portal.catalog.search import index, query
 
 FACTORS = (1, 1, 1, 0.5, 1 / 1.5, 1.5, 2)
 NUMBERS = (

@@ -16,17 +16,18 @@ from manifests.loader import DEFAULT_FILE
 from manifests.manifest import Manifest, narrowed
 from manifests.portal_manifest import StdioUpstream
 from manifests.references import NETWORK_VARIABLE, env_path, literal_tokens
-from portal.accepted import reload_hint
-from portal.authority import grant_lines
+from portal.app.accepted import reload_hint
+from portal.app.composition import open_portal
+from portal.app.reload import file_warnings
+from portal.base.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
+from portal.base.plain_text import MARK
+from portal.base.requests import ExecuteCode
+from portal.catalog.authority import grant_lines
+from portal.catalog.catalog import decided_tools, listed_tools
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
-from portal.composition import Portal, open_portal
-from portal.definitions import ExecuteCode
-from portal.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
-from portal.library.catalog import decided_tools, listed_tools
+from portal.identity.sign_in import Provider
 from portal.library.pinning import QUARANTINED, pins_of, suspicions
-from portal.library.plain_text import MARK
-from portal.reload import file_warnings
-from portal.sign_in import Provider
+from portal.server.portal import Portal
 from upstreams.upstream import Upstream
 
 WARNED: Final = 3

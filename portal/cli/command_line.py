@@ -15,11 +15,11 @@ import anyio
 from manifests.errors import ManifestError
 from manifests.loader import DEFAULT_FILE, find_manifest, load_manifest, parse_manifest, read_files
 from manifests.manifest import Manifest
-from portal.accepted import Acceptance, choose_files, note_start, reload_hint
+from portal.app.accepted import Acceptance, choose_files, note_start, reload_hint
+from portal.base.errors import PortalError
 from portal.cli.parser import parse_arguments
 from portal.cli.terminal import Terminal, unknown_name
-from portal.errors import PortalError
-from portal.logs import configure_logs
+from portal.records.logs import configure_logs
 from sandbox_runtime.errors import SandboxError
 from upstreams.secret_sources import fetch_secrets
 from upstreams.transports.child_process import allow_open_files

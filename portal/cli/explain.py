@@ -9,13 +9,14 @@ from manifests.grants import NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import identifier
+from portal.app.composition import open_portal
+from portal.base.errors import NO_UPSTREAMS
+from portal.catalog.catalog import decided_tools
+from portal.catalog.methods import HINTS as READING_HINTS
+from portal.catalog.methods import METHODS
 from portal.cli.terminal import Terminal, upstreams_tried
-from portal.composition import Portal, open_portal
-from portal.errors import NO_UPSTREAMS
 from portal.library.arguments import ArgumentError, normalize_arguments
-from portal.library.catalog import decided_tools
-from portal.passthrough.resources import HINTS as READING_HINTS
-from portal.passthrough.resources import METHODS
+from portal.server.portal import Portal
 from sandbox_runtime.grants.fetch import FETCH
 from upstreams.upstream import Upstream
 

@@ -15,12 +15,12 @@ from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
 from manifests.references import required
+from portal.base.errors import SMALLEST_MANIFEST, PortalError
+from portal.cli.importing.clients import ClientFile, ClientFileError, client_files
+from portal.cli.importing.installation import install, original, undo
+from portal.cli.importing.merging import CannotAddError, ImportedServer, Merging, Target, require_loading
+from portal.cli.importing.servers import Origin, Server, SkippedServer, servers_of
 from portal.cli.terminal import Terminal, counted
-from portal.errors import SMALLEST_MANIFEST, PortalError
-from portal.importing.clients import ClientFile, ClientFileError, client_files
-from portal.importing.installation import install, original, undo
-from portal.importing.merging import CannotAddError, ImportedServer, Merging, Target, require_loading
-from portal.importing.servers import Origin, Server, SkippedServer, servers_of
 
 PARTLY: Final = 1
 """The exit status if a file could not be used, or no servers were found."""

@@ -4,10 +4,10 @@ from argparse import Namespace
 from collections.abc import Set
 
 from manifests.manifest import Manifest
+from portal.app.composition import open_portal
+from portal.base.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
+from portal.base.requests import RequestError, docs_search_request
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
-from portal.composition import open_portal
-from portal.definitions import RequestError, docs_search_request
-from portal.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
 from portal.library.library import PORTAL, ForeignFileError, Library, write_stubs
 
 

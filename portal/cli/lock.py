@@ -8,10 +8,11 @@ from typing import Final
 from manifests.grants import Hints
 from manifests.manifest import Manifest
 from manifests.own_files import Lock, lock_path
-from portal.accepted import portals_of, reload_hint
+from portal.app.accepted import portals_of, reload_hint
+from portal.app.composition import open_portal
+from portal.base.plain_text import first_sentence
 from portal.cli.check import declared
 from portal.cli.terminal import Terminal, upstreams_tried
-from portal.composition import open_portal
 from portal.library.pinning import (
     Difference,
     Suspicion,
@@ -22,7 +23,6 @@ from portal.library.pinning import (
     pins_of,
     suspicions,
 )
-from portal.library.plain_text import first_sentence
 
 DIFFERENT: Final = 1
 """The exit status of `lock --diff` if something differs."""

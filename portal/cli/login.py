@@ -9,11 +9,11 @@ from pathlib import Path
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
-from portal.accounts.logins import LOGIN, open_login
+from portal.base.caller import Bearer
 from portal.cli.terminal import Terminal, unknown_name
-from portal.sessions import Bearer
-from portal.sign_in import identity
-from portal.store.places import open_tables, place_of
+from portal.identity.logins import LOGIN, open_login
+from portal.identity.sign_in import identity
+from portal.records.store.places import open_tables, place_of
 from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.login import log_in, revoke
 from upstreams.oauth.tokens import Login

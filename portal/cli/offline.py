@@ -7,11 +7,11 @@ import anyio.to_thread
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import STORE, schema_text
-from portal.audit.chain import START, verify
-from portal.audit.stored import exported
 from portal.cli.parser import completion_script
 from portal.cli.terminal import Terminal
-from portal.store.places import open_tables, place_of
+from portal.records.audit.chain import START, verify
+from portal.records.audit.stored import exported
+from portal.records.store.places import open_tables, place_of
 from sandbox_runtime.build_guest import bake as make_component
 
 

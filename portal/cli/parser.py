@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 if TYPE_CHECKING:  # importing it takes longer than all of this
-    from portal.audit.chain import Head
+    from portal.records.audit.chain import Head
 
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
 
@@ -63,7 +63,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Escape the message: it may contain file names that somebody else chose."""
-        from portal.library.plain_text import marked_lines
+        from portal.base.plain_text import marked_lines
 
         if found := _INVALID_CHOICE.search(message):
             choices = re.findall(r"[\w-]+", found[2])
@@ -312,7 +312,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _head(text: str) -> "Head":
-    from portal.audit.chain import Head
+    from portal.records.audit.chain import Head
 
     try:
         return Head.of(text)

@@ -15,9 +15,9 @@ from manifests.loader import check_written, find_manifest, parse_manifest, read_
 from manifests.manifest import Manifest
 from manifests.own_files import ManifestFiles, differing, lock_path, utf8
 from manifests.references import env_path, open_variables, parsed_env, stand_in
-from portal.accepted import Acceptance, portals_of
+from portal.app.accepted import Acceptance, portals_of
+from portal.app.reload import without_fixed
 from portal.cli.terminal import Terminal
-from portal.reload import without_fixed
 
 REFUSED: Final = 2
 """The exit status if nothing was accepted. 1: a running portal does not run on it in time."""

@@ -19,11 +19,14 @@ import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest, narrowed
-from portal.approvers import Approvers, Decider
-from portal.cli.run import print_answer
+from portal.base.errors import RunsError
+from portal.base.plain_text import escaped
+from portal.cli.answers import print_answer
 from portal.cli.terminal import Terminal, shell_command
-from portal.errors import RunsError
-from portal.library.plain_text import escaped
+from portal.identity.approvers import Approvers, Decider
+from portal.records.store.places import Place, components_folder, holding, open_tables, place_of
+from portal.records.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError, ambiguous, short_id
+from portal.records.store.run_tables import RunTables
 from portal.runs.components import Components
 from portal.runs.decisions import (
     answer_of,
@@ -38,12 +41,9 @@ from portal.runs.decisions import (
     unknown_run,
     waiting_view,
 )
-from portal.runs.forms import MAX_SHOWN_CHARACTERS, readable
+from portal.runs.deliveries import note_states
 from portal.runs.past import Past, RunHead
-from portal.runs.webhooks import note_states
-from portal.store.places import Place, components_folder, holding, open_tables, place_of
-from portal.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError, ambiguous, short_id
-from portal.store.run_tables import RunTables
+from portal.runs.shown_calls import MAX_SHOWN_CHARACTERS, readable
 from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import replay as replay_record

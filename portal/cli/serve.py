@@ -5,8 +5,8 @@ from argparse import Namespace
 from typing import Final
 
 from manifests.manifest import Manifest
+from portal.app.serving import serve_http, serve_stdio
 from portal.cli.terminal import Terminal
-from portal.serving import serve_http, serve_stdio
 
 OBJECTS_BETWEEN_COLLECTIONS: Final = 20_000
 """The default is 700, with which the collector runs four times while a script makes five calls."""

@@ -22,7 +22,7 @@ from rich.text import Text
 from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE
 from manifests.manifest import Manifest
-from portal.library.plain_text import escaped, marked_lines
+from portal.base.plain_text import escaped, marked_lines
 
 if TYPE_CHECKING:  # the SDK behind it takes a second to import
     from upstreams.fleet import Fleet

@@ -21,9 +21,9 @@ from typing import Any, Final, TypeAlias
 from unicodedata import normalize
 
 from manifests.json_value import UNKNOWN, Json, SchemaError, SchemaValidator, SoundNode
+from portal.base.plain_text import cut, visible
 from portal.library.function import Function, data_in
 from portal.library.library import nearest_names
-from portal.library.plain_text import cut, visible
 from portal.library.schema import is_kind, kind_of, kind_words
 from portal.library.schema_types import parts
 from upstreams.tools import MISSING

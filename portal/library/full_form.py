@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
 
+from portal.base.plain_text import comment, docstring, literal_text, one_line
 from portal.library.function import LONGEST_PARAMETER_DOC, Function, lean_parameter
-from portal.library.plain_text import comment, docstring, literal_text, one_line
 from portal.library.schema_types import Definition, respelt
 
 LONGEST_SHAPE: Final = 160

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from manifests.json_value import Json, SchemaValidator, SoundNode
 from manifests.names import former_of, function_names
-from portal.library.plain_text import comment, default_text, docstring, one_line
+from portal.base.plain_text import comment, default_text, docstring, one_line
 from portal.library.schema import CONDITIONS, arguments_schema, is_kind, sound_schema
 from portal.library.schema_types import (
     ANY,

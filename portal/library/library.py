@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from manifests.json_value import Json
 from manifests.names import former_of, function_names, namespace_of
 from manifests.own_files import ORDINARY, write_whole
+from portal.base.plain_text import docstring, first_sentence, one_line, readable, says_deprecated
 from portal.library.function import Function, declared_result, parameters
-from portal.library.plain_text import docstring, first_sentence, one_line, readable, says_deprecated
 from portal.library.schema import SharedReduction, arguments_schema, sound_schema
 from portal.library.schema_types import (
     ANY,

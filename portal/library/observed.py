@@ -28,9 +28,9 @@ from typing_extensions import TypedDict
 
 from manifests.json_value import Json, SchemaError
 from manifests.own_files import is_private, write_whole
+from portal.base.plain_text import one_line
 from portal.library.arguments import listing, nearest_error
 from portal.library.function import Function
-from portal.library.plain_text import one_line
 from portal.library.results import parsed_text
 from portal.library.schema import kind_of, kind_words
 

@@ -23,7 +23,7 @@ from manifests.decision import Decision
 from manifests.json_value import Json
 from manifests.names import is_named_as_method
 from manifests.own_files import Lock, Pin, read_lock, write_lock
-from portal.library.plain_text import MARK, escaped, hidden_places
+from portal.base.plain_text import MARK, escaped, hidden_places
 from upstreams.tools import RecordedTool
 from upstreams.upstream import Upstream
 

@@ -13,7 +13,7 @@ from keyword import iskeyword
 from typing import Any, Final, TypeAlias, TypeGuard
 
 from manifests.json_value import Reference, SoundNode
-from portal.library.plain_text import comment, default_text, is_literal, literal_text, one_line
+from portal.base.plain_text import comment, default_text, is_literal, literal_text, one_line
 from portal.library.schema import ANNOTATIONS, MAX_DEPTH, is_kind, kind_of
 
 MAX_NODES: Final = 2_000

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from manifests.json_value import SoundNode
-from portal.library.plain_text import cut, is_literal, literal_text
+from portal.base.plain_text import cut, is_literal, literal_text
 from portal.library.schema import is_kind, kind_of
 from portal.library.schema_types import carries_type, merged
 

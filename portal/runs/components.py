@@ -12,9 +12,9 @@ import anyio.to_thread
 import structlog
 
 from manifests.own_files import write_whole
-from portal.store.records import StoreError
-from portal.store.run_tables import RunTables
-from portal.store.writer import RunStore
+from portal.records.store.records import StoreError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.writer import RunStore
 from sandbox_runtime.errors import RecordError, SandboxError
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 

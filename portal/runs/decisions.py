@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from manifests.json_value import Json
-from portal.answer import Answer, load_answer
-from portal.approvers import Approvers, Decider
-from portal.errors import RunsError
-from portal.ledger import Ledger
-from portal.runs.forms import MAX_LATER
+from portal.base.caller import Caller, tenant_of
+from portal.base.errors import RunsError
+from portal.identity.approvers import Approvers, Decider
+from portal.records.ledger import Ledger
+from portal.records.store.records import ASKING, OPEN, CallRow, CallRowState, RunRow, StoredRun, ambiguous
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import DAY_SECONDS
+from portal.runs.answer import Answer, load_answer
 from portal.runs.past import HEAD, Past, dump_chunk, new_row, new_run_id
-from portal.sessions import Caller, tenant_of
-from portal.store.records import ASKING, OPEN, CallRow, CallRowState, RunRow, StoredRun, ambiguous
-from portal.store.run_tables import RunTables
-from portal.store.tables import DAY_SECONDS
+from portal.runs.shown_calls import MAX_LATER
 from sandbox_runtime.result import RunError
 from sandbox_runtime.run import MAX_SCRIPT_BYTES, too_long
 

@@ -19,9 +19,20 @@ import anyio
 import structlog
 
 from manifests.json_value import Json
-from portal.answer import Answer
-from portal.authority import Authorization
-from portal.ledger import CallState, Entry, Ledger
+from portal.catalog.authority import Authorization
+from portal.records.ledger import CallState, Entry, Ledger
+from portal.records.store.records import (
+    CallKind,
+    CallRow,
+    DatabaseError,
+    FencedError,
+    OwnLimitError,
+    RunRow,
+    StoreError,
+)
+from portal.records.store.run_tables import RunTables
+from portal.records.store.writer import RunStore, resolve
+from portal.runs.answer import Answer
 from portal.runs.past import (
     HEAD,
     NO_PAST,
@@ -33,18 +44,7 @@ from portal.runs.past import (
     load_outcome,
     new_row,
 )
-from portal.store.records import (
-    CallKind,
-    CallRow,
-    DatabaseError,
-    FencedError,
-    OwnLimitError,
-    RunRow,
-    StoreError,
-)
-from portal.store.run_tables import RunTables
-from portal.store.writer import RunStore, resolve
-from sandbox_runtime.calls import CallError, Outcome
+from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record, Recording
 from sandbox_runtime.result import RunError

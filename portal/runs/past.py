@@ -12,12 +12,12 @@ from pydantic import TypeAdapter
 
 from manifests.errors import KeyPath
 from manifests.json_value import Json
-from portal.definitions import ExecuteCode
-from portal.ledger import CallState, Entry
-from portal.sessions import Caller
-from portal.store.records import CallRow, RunRow, StoredRun
-from portal.store.tables import DAY_SECONDS
-from sandbox_runtime.calls import CallError, Outcome
+from portal.base.caller import Caller
+from portal.base.requests import ExecuteCode
+from portal.records.ledger import CallState, Entry
+from portal.records.store.records import CallRow, RunRow, StoredRun
+from portal.records.store.tables import DAY_SECONDS
+from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record
 

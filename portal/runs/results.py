@@ -10,10 +10,10 @@ import anyio.to_thread
 import structlog
 
 from manifests.json_value import Json
-from portal.store.records import QuotaError, StoreError, ambiguous
-from portal.store.run_tables import RunTables
-from portal.store.writer import RunStore
-from sandbox_runtime.calls import CallError
+from portal.records.store.records import QuotaError, StoreError, ambiguous
+from portal.records.store.run_tables import RunTables
+from portal.records.store.writer import RunStore
+from sandbox_runtime.call_port import CallError
 from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.guest_json import encode
 

@@ -16,32 +16,25 @@ from anyio.abc import TaskGroup
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from portal.answer import Answer
-from portal.approvers import Approvers, Decider
-from portal.authority import Authorization
-from portal.definitions import ExecuteCode
-from portal.errors import RunsError
-from portal.ledger import Ledger
-from portal.passthrough.notifications import NO_CLIENT, ClientChannel
+from portal.base.caller import Caller
+from portal.base.errors import RunsError
+from portal.base.requests import ExecuteCode
+from portal.calls.channel import NO_CLIENT, ClientChannel
+from portal.catalog.authority import Authorization
+from portal.identity.approvers import Approvers, Decider
+from portal.records.ledger import Ledger
+from portal.records.store.records import OPEN, DamagedRowError, FencedError, RunState, StoredRun, StoreError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import DAY_SECONDS, LEASE_SECONDS
+from portal.records.store.writer import RunStore
+from portal.records.telemetry.telemetry import current_trace
+from portal.runs.answer import Answer
 from portal.runs.components import Components
 from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
 from portal.runs.forms import MAX_CALLS, approval_form, decision_of
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import HEAD, Past, RunHead, new_row, new_run_id
 from portal.runs.results import KeptResults
-from portal.sessions import Caller
-from portal.store.records import (
-    OPEN,
-    DamagedRowError,
-    FencedError,
-    RunState,
-    StoredRun,
-    StoreError,
-)
-from portal.store.run_tables import RunTables
-from portal.store.tables import DAY_SECONDS, LEASE_SECONDS
-from portal.store.writer import RunStore
-from portal.telemetry.telemetry import current_trace
 from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
@@ -49,7 +42,7 @@ from sandbox_runtime.run import MAX_SCRIPT_BYTES, too_long
 from upstreams.redaction import Redaction
 
 if TYPE_CHECKING:
-    from portal.execution import Execution, Piece
+    from portal.runs.execution import Execution, Piece
 
 log = structlog.get_logger()
 

@@ -7,9 +7,9 @@ from functools import partial
 import anyio.from_thread
 
 from portal.library.observed import Observed, dumped, loaded
-from portal.store.records import StoreError
-from portal.store.tables import Tables
-from portal.store.writer import RunStore
+from portal.records.store.records import StoreError
+from portal.records.store.tables import Tables
+from portal.records.store.writer import RunStore
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,18 @@ from typing import Final, Literal, TypeGuard
 import anyio
 
 from manifests.json_value import Json
-from portal.audit.audit import NO_RUN_AUDIT, RunAudit
-from portal.authority import ApprovalNeeded, Authorization
-from portal.budget.tokens import compact
-from portal.errors import ASK_OPERATOR
-from portal.ledger import Entry
-from portal.passthrough.notifications import NO_CLIENT, ClientChannel
-from portal.runs.forms import MAX_SHOWN_CHARACTERS, readable
+from portal.base.errors import ASK_OPERATOR
+from portal.base.tokens import compact
+from portal.calls.channel import NO_CLIENT, ClientChannel
+from portal.catalog.authority import ApprovalNeeded, Authorization
+from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit
+from portal.records.ledger import Entry
+from portal.records.store.records import CallRow
+from portal.records.store.run_tables import RunTables
 from portal.runs.journal import Journal
 from portal.runs.service import Runs
-from portal.store.records import CallRow
-from portal.store.run_tables import RunTables
-from sandbox_runtime.calls import CallError, Outcome, ToolCall
+from portal.runs.shown_calls import MAX_SHOWN_CHARACTERS, readable
+from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 
 SLEEP: Final = "portal.sleep"
 EVENT: Final = "portal.event"

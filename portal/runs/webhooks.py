@@ -6,13 +6,10 @@ Source: Standard Webhooks 1.0.0, https://github.com/standard-webhooks/standard-w
 """
 
 import base64
-import hashlib
 import hmac
 import json
 import random
-import secrets
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -26,13 +23,12 @@ from manifests.grants import NetworkGrant
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.portal_manifest import Webhook
-from portal.runs.decisions import iso, run_view, waiting_view
+from portal.records.store.records import StoreError
+from portal.records.store.run_tables import Delivery, RunTables
+from portal.records.store.writer import RunStore
+from portal.runs.deliveries import url_number
 from portal.runs.service import Runs
-from portal.store.records import StoreError
-from portal.store.run_tables import Delivery, RunTables
-from portal.store.writer import RunStore
 from sandbox_runtime.grants.fetch import Fetcher, FetchError, Network
-from sandbox_runtime.guest_json import encode
 
 log = structlog.get_logger()
 
@@ -52,33 +48,6 @@ AT_ONCE: Final = 8
 """Concurrent requests to one URL."""
 
 _GONE: Final = 410
-
-
-def note_states(tables: RunTables, webhooks: Sequence[Webhook]) -> None:
-    """From now on write a message with each change of a run's state, in the same transaction; a portal sends it."""
-    tables.on_note = partial(_add_messages, webhooks=webhooks)
-
-
-def _add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[Webhook]) -> None:
-    event = "run.error" if state == "refused" else f"run.{state}"
-    wanting = [webhook for webhook in webhooks if event in webhook.events]
-    row = tables.row(run) if wanting else None
-    if row is None:
-        return
-    data = run_view(row, tables.caller(row.owner))
-    if state == "waiting":
-        data["waiting"] = waiting_view(tables.calls(run, "state = 'waiting'"))
-        if not data["waiting"]:
-            return  # all is decided, and it goes on at once
-    body = encode({"type": event, "timestamp": iso(row.updated), "data": data})
-    for webhook in wanting:
-        message = f"msg_{time.time_ns():016x}{secrets.token_hex(8)}"  # sorts by time
-        tables.add_delivery(Delivery(message, run, url_number(webhook.url), body, 0, tables.now()))
-
-
-def url_number(url: str) -> int:
-    """A URL in the store. Its messages go to no other one, however the manifest changes."""
-    return int.from_bytes(hashlib.sha256(url.encode()).digest()[:6])
 
 
 def signature(secret: str, message: str, timestamp: int, body: bytes) -> str:

@@ -11,10 +11,10 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from portal.authority import Authorization
+from portal.catalog.authority import Authorization
+from portal.records.store.tables import Tables
+from portal.records.store.writer import RunStore
 from portal.runs.journal import Journal
-from portal.store.tables import Tables
-from portal.store.writer import RunStore
 from sandbox_runtime.grants.files import FileService
 
 

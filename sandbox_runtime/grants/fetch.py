@@ -39,7 +39,7 @@ from manifests.constraints import (
 )
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
-from sandbox_runtime.calls import CallError
+from sandbox_runtime.call_port import CallError
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import limit_text
 

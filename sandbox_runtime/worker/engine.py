@@ -19,6 +19,7 @@ from wasmtime.component import Component, Linker
 from sandbox_runtime.worker.configuration import MAX_WASM_STACK, NEEDED_FEATURES, NOT_WRITTEN
 from sandbox_runtime.worker.lockdown import end_with_parent
 from sandbox_runtime.worker.memory import GuestMemory
+from sandbox_runtime.worker.texts import Text
 
 if TYPE_CHECKING:
     from sandbox_runtime.worker.run_host import RunHost
@@ -182,21 +183,6 @@ def _heap_bytes() -> int | None:
         return None
     found = _heap_statistics()
     return int(found.uordblks) + int(found.hblkhd)
-
-
-class Text:
-    """A string of the guest, copied only by `read`, so that its size can be checked first. Valid during the call."""
-
-    __slots__ = ("_vector", "size")
-
-    def __init__(self, value: Any) -> None:
-        self._vector = value.of.string
-        self.size: int = self._vector.size
-
-    def read(self, most: int) -> bytes:
-        """Its first `most` bytes, UTF-8."""
-        size = min(self.size, most)
-        return ctypes.string_at(self._vector.data, size) if size else b""
 
 
 def _interfaces(host: "RunHost") -> dict[str, dict[str, HostFunction]]:

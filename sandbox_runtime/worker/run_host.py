@@ -26,7 +26,7 @@ from sandbox_runtime.frames import (
     frame,
 )
 from sandbox_runtime.trace import ANSWERED, LATER, MAX_TRACE_TOKENS, READS, REPLAYED, RESUMED, tokens
-from sandbox_runtime.worker.engine import Text
+from sandbox_runtime.worker.texts import Text
 
 _NS_PER_MS = 1_000_000
 

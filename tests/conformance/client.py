@@ -14,8 +14,8 @@ from mcp.client.session import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
 
 from manifests.loader import load_manifest
-from portal.composition import open_portal
-from portal.server import build_server
+from portal.app.composition import open_portal
+from portal.server.server import build_server
 from tests.acceptance.model import Json, Model
 from tests.acceptance.portal_process import write_manifest
 from tests.upstreams.oauth_peer import browse

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from mcp.shared.exceptions import MCPError
 
-from portal.http_access import LOOPBACK_NAMES
+from portal.app.http_access import LOOPBACK_NAMES
 from tests.acceptance.portal_process import COMMAND, STOP_SECONDS, HttpPortal, http_model, listening_url
 from tests.acceptance.scratch import free_port
 from tests.packaging.source_tree import ROOT

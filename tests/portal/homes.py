@@ -7,9 +7,9 @@ from pathlib import Path
 
 from manifests.json_value import Json
 from manifests.references import NETWORK_VARIABLE
-from portal.importing.clients import client_files
-from portal.importing.merging import Merging, Target
-from portal.importing.servers import servers_of
+from portal.cli.importing.clients import client_files
+from portal.cli.importing.merging import Merging, Target
+from portal.cli.importing.servers import servers_of
 from tests.portal.commands import Done, PortalCommand
 
 FILES: Mapping[str, str] = {

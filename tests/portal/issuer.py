@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from manifests.portal_manifest import AuthSettings, Tenants
-from portal.sign_in import SignIn, SignInError
+from portal.identity.sign_in import SignIn, SignInError
 from tests.upstreams.peers import http_peer
 
 AUDIENCE = "https://portal.example/mcp"

@@ -22,10 +22,11 @@ from starlette.applications import Starlette
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.composition import Portal, open_portal
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import _of_access, build_http_app
+from portal.app.composition import open_portal
+from portal.app.http_access import HttpAccess
+from portal.app.serving import _of_access, build_http_app
+from portal.server.portal import Portal
+from portal.server.server import build_server
 from tests.one_sandbox import shared
 from tests.upstreams.peers import RAW_SERVER, http_peer
 from upstreams.secret_sources import fetch_secrets

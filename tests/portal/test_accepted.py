@@ -10,16 +10,10 @@ from structlog.testing import capture_logs
 
 from manifests.loader import load_manifest, parse_manifest, read_files
 from manifests.own_files import state_folder
-from portal.accepted import (
-    Acceptance,
-    choose_files,
-    keep_accepted,
-    note_start,
-    portals_of,
-)
+from portal.app.accepted import Acceptance, choose_files, keep_accepted, note_start, portals_of
+from portal.app.running import RunningPortal, announced
 from portal.cli.terminal import shell_command
-from portal.running import RunningPortal, announced
-from portal.store.places import place_of, present
+from portal.records.store.places import place_of, present
 
 pytestmark = pytest.mark.usefixtures("own_state")
 

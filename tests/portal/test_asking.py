@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from manifests.json_value import Json
-from portal.authority import ApprovalNeeded, Authority, Authorization, CallRates, CallRequest, Permit
-from sandbox_runtime.calls import CallError
+from portal.catalog.authority import ApprovalNeeded, Authority, Authorization, CallRates, CallRequest, Permit
+from sandbox_runtime.call_port import CallError
 from tests.portal.commands import portal_command
 from tests.portal.passthrough.peers import one_chatty
 from tests.portal.peers import (

@@ -3,8 +3,8 @@
 import pytest
 
 from manifests.json_value import Json
-from portal.answer import Answer, fitted
-from portal.budget.content import without_binaries
+from portal.runs.answer import Answer, fitted
+from portal.runs.content import without_binaries
 
 DATA = "aGVsbG8h" * 1_000
 IMAGE: dict[str, Json] = {"type": "image", "data": DATA, "mimeType": "image/png"}

@@ -6,12 +6,12 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.accounts.accounts import CallerUpstreams
-from portal.authority import Authorization
-from portal.broker import Broker
-from portal.ledger import Ledger
+from portal.calls.broker import Broker
+from portal.calls.caller_upstreams import CallerUpstreams
+from portal.catalog.authority import Authorization
 from portal.library.observed import Observations
-from sandbox_runtime.calls import ToolCall
+from portal.records.ledger import Ledger
+from sandbox_runtime.call_port import ToolCall
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, tool
 
 pytestmark = pytest.mark.anyio

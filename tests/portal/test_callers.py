@@ -15,9 +15,9 @@ from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
+from portal.app.http_access import HttpAccess
+from portal.app.serving import build_http_app
+from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, text_of, tool
 from tests.upstreams.peers import http_peer
 

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from manifests.json_value import Json
-from portal.library import catalog as catalogs
+from portal.catalog import catalog as catalogs
 from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools, tool
 from upstreams.tools import RecordedTool
 
@@ -40,18 +40,18 @@ async def test_rebuild_that_fails_is_tried_again(tmp_path: Path, monkeypatch: py
     failed = anyio.Event()
     monkeypatch.setattr(catalogs, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(catalogs.log, "error", lambda event, **_: failed.set())
-    monkeypatch.setitem(sys.modules, "portal.search.index", None)  # its import fails
+    monkeypatch.setitem(sys.modules, "portal.catalog.search.index", None)  # its import fails
     async with opened(tmp_path, {"store": Peer(tool("echo"))}) as portal:
         own, upstream = portal.portal.catalog, portal.portal.fleet["store"]
         with anyio.fail_after(DEADLINE_SECONDS):
             await failed.wait()
-            monkeypatch.delitem(sys.modules, "portal.search.index")
+            monkeypatch.delitem(sys.modules, "portal.catalog.search.index")
             assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
-            monkeypatch.setitem(sys.modules, "portal.search.index", None)
+            monkeypatch.setitem(sys.modules, "portal.catalog.search.index", None)
             upstream.tools = (recorded("other"),)
             own.note_change()
             assert "store.echo" in (await own.fresh()).library.functions
-            monkeypatch.delitem(sys.modules, "portal.search.index")
+            monkeypatch.delitem(sys.modules, "portal.catalog.search.index")
             own.note_change()
             assert "store.other" in (await own.fresh()).library.functions
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from portal.serving import ClientAnswers, ClientLines
+from portal.app.serving import ClientAnswers, ClientLines
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ import pytest
 
 from manifests.grants import FileGrant, NetworkGrant
 from manifests.portal_manifest import Capabilities
-from portal.budget.tokens import count_tokens
-from portal.definitions import INSTRUCTIONS, MAX_NAMED_MODULES, tool_definitions
+from portal.base.tokens import count_tokens
+from portal.server.definitions import INSTRUCTIONS, MAX_NAMED_MODULES, tool_definitions
 
 NOTHING = Capabilities()
 EVERYTHING = Capabilities(

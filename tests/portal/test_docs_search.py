@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.budget.tokens import compact, count_tokens
-from portal.errors import ASK_OPERATOR
-from portal.search.docs_search import Found
+from portal.base.errors import ASK_OPERATOR
+from portal.base.tokens import compact, count_tokens
+from portal.catalog.docs_search import Found
 from tests.portal.library.sample_tools import an_object, arguments, function
 from tests.portal.peers import (
     DEADLINE_SECONDS,

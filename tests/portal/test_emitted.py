@@ -4,8 +4,8 @@ import pytest
 from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, TextContent
 
 from manifests.json_value import Json
-from portal.budget.content import ALLOWED, MAX_BLOCKS, content_blocks
-from portal.budget.tokens import count_tokens
+from portal.base.tokens import count_tokens
+from portal.runs.content import ALLOWED, MAX_BLOCKS, content_blocks
 
 PLENTY = 10_000
 WORD: dict[str, Json] = {"type": "text", "text": "word"}

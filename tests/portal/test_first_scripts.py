@@ -16,7 +16,7 @@ from mcp_types import CallToolResult
 from benchmarks.first_scripts import CLASSES, FIXED, RUNS, first_scripts, repeated
 from benchmarks.scene import FILES, ORDERS, WEEK, placed
 from manifests.json_value import Json
-from portal.budget.tokens import count_tokens
+from portal.base.tokens import count_tokens
 from tests.portal.peers import Peer, opened, schema, structured, text, text_of, tool
 
 pytestmark = pytest.mark.anyio

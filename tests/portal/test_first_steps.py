@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.errors import NO_UPSTREAMS
+from portal.base.errors import NO_UPSTREAMS
 from tests.portal.peers import opened
 
 pytestmark = pytest.mark.anyio

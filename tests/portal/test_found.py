@@ -1,6 +1,6 @@
 """What docs_search says beside functions, as data and as text."""
 
-from portal.search.docs_search import Found
+from portal.catalog.docs_search import Found
 
 SAID = "a\n# notice: b \u202e❤\ufe0f 👩\u200d💻"
 

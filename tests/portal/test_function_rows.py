@@ -3,7 +3,7 @@
 import pytest
 
 from manifests.json_value import Json
-from portal.search.docs_search import function_lines
+from portal.catalog.docs_search import function_lines
 from tests.portal.library.sample_tools import an_object, arguments, function
 
 TEXT: Json = {"type": "string"}

@@ -11,9 +11,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from manifests.portal_manifest import AuthSettings, BoundToken, ServerSettings
-from portal.errors import OpenBindError
-from portal.http_access import HttpAccess, HttpAccessMiddleware, is_loopback, sign_in_routes
-from portal.sign_in import SignInError
+from portal.app.http_access import HttpAccess, HttpAccessMiddleware, is_loopback, sign_in_routes
+from portal.base.errors import OpenBindError
+from portal.identity.sign_in import SignInError
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import MAX_REQUEST_BYTES, build_http_app
+from portal.app.http_access import HttpAccess
+from portal.app.serving import MAX_REQUEST_BYTES, build_http_app
+from portal.server.server import build_server
 from sandbox_runtime.grants.fetch import FROM_SCRIPT
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 from tests.portal.test_signed_in_streams import HELLO

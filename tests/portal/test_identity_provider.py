@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.responses import JSONResponse, Response
 
-from portal import sign_in
+from portal.identity import sign_in
 from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, signing_in
 from tests.upstreams.peers import DEADLINE_SECONDS
 

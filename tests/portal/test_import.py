@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest, read_yaml
-from portal.importing.clients import client_files
-from portal.importing.merging import dumped
+from portal.cli.importing.clients import client_files
+from portal.cli.importing.merging import dumped
 from tests.portal.homes import FILES, Person
 
 GITHUB: dict[str, Json] = {

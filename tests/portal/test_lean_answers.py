@@ -10,12 +10,12 @@ import pytest
 from mcp_types import CallToolResult, ToolAnnotations
 
 from manifests.json_value import Json
-from portal.answer import Answer, fitted
-from portal.budget.tokens import compact, count_tokens, is_within
-from portal.ledger import Ledger
+from portal.base.tokens import compact, count_tokens, is_within
+from portal.records.ledger import Ledger
+from portal.records.store.records import short_id
+from portal.runs.answer import Answer, fitted
 from portal.runs.past import new_run_id
-from portal.store.records import short_id
-from sandbox_runtime.calls import CallError
+from sandbox_runtime.call_port import CallError
 from sandbox_runtime.result import RunError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, schema, text, text_of, tool
 

@@ -1,7 +1,7 @@
 """The ledger tells what became of each call, and stays readable for ten thousand of them."""
 
-from portal.ledger import MAX_ROWS, Ledger
-from sandbox_runtime.calls import CallError
+from portal.records.ledger import MAX_ROWS, Ledger
+from sandbox_runtime.call_port import CallError
 
 REFUSAL = CallError("tool_calls_limit", "too many")
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from portal import serving
+from portal.app import serving
 
 pytestmark = pytest.mark.anyio
 

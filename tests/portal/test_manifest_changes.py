@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from manifests.loader import load_manifest, read_files
 from manifests.manifest import Manifest
 from manifests.own_files import lock_text
-from portal import reload
-from portal.accepted import Acceptance, choose_files, note_start
-from portal.reload import ManifestKeeper
+from portal.app import reload
+from portal.app.accepted import Acceptance, choose_files, note_start
+from portal.app.reload import ManifestKeeper
 from tests.portal.peers import DEADLINE_SECONDS, Peer, opened
 
 pytestmark = pytest.mark.anyio

@@ -20,16 +20,16 @@ from starlette.routing import Route
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.accounts.accounts import CallerUpstreams
-from portal.audit.audit import NO_AUDIT
-from portal.authority import Authorization
-from portal.broker import Broker
-from portal.errors import PortalError
-from portal.ledger import Ledger
+from portal.base.caller import Caller
+from portal.base.errors import PortalError
+from portal.calls.broker import Broker
+from portal.calls.caller_upstreams import CallerUpstreams
+from portal.catalog.authority import Authorization
 from portal.library.observed import Observations
 from portal.middleware import BrokerCall, CallError, Middleware, Next, Outcome, load_middleware
-from portal.sessions import Caller
-from sandbox_runtime.calls import ToolCall
+from portal.records.audit.audit import NO_AUDIT
+from portal.records.ledger import Ledger
+from sandbox_runtime.call_port import ToolCall
 from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, opened, schema, states, text, tool
 from tests.upstreams.peers import http_peer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from portal.errors import ASK_OPERATOR
+from portal.base.errors import ASK_OPERATOR
 from tests.portal.peers import (
     CHANGED_WHILE_RUNNING,
     Peer,

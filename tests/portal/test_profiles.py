@@ -9,9 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from manifests.json_value import Json
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
+from portal.app.http_access import HttpAccess
+from portal.app.serving import build_http_app
+from portal.server.server import build_server
 from tests.portal.peers import Opened, Peer, opened, tool
 from tests.portal.test_callers import visitor
 from tests.upstreams.peers import http_peer

@@ -10,7 +10,7 @@ from mcp_types import CallToolResult
 from pydantic import Field
 
 from manifests.json_value import Json
-from portal.broker import MAX_ERROR_CHARACTERS
+from portal.calls.broker import MAX_ERROR_CHARACTERS
 from tests.portal.peers import Opened, Peer, opened, schema, text, tool
 from tests.upstreams.peers import http_peer
 

@@ -18,7 +18,7 @@ from manifests.loader import load_manifest
 from manifests.manifest import Manifest
 from manifests.own_files import lock_text
 from manifests.portal_manifest import StdioUpstream
-from portal.reload import without_fixed
+from portal.app.reload import without_fixed
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, structured, tool, write_manifest
 from tests.processes import children
 from tests.upstreams.peers import http_peer

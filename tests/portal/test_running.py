@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from manifests.own_files import UNFINISHED
-from portal.running import RunningPortal, announced, running_portals
+from portal.app.running import RunningPortal, announced, running_portals
 
 KILLED = """
 import os
-from portal.running import RunningPortal, announced
+from portal.app.running import RunningPortal, announced
 with announced(RunningPortal(os.getpid(), "/killed/portal.yaml")):
     print(flush=True)
     input()

@@ -6,7 +6,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
-from portal.definitions import INSTRUCTIONS
+from portal.server.definitions import INSTRUCTIONS
 from tests.portal.peers import Peer, opened, text_of, tool
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal import reload, serving
+from portal.app import reload, serving
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.portal.test_manifest_changes import TEXT, hang_up, kept, write
 from tests.upstreams.peers import http_peer

@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 
-from portal import http_access
+from portal.app import http_access
 from tests.portal.issuer import AUDIENCE, Issuer
 from tests.portal.peers import Peer, http_app, opened, structured, tool
 from tests.upstreams.peers import DEADLINE_SECONDS, http_peer

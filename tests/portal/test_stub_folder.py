@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.views import stub_folder
+from portal.server.views import stub_folder
 
 
 @pytest.fixture

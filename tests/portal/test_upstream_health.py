@@ -7,9 +7,9 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
-from portal.http_access import HttpAccess
-from portal.server import build_server
-from portal.serving import build_http_app
+from portal.app.http_access import HttpAccess
+from portal.app.serving import build_http_app
+from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states
 from tests.upstreams.faults.http_server import FaultyHttpServer, hang, status
 

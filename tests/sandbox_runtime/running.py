@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from manifests.grants import Limits
 from manifests.json_value import Json
-from sandbox_runtime.calls import CallError, CallObserver, CallPort, Outcome, ToolCall
+from sandbox_runtime.call_port import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.result import Prepared, RunResult
 from sandbox_runtime.sandbox import Sandbox, Session

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.calls import CallError, Outcome, ToolCall
+from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.running import EchoPort, Runner, answering, where
 

@@ -3,7 +3,7 @@
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.calls import CallError, Outcome, ToolCall
+from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from tests.sandbox_runtime.running import EchoPort, Runner
 
 pytestmark = pytest.mark.anyio

@@ -3,7 +3,7 @@
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.call_port import Outcome, ToolCall
 from tests.sandbox_runtime.running import Runner, answering
 
 pytestmark = pytest.mark.anyio

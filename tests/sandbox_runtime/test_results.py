@@ -6,7 +6,7 @@ import pytest
 
 from manifests.grants import Limits
 from manifests.json_value import Json
-from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
+from sandbox_runtime.call_port import CallError, CallPort, Outcome, ToolCall
 from sandbox_runtime.guest import results
 from tests.sandbox_runtime.running import Runner
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.worker_process import ForkLauncher, SpawnLauncher
 from tests.sandbox_runtime.running import EchoPort, Runner, where

@@ -12,9 +12,9 @@ import httpx2
 import pytest
 
 from manifests.json_value import Json
-from portal.errors import RunsError
-from portal.sessions import WITHOUT_TOKEN
-from portal.store.records import short_id
+from portal.base.caller import WITHOUT_TOKEN
+from portal.base.errors import RunsError
+from portal.records.store.records import short_id
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
 from tests.portal.runs.kept_runs import ALICE, BOB, BOUND, KeptRuns, kept_runs
 from tests.portal.runs.test_http import ROUTES, error_of

@@ -17,14 +17,14 @@ import pytest
 from manifests.errors import ManifestError
 from manifests.loader import parse_manifest, read_files
 from manifests.own_files import HEADER, ManifestFiles
-from portal.accepted import Acceptance, choose_files, note_start
-from portal.accepted import running as serving
+from portal.app.accepted import Acceptance, choose_files, note_start
+from portal.app.accepted import running as serving
+from portal.app.reload import upstream_settings
+from portal.app.running import RunningPortal, announced
+from portal.base.errors import PortalError
 from portal.cli.reload import difference
 from portal.cli.terminal import Terminal
-from portal.errors import PortalError
 from portal.middleware import load_middleware
-from portal.reload import upstream_settings
-from portal.running import RunningPortal, announced
 from tests.portal.commands import PortalCommand
 from upstreams.secret_sources import fetch_secrets, header_renewals
 
@@ -359,7 +359,7 @@ def test_portal_that_ends_while_another_one_looks_releases_nothing_for_it(
         first.close()
         return files
 
-    monkeypatch.setattr("portal.accepted.read_files", slow)
+    monkeypatch.setattr("portal.app.accepted.read_files", slow)
     assert waiting(path)
 
 

@@ -10,8 +10,8 @@ import pytest
 from mcp import Client
 from mcp_types import ElicitResult
 
-from portal.accounts.logins import PersonLogins
-from portal.server import build_server
+from portal.identity.logins import PersonLogins
+from portal.server.server import build_server
 from tests.portal.accounts.peers import Company, company, link_in, run
 from tests.portal.peers import DEADLINE_SECONDS
 from tests.portal.test_reload import changed

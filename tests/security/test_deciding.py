@@ -17,9 +17,9 @@ import portal
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.approvers import Approvers, Decider
-from portal.server import build_server
-from portal.sessions import Bearer
+from portal.base.caller import Bearer
+from portal.identity.approvers import Approvers, Decider
+from portal.server.server import build_server
 from tests.portal.issuer import AUDIENCE, issuing
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool, write_manifest
 from tests.portal.runs.kept_runs import KeptRuns, kept_runs

@@ -16,9 +16,9 @@ import pytest
 import portal
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from portal.base.errors import ASK_OPERATOR
 from portal.cli import explain, library, run
 from portal.cli.terminal import Terminal
-from portal.errors import ASK_OPERATOR
 from tests.portal.peers import Opened, Peer, opened, schema, tool
 from tests.portal.pinning import accept
 from tests.portal.test_callers import Visitor, visitor

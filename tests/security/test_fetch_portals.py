@@ -9,7 +9,7 @@ import pytest
 
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
-from portal.running import RunningPortal, announced, is_portal_port
+from portal.app.running import RunningPortal, announced, is_portal_port
 from portal.runs.webhooks import network_of
 from sandbox_runtime.grants.fetch import FROM_SCRIPT, Fetcher, FetchError, Network
 from tests.portal.peers import opened

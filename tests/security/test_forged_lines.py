@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import structlog
 
+from portal.base.plain_text import is_hidden, visible
 from portal.cli.terminal import Terminal
-from portal.library.plain_text import is_hidden, visible
-from portal.logs import configure_logs
+from portal.records.logs import configure_logs
 from tests.portal.commands import ROOT, Done, PortalCommand, finished, restored_logs
 from tests.portal.homes import Person
 from tests.portal.peers import raw, write_manifest

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from manifests.grants import Limits
-from portal.check.checker import syntax_diagnostics
+from portal.catalog.check.checker import syntax_diagnostics
 from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Sandbox
 from tests.portal.check.small_library import library, prepared, snapshot

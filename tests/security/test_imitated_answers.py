@@ -8,9 +8,9 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from portal.answer import Answer, at_line, fitted
-from portal.budget.tokens import compact
-from portal.store.records import short_id
+from portal.base.tokens import compact
+from portal.records.store.records import short_id
+from portal.runs.answer import Answer, at_line, fitted
 from sandbox_runtime.result import RunError
 from tests.portal.peers import Peer, opened, text, text_of, tool
 

@@ -14,16 +14,17 @@ import pytest
 from manifests.grants import Limits
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
-from portal.check import ty_server
-from portal.check.checker import open_checker
+from portal.base.caller import Caller
+from portal.catalog.check import ty_server
+from portal.catalog.check.checker import open_checker
+from portal.records.store.records import QuotaError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.sqlite import SqliteDatabase
+from portal.records.store.writer import RunStore
 from portal.runs import service
 from portal.runs.past import new_run_id
 from portal.runs.results import KeptResults
-from portal.sessions import NEW, Caller, SessionError, Sessions
-from portal.store.records import QuotaError
-from portal.store.run_tables import RunTables
-from portal.store.sqlite import SqliteDatabase
-from portal.store.writer import RunStore
+from portal.runs.sessions import NEW, SessionError, Sessions
 from sandbox_runtime.run import MAX_SCRIPT_BYTES
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.portal.check.small_library import library, prepared, snapshot, stubs

@@ -25,11 +25,11 @@ import portal
 import sandbox_runtime
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
-from portal.http_access import HttpAccess
+from portal.app.http_access import HttpAccess
+from portal.app.serving import _readiness
+from portal.records.store.records import QuotaError, TooManyRunsError
 from portal.runs.forms import approval_form
 from portal.runs.journal import unwritten
-from portal.serving import _readiness
-from portal.store.records import QuotaError, TooManyRunsError
 from tests.portal.commands import portal_command
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, tool, write_manifest
 from tests.portal.pinning import accept

@@ -4,7 +4,7 @@ import pytest
 from mcp_types import ClientCapabilities, ElicitationCapability
 
 from manifests.json_value import Json
-from portal.passthrough.questions import elicitation
+from portal.calls.questions import elicitation
 from upstreams.questions import QuestionError
 
 CAN_SHOW = ClientCapabilities(elicitation=ElicitationCapability())

@@ -6,8 +6,8 @@ import anyio
 import httpx2
 import pytest
 
-from portal.accounts import pages
-from portal.accounts.pages import COOKIE
+from portal.server import sign_in_pages as pages
+from portal.server.sign_in_pages import COOKIE
 from tests.portal.accounts.peers import Company, company, link_in, run
 from tests.portal.test_reload import changed
 from tests.security.sign_ins import callback_of, rows, steps_to

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from manifests.json_value import Json
+from portal.records.store.run_tables import RunTables
+from portal.records.store.sqlite import SqliteDatabase
 from portal.runs.decisions import fork_run
-from portal.store.run_tables import RunTables
-from portal.store.sqlite import SqliteDatabase
 from tests.portal.passthrough.peers import chatty_upstreams
 from tests.portal.peers import Opened, Peer, opened, tool
 from tests.portal.runs.kept_runs import ALICE, BOB

@@ -14,13 +14,13 @@ from mcp import Client
 from mcp_types import ElicitResult
 
 from manifests.json_value import Json
-from portal.approvers import Approvers, Decider
-from portal.errors import RunsError
+from portal.base.errors import RunsError
+from portal.identity.approvers import Approvers, Decider
+from portal.records.store.records import CallRow, RunRow
+from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import decide_call, details, let_pass
-from portal.runs.forms import MAX_LATER
-from portal.server import build_server
-from portal.store.records import CallRow, RunRow
-from portal.store.run_tables import RunTables
+from portal.runs.shown_calls import MAX_LATER
+from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool
 from tests.portal.runs.rows import begun
 from tests.portal.runs.rows import opened as opened_tables

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from manifests.json_value import Json
 from manifests.own_files import state_folder
-from portal.server import build_server
+from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool
 from tests.portal.test_callers import visitor
 from tests.portal.test_profiles import bearing

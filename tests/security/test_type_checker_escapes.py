@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.check.ty_server import _CONFINED
+from portal.catalog.check.ty_server import _CONFINED
 from sandbox_runtime.worker_process import boot_command
 
 pytestmark = pytest.mark.skipif(

@@ -34,7 +34,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.composition import Portal, open_portal
+from portal.app.composition import open_portal
+from portal.server.portal import Portal
 from tests.one_sandbox import shared
 from tests.portal.issuer import Issuer
 from tests.portal.peers import Peer, http_app, structured, tool, write_manifest

@@ -17,7 +17,7 @@ from manifests.portal_manifest import HttpUpstream
 from manifests.references import ClaimReference
 from portal.cli import login
 from portal.cli.terminal import Terminal
-from portal.server import build_server
+from portal.server.server import build_server
 from tests.portal.accounts.peers import KEY, company, link_in, run
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from upstreams import fleet, people

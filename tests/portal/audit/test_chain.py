@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from portal.audit.chain import FileSink, Head, linked, verify
-from portal.errors import AuditError
+from portal.base.errors import AuditError
+from portal.records.audit.chain import FileSink, Head, linked, verify
 
 
 def sink(folder: Path) -> FileSink:

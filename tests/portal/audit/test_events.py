@@ -11,10 +11,10 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.audit.audit import open_audit
-from portal.audit.chain import verify
-from portal.errors import AuditError
-from portal.sessions import Caller
+from portal.base.caller import Caller
+from portal.base.errors import AuditError
+from portal.records.audit.audit import open_audit
+from portal.records.audit.chain import verify
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import Peer, never, opened, raw, raw_tools, states, text, tool, write_manifest
 

@@ -13,7 +13,7 @@ import anyio.to_thread
 import pytest
 
 from manifests.json_value import Json
-from portal.audit.chain import StderrSink, linked, verify
+from portal.records.audit.chain import StderrSink, linked, verify
 from tests.portal.commands import PortalCommand, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 from tests.portal.test_endings import wait_for_writer

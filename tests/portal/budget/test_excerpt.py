@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import Json
-from portal.budget.content import truncate
-from portal.budget.tokens import compact, count_tokens
+from portal.base.tokens import compact, count_tokens
+from portal.runs.content import truncate
 from tests.depth import depth
 from tests.portal.budget.answers import answer, call, shows_no_more
 

@@ -10,14 +10,14 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.budget import tokens
-from portal.budget.tokens import count_tokens, o200k_base
+from portal.base import tokens
+from portal.base.tokens import count_tokens, o200k_base
 
 _PROSE = "It isn't 1234 o'clock,\n\tbut `f(x) == {'a': [1.5, \"été\"]}` … 世界 🙂 — CamelCase snake_case\r\n\r\n   "
 
 
 def test_tokens_are_those_of_tiktoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = lzma.decompress(files("portal.budget").joinpath("o200k_base.tiktoken.xz").read_bytes())
+    ranks = lzma.decompress(files("portal.base").joinpath("o200k_base.tiktoken.xz").read_bytes())
     address = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
     (tmp_path / sha1(address.encode()).hexdigest()).write_bytes(ranks)
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))

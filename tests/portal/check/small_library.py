@@ -7,8 +7,8 @@ from pathlib import Path
 from manifests.decision import Decision
 from manifests.grants import Limits
 from manifests.json_value import Json
+from portal.catalog.snapshot import Snapshot
 from portal.library.library import Library, LibrarySource, write_stubs
-from portal.library.snapshot import Snapshot
 from sandbox_runtime.guest.analysis.names import Names
 from sandbox_runtime.guest.script import Script
 from sandbox_runtime.result import Bounds, Prepared, read_prepared

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.check.checker import Checker, Diagnostic, open_checker
+from portal.catalog.check.checker import Checker, Diagnostic, open_checker
 from tests.portal.check.small_library import library, prepared, snapshot, stubs
 from tests.portal.check.wrong_scripts import REFUSED, TOLD
 

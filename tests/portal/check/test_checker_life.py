@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from portal.check import ty_server
-from portal.check.checker import Checker, open_checker
-from portal.check.ty_server import TypeChecker
+from portal.catalog.check import ty_server
+from portal.catalog.check.checker import Checker, open_checker
+from portal.catalog.check.ty_server import TypeChecker
 from portal.library.library import Library
 from tests.portal.check.small_library import TEXT, library, prepared, snapshot, stubs, tool
 
@@ -98,7 +98,7 @@ async def test_hanging_type_checker_costs_a_warning(
 async def test_arguments_are_checked_without_a_type_checker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("portal.check.ty_server.find_ty_bin", lambda: str(tmp_path / "nothing"))
+    monkeypatch.setattr("portal.catalog.check.ty_server.find_ty_bin", lambda: str(tmp_path / "nothing"))
     script = prepared("await echo.say(text=[1])", LIBRARY)
     found = await Checker(TypeChecker(tmp_path)).check(script, snapshot(LIBRARY))
     assert [(diagnostic.code, diagnostic.refuses) for diagnostic in found] == [
@@ -131,7 +131,7 @@ async def test_no_script_breaks_the_checker(checker: Checker, text: str) -> None
 PORTAL = """
 import anyio, sys
 from pathlib import Path
-from portal.check.checker import open_checker
+from portal.catalog.check.checker import open_checker
 
 async def main():
     async with open_checker(Path(sys.argv[1])) as checker:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from portal.check.checker import Checker, Diagnostic, open_checker
+from portal.catalog.check.checker import Checker, Diagnostic, open_checker
 from portal.library.library import Library, LibrarySource
 from tests.portal.check.small_library import prepared, snapshot, stubs
 from upstreams.tools import RecordedTool

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.library.plain_text import comment, docstring, first_sentence, readable
+from portal.base.plain_text import comment, docstring, first_sentence, readable
 from tests.portal.library.sample_tools import HOSTILE_TEXT, arguments, function, library, stub, tool
 
 

@@ -17,8 +17,8 @@ from mcp_types import CallToolResult, ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.composition import open_portal
-from portal.serving import ClientAnswers, ClientLines
+from portal.app.composition import open_portal
+from portal.app.serving import ClientAnswers, ClientLines
 from tests.one_sandbox import shared
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, http_app, write_manifest

@@ -9,9 +9,9 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from portal.base.errors import ASK_OPERATOR
 from portal.cli import check, explain
 from portal.cli.terminal import Terminal
-from portal.errors import ASK_OPERATOR
 from tests.portal.passthrough.chatty_server import SECRET, Chatty
 from tests.portal.passthrough.peers import UPSTREAMS, chatty_upstreams, one_chatty
 from tests.portal.peers import Opened, opened, raw, states

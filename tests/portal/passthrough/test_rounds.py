@@ -20,9 +20,9 @@ from mcp_types import (
 )
 
 from manifests.json_value import Json
-from portal.passthrough.questions import Questions, SamplingDepths
-from portal.passthrough.rounds import MAX_WAITING, PendingRequest, Rounds
-from portal.sessions import LOCAL
+from portal.base.caller import LOCAL
+from portal.calls.questions import Questions, SamplingDepths
+from portal.server.rounds import MAX_WAITING, PendingRequest, Rounds
 from tests.portal.passthrough.chatty_server import STATE, Chatty
 from tests.portal.passthrough.peers import Person, client_of, one_chatty
 from tests.portal.peers import DEADLINE_SECONDS

@@ -20,20 +20,21 @@ from starlette.middleware import Middleware
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.answer import Answer
-from portal.definitions import ExecuteCode
-from portal.http_access import HttpAccess, HttpAccessMiddleware
-from portal.passthrough.notifications import ClientChannel
+from portal.app.http_access import HttpAccess, HttpAccessMiddleware
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
+from portal.calls.channel import ClientChannel
+from portal.records.store.places import components_folder, open_store, place_of, present
+from portal.records.store.records import CallRow
+from portal.records.store.run_tables import RunTables
+from portal.records.store.writer import RunStore
+from portal.runs.answer import Answer
 from portal.runs.components import Components
-from portal.runs.http import run_routes
+from portal.runs.deliveries import note_states
 from portal.runs.past import Past, RunHead
 from portal.runs.service import Runs
-from portal.runs.webhooks import Webhooks, note_states
-from portal.sessions import LOCAL
-from portal.store.places import components_folder, open_store, place_of, present
-from portal.store.records import CallRow
-from portal.store.run_tables import RunTables
-from portal.store.writer import RunStore
+from portal.runs.webhooks import Webhooks
+from portal.server.http_runs import run_routes
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 
 BOUND = [{"token": "token-of-alice"}, {"token": "token-of-bob"}]

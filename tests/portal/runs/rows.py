@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from portal.definitions import ExecuteCode
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
+from portal.records.store.postgres import PostgresDatabase
+from portal.records.store.records import CallRow, RunRow
+from portal.records.store.run_tables import RunTables
+from portal.records.store.sqlite import SqliteDatabase
+from portal.records.store.writer import RunStore
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
-from portal.sessions import LOCAL
-from portal.store.postgres import PostgresDatabase
-from portal.store.records import CallRow, RunRow
-from portal.store.run_tables import RunTables
-from portal.store.sqlite import SqliteDatabase
-from portal.store.writer import RunStore
 
 
 def begun(

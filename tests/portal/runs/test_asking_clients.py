@@ -13,9 +13,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
 from manifests.json_value import Json
-from portal.approvers import Decider
-from portal.store.run_tables import RunTables
-from portal.store.writer import RunStore
+from portal.identity.approvers import Decider
+from portal.records.store.run_tables import RunTables
+from portal.records.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
 from tests.portal.runs.test_waiting import approved
 from tests.portal.test_http_app import BEARER, TOKEN, served

@@ -50,7 +50,7 @@ async def test_run_goes_on_in_the_component_in_which_it_began(
     settings: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
     peer = git()
     with monkeypatch.context() as before_the_upgrade:
-        for module in ("portal.composition", "sandbox_runtime.sandbox"):
+        for module in ("portal.app.composition", "sandbox_runtime.sandbox"):
             before_the_upgrade.setattr(f"{module}.guest_component", lambda: earlier)
         async with opened(
             tmp_path, {"git": peer}, capabilities=ASKS, runs=settings, has_own_sandbox=True

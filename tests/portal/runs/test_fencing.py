@@ -13,9 +13,9 @@ from mcp import Client
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from portal.store.places import present
-from portal.store.records import StoredRun
-from portal.store.run_tables import RunTables
+from portal.records.store.places import present
+from portal.records.store.records import StoredRun
+from portal.records.store.run_tables import RunTables
 from tests.acceptance.portal_process import http_portal
 from tests.portal.peers import DEADLINE_SECONDS, Peer, structured, tool, write_manifest
 from tests.portal.runs.kept_runs import kept_runs

@@ -3,7 +3,8 @@
 import pytest
 
 from manifests.json_value import Json
-from portal.runs.forms import CHOICES, approval_form, decision_of, readable
+from portal.runs.forms import CHOICES, approval_form, decision_of
+from portal.runs.shown_calls import readable
 
 LONG = "harmless " * 3_000
 

@@ -12,8 +12,8 @@ import pytest
 from httpx2 import AsyncClient
 
 from manifests.json_value import Json
-from portal.composition import open_portal
-from portal.runs import http
+from portal.app.composition import open_portal
+from portal.server import http_runs as http
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
 from tests.portal.runs.kept_runs import ALICE, BOB, BOUND, KeptRuns, kept_runs
 from tests.portal.test_http_app import served

@@ -9,10 +9,10 @@ import pytest
 from mcp_types import CallToolResult, ImageContent, TextContent
 
 from manifests.json_value import Json
+from portal.records.store.records import Seal, StoreError
+from portal.records.store.run_tables import RunTables
 from portal.runs.past import dump_outcome, load_outcome
-from portal.store.records import Seal, StoreError
-from portal.store.run_tables import RunTables
-from sandbox_runtime.calls import CallError, Outcome
+from sandbox_runtime.call_port import CallError, Outcome
 from tests.portal.peers import Opened, Peer, opened, states, structured, text
 from tests.portal.runs.test_waiting import answer_of, approved, git, waiting
 

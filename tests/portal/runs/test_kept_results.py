@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.store.run_tables import RunTables
-from portal.store.tables import DAY_SECONDS
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import DAY_SECONDS
 from tests.portal.peers import DEADLINE_SECONDS, Opened, opened
 from tests.portal.runs.kept_runs import ALICE, BOB, BOUND
 from tests.portal.test_http_app import client

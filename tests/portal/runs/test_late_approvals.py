@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from portal.approvers import Approvers, Decider
+from portal.identity.approvers import Approvers, Decider
+from portal.records.store.records import CallRow
+from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import RunsError, decide_call
-from portal.store.records import CallRow
-from portal.store.run_tables import RunTables
 from tests.portal.peers import Peer, opened, tool
 from tests.portal.runs import rows
 from tests.portal.runs.test_waiting import ASKS, answer_of, git, waiting

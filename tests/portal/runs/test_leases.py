@@ -9,11 +9,11 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
+from portal.records.store import postgres as database
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import LEASE_SECONDS
 from portal.runs import service
 from portal.runs.journal import Journal
-from portal.store import postgres as database
-from portal.store.run_tables import RunTables
-from portal.store.tables import LEASE_SECONDS
 from tests.acceptance.portal_process import http_portal
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, structured, tool, write_manifest
 from tests.portal.runs.rows import Tables

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from portal.replicas import ReplicaMiddleware
-from portal.store.writer import RunStore
+from portal.app.replicas import ReplicaMiddleware
+from portal.records.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS
 from tests.portal.runs.rows import Tables
 from tests.postgres import Postgres
@@ -198,7 +198,7 @@ async def test_a_request_that_reaches_another_replica_than_it_names_is_not_done_
 async def test_client_of_a_replica_that_stops_is_told(
     both: Pair, monkeypatch: pytest.MonkeyPatch, query: bytes, status: int
 ) -> None:
-    monkeypatch.setattr("portal.replicas._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("portal.app.replicas._LOOK_SECONDS", 0.1)
     async with anyio.create_task_group() as tasks:
         asked = Asked()
         with anyio.fail_after(DEADLINE_SECONDS):

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.accounts import logins
-from portal.accounts.logins import PersonLogins, open_login
-from portal.store.writer import RunStore
+from portal.identity import logins
+from portal.identity.logins import PersonLogins, open_login
+from portal.records.store.writer import RunStore
 from tests.portal.peers import opened
 from tests.portal.runs.rows import Tables
 from tests.postgres import Postgres

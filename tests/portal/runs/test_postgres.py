@@ -13,15 +13,15 @@ import anyio.to_thread
 import psycopg
 import pytest
 
-from portal.approvers import Approvers, Decider
+from portal.identity.approvers import Approvers, Decider
+from portal.records.store import postgres as database
+from portal.records.store.postgres import PassingError, PostgresDatabase
+from portal.records.store.records import CallRow, DatabaseError, FencedError, StoreError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import LEASE_SECONDS
+from portal.records.store.writer import RunStore
 from portal.runs.decisions import decide_call
 from portal.runs.journal import unwritten
-from portal.store import postgres as database
-from portal.store.postgres import PassingError, PostgresDatabase
-from portal.store.records import CallRow, DatabaseError, FencedError, StoreError
-from portal.store.run_tables import RunTables
-from portal.store.tables import LEASE_SECONDS
-from portal.store.writer import RunStore
 from tests.portal.runs.rows import Tables, asked, begun, kinds, together
 from tests.postgres import Postgres, postgres_server
 

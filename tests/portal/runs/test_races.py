@@ -14,15 +14,15 @@ from mcp_types import ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.answer import Answer
-from portal.approvers import Approvers, Decider
-from portal.composition import open_portal
+from portal.app.composition import open_portal
+from portal.identity.approvers import Approvers, Decider
+from portal.records.store.places import open_tables, place_of, present
+from portal.records.store.records import CallRow, StoreError
+from portal.records.store.run_tables import RunTables
 from portal.runs import service
+from portal.runs.answer import Answer
 from portal.runs.decisions import RunsError, decide_call, fork_run
-from portal.server import build_server
-from portal.store.places import open_tables, place_of, present
-from portal.store.records import CallRow, StoreError
-from portal.store.run_tables import RunTables
+from portal.server.server import build_server
 from sandbox_runtime.result import RunError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
 from tests.portal.runs.rows import Write, asked, begun, intercepted, kinds

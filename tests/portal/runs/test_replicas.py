@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 
 from manifests.json_value import Json
-from portal.store.records import short_id
+from portal.records.store.records import short_id
 from tests.acceptance.portal_process import HttpPortal, http_portal
 from tests.portal.peers import DEADLINE_SECONDS, Peer, structured, tool, write_manifest
 from tests.postgres import Postgres

@@ -17,17 +17,17 @@ import pytest
 from manifests.grants import Limits
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.answer import Answer
-from portal.approvers import Approvers, Decider
-from portal.definitions import ExecuteCode
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
+from portal.identity.approvers import Approvers, Decider
+from portal.records.store.places import open_tables, place_of, present
+from portal.records.store.records import CallRow, short_id
+from portal.records.store.run_tables import RunTables
+from portal.records.store.sqlite import SqliteDatabase
+from portal.runs.answer import Answer
 from portal.runs.decisions import decide_call
 from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
-from portal.sessions import LOCAL
-from portal.store.places import open_tables, place_of, present
-from portal.store.records import CallRow, short_id
-from portal.store.run_tables import RunTables
-from portal.store.sqlite import SqliteDatabase
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.recording import Record, Recording
 from sandbox_runtime.sandbox import open_sandbox
 from tests.portal.commands import COMMAND, COMMAND_SECONDS, Done, PortalCommand

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.approvers import Decider
-from portal.store.run_tables import RunTables
+from portal.identity.approvers import Decider
+from portal.records.store.run_tables import RunTables
 from tests.portal.peers import Opened, opened, states
 from tests.portal.runs.test_waiting import ASKS, answer_of, found, git
 

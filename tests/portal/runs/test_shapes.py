@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from portal.library.observed import Observations, Observed, shape_of
+from portal.records.store.writer import RunStore
 from portal.runs.shapes import SharedShapes
-from portal.store.writer import RunStore
 from tests.portal.runs.rows import Tables
 
 pytestmark = pytest.mark.anyio

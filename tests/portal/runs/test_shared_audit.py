@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from manifests.json_value import Json
-from portal.audit.audit import Audit
-from portal.audit.chain import verify
-from portal.audit.stored import StoreSink, exported
-from portal.store.postgres import PostgresDatabase
-from portal.store.run_tables import RunTables
-from portal.store.writer import RunStore
+from portal.records.audit.audit import Audit
+from portal.records.audit.chain import verify
+from portal.records.audit.stored import StoreSink, exported
+from portal.records.store.postgres import PostgresDatabase
+from portal.records.store.run_tables import RunTables
+from portal.records.store.writer import RunStore
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import Peer, opened, text, tool, write_manifest
 from tests.portal.runs.rows import Tables

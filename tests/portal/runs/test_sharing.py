@@ -11,14 +11,14 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
 from manifests.own_files import locked
-from portal.approvers import Approvers, Decider
-from portal.composition import open_portal
+from portal.app.composition import open_portal
+from portal.identity.approvers import Approvers, Decider
+from portal.records.store.places import open_store, open_tables, place_of, present
+from portal.records.store.records import StoreError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.sqlite import SqliteDatabase, portals_folder
 from portal.runs.decisions import RunsError, decide_call
-from portal.server import build_server
-from portal.store.places import open_store, open_tables, place_of, present
-from portal.store.records import StoreError
-from portal.store.run_tables import RunTables
-from portal.store.sqlite import SqliteDatabase, portals_folder
+from portal.server.server import build_server
 from tests.portal.peers import Opened, write_manifest
 from tests.portal.runs.rows import asked, begun, together
 from tests.portal.runs.test_waiting import SOON, answer_of, found, waiting

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from portal.approvers import Approvers, Decider
-from portal.errors import RunsError
+from portal.base.caller import Bearer
+from portal.base.errors import RunsError
+from portal.identity.approvers import Approvers, Decider
+from portal.records.store.records import short_id
+from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import cancel_run, decide_call, find_run, find_seen, fork_run
 from portal.runs.results import KeptResults
-from portal.sessions import Bearer
-from portal.store.records import short_id
-from portal.store.run_tables import RunTables
 from tests.portal.peers import opened
 from tests.portal.runs.rows import Tables, asked, begun
 from tests.portal.runs.rows import opened as tables_in

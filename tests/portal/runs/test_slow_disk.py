@@ -10,11 +10,11 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.approvers import Decider
+from portal.identity.approvers import Decider
+from portal.records.store.records import StoreError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.writer import RunStore
 from portal.runs.journal import Journal
-from portal.store.records import StoreError
-from portal.store.run_tables import RunTables
-from portal.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS, Peer, never, opened, tool
 from tests.portal.runs.rows import Write, intercepted
 from tests.portal.runs.test_waiting import answer_of, approved, end_of, found, git, waiting

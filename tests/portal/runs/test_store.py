@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from portal.approvers import Approvers, Decider
-from portal.definitions import ExecuteCode
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
+from portal.identity.approvers import Approvers, Decider
+from portal.records.store.records import CallRow, FencedError, RunRow, StoreError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import DAY_SECONDS
+from portal.records.store.writer import RunStore
 from portal.runs.decisions import RunsError, cancel_run, decide_call
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
-from portal.sessions import LOCAL
-from portal.store.records import CallRow, FencedError, RunRow, StoreError
-from portal.store.run_tables import RunTables
-from portal.store.tables import DAY_SECONDS
-from portal.store.writer import RunStore
 from tests.portal.runs.rows import Tables, asked, begun, kinds, opened
 
 

@@ -26,15 +26,15 @@ from mcp_types import (
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.answer import Answer
-from portal.composition import open_portal
-from portal.definitions import ExecuteCode
+from portal.app.composition import open_portal
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
+from portal.records.store.records import CallRow, RunState
+from portal.records.store.run_tables import RunTables
+from portal.runs.answer import Answer
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
-from portal.runs.tasks import TASKS
-from portal.server import build_server
-from portal.sessions import LOCAL
-from portal.store.records import CallRow, RunState
-from portal.store.run_tables import RunTables
+from portal.server.server import build_server
+from portal.server.tasks import TASKS
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool, write_manifest
 from tests.portal.test_http_app import BEARER, TOKEN, served
 from upstreams.secret_sources import fetch_secrets

@@ -13,10 +13,10 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from portal.approvers import Decider
+from portal.identity.approvers import Decider
+from portal.records.store.records import OPEN
+from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import RunsError
-from portal.store.records import OPEN
-from portal.store.run_tables import RunTables
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, states, text, tool
 from upstreams.upstream import Upstream
 

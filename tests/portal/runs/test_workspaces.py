@@ -7,12 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from portal.records.store.tables import UNSOURCED
+from portal.records.store.writer import RunStore
 from portal.runs.decisions import RunsError, find_run
 from portal.runs.results import KeptResults
 from portal.runs.workspaces import SharedWorkspace
-from portal.store.tables import UNSOURCED
-from portal.store.writer import RunStore
-from sandbox_runtime.calls import CallError
+from sandbox_runtime.call_port import CallError
 from tests.portal.runs.rows import Tables
 
 pytestmark = pytest.mark.anyio

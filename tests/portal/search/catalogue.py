@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from portal.search.index import SearchIndex
+from portal.catalog.search.index import SearchIndex
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.search.query import terms_of
+from portal.catalog.search.query import terms_of
 
 
 def test_spellings_of_one_identifier_share_their_terms() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from portal.errors import TelemetryError
+from portal.base.errors import TelemetryError
 from tests.portal.peers import Peer, opened
 from tests.portal.telemetry.collector import collecting
 from tests.upstreams.peers import closed_port
@@ -57,7 +57,7 @@ async def test_missing_packages_are_named_with_the_command_that_installs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    monkeypatch.delitem(sys.modules, "portal.telemetry.export", raising=False)
+    monkeypatch.delitem(sys.modules, "portal.records.telemetry.export", raising=False)
     with pytest.raises(TelemetryError, match=r"portal\.yaml:\d+:\d+.*uv tool install '\.\[telemetry\]'"):
         async with opened(tmp_path, telemetry={"metrics": True}):
             pass

@@ -14,8 +14,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from starlette.responses import Response
 
 from manifests.json_value import Json
-from portal.server import build_server
-from portal.telemetry.telemetry import Telemetry
+from portal.records.telemetry.telemetry import Telemetry
+from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, opened, text, tool
 from tests.portal.telemetry.collector import (
     PARENT,
@@ -271,6 +271,6 @@ async def test_without_a_collector_the_trace_of_a_client_goes_on_as_it_is(tmp_pa
 
 
 def test_without_the_section_nothing_of_the_sdk_is_loaded() -> None:
-    code = "import sys, portal.serving; sys.exit(any(each in sys.modules for each in sys.argv[1:]))"
+    code = "import sys, portal.app.serving; sys.exit(any(each in sys.modules for each in sys.argv[1:]))"
     loaded = ["opentelemetry.sdk", "opentelemetry.exporter.otlp", "prometheus_client"]
     assert subprocess.run([sys.executable, "-c", code, *loaded], check=False).returncode == 0

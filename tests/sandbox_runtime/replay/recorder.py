@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from manifests.grants import Limits
 from manifests.json_value import Json
-from sandbox_runtime.calls import CallError, CallPort, Outcome, ToolCall
+from sandbox_runtime.call_port import CallError, CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import Record, Recording
 from sandbox_runtime.replay import replay

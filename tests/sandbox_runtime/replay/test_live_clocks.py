@@ -6,7 +6,7 @@ import time
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.running import Runner

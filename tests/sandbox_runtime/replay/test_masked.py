@@ -6,7 +6,7 @@ from dataclasses import replace as changed
 import pytest
 
 from manifests.json_value import Json
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import parse

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.calls import CallError, Outcome, ToolCall
+from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.sandbox import Sandbox

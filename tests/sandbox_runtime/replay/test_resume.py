@@ -8,7 +8,7 @@ from dataclasses import replace as changed
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.calls import Outcome, ToolCall
+from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import Repetition, replay, resume

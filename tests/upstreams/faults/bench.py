@@ -12,13 +12,14 @@ import anyio
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.portal_manifest import Capabilities
-from portal.accounts.accounts import Accounts, CallerUpstreams
-from portal.authority import Authority, Authorization, CallRates
-from portal.broker import Broker
-from portal.ledger import Ledger
-from portal.library.catalog import Catalog
+from portal.calls.broker import Broker
+from portal.calls.caller_upstreams import CallerUpstreams
+from portal.catalog.authority import Authority, Authorization, CallRates
+from portal.catalog.catalog import Catalog
+from portal.identity.accounts import Accounts
 from portal.library.observed import Observations
-from sandbox_runtime.calls import ToolCall
+from portal.records.ledger import Ledger
+from sandbox_runtime.call_port import ToolCall
 from sandbox_runtime.grants.files import Workspaces
 from sandbox_runtime.grants.run_grants import OpenGrants
 from tests.portal.peers import write_manifest

@@ -1,0 +1,1 @@
+"""Composition, serving, reload and replicas."""

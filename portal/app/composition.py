@@ -1,0 +1,288 @@
+"""The composition root: builds all long-lived objects of the portal, and ends them in order."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from manifests.manifest import Manifest
+from manifests.own_files import state_folder
+from portal.app.reload import Reload
+from portal.app.replicas import home_of
+from portal.app.running import is_portal_port
+from portal.base.errors import TelemetryError
+from portal.identity.accounts import Accounts
+from portal.identity.logins import PersonLogins
+from portal.library.observed import Observations, Shapes, ShapeStore, open_observations
+from portal.middleware import load_middleware
+from portal.records.audit.audit import open_audit
+from portal.records.store.places import (
+    Place,
+    components_folder,
+    open_store,
+    open_workspaces,
+    place_of,
+    present,
+)
+from portal.records.store.records import StoreError
+from portal.records.store.tables import UNSOURCED
+from portal.records.store.writer import RunStore
+from portal.records.telemetry.gauges import observe_portal, observe_runs
+from portal.records.telemetry.requests import UpstreamRequests
+from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
+from portal.runs.components import Components
+from portal.runs.deliveries import note_states
+from portal.runs.execution import AwaitUpstreams, Execution
+from portal.runs.service import Runs
+from portal.runs.sessions import Sessions
+from portal.runs.shapes import SharedShapes
+from portal.runs.webhooks import Webhooks
+from portal.runs.workspaces import SharedWorkspace
+from portal.server.client_resources import ClientResources, ListChanges
+from portal.server.portal import Portal
+from portal.server.rounds import Rounds
+from portal.server.views import Views
+from sandbox_runtime.aot import guest_component
+from sandbox_runtime.build_guest import check_baked
+from sandbox_runtime.fair_queue import QueueLimits
+from sandbox_runtime.grants.run_grants import open_grants
+from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from upstreams.fleet import Fleet
+from upstreams.redaction import Redaction
+
+log = structlog.get_logger()
+
+RunsMode: TypeAlias = Literal["all", "own", "none"]
+
+
+class LazySandbox:
+    """A sandbox that opens in the background, because its first start compiles for seconds."""
+
+    def __init__(self, open_one: Callable[[], AbstractAsyncContextManager[Sandbox]]) -> None:
+        self._open_one = open_one
+        self._opened = anyio.Event()
+        self.current: Sandbox | None = None
+        """The sandbox, once it is open."""
+
+    async def hold(self) -> None:
+        """Open the sandbox and keep it open until cancelled. Raises SandboxError: it cannot run on this machine."""
+        async with self._open_one() as sandbox:
+            self.current = sandbox
+            self._opened.set()
+            await anyio.sleep_forever()
+
+    async def sandbox(self) -> Sandbox:
+        """Wait until it is open."""
+        await self._opened.wait()
+        assert self.current is not None
+        return self.current
+
+
+@asynccontextmanager
+async def open_portal(
+    manifest: Manifest,
+    progress: Callable[[str], None],
+    *,
+    runs_scripts: bool = True,
+    profile: str | None = None,
+    bound: Collection[str] = (),
+    await_upstreams: AwaitUpstreams | None = None,
+    runs: RunsMode = "all",
+    sandbox: Sandbox | None = None,
+) -> AsyncIterator[Portal]:
+    """Start upstreams, sandbox and checker concurrently, without waiting for them.
+
+    `progress` is called with a line when something takes seconds. Without `runs_scripts` there is no sandbox and no
+    store of runs. With `runs` "own" the portal goes on only with runs that it began itself; with "none" it has no
+    store. `profile` applies to all callers except those bound to a profile in `bound`. `await_upstreams` waits for the
+    upstreams of a script; by default at most `server.start_seconds`. `sandbox` is one that is open already: the portal
+    uses it instead of one of its own, and leaves it open.
+
+    Raises:
+        AuditError: The audit log cannot be written to.
+        PortalError: Middleware cannot be loaded, or the packages for telemetry are missing.
+        BakedComponentError: The manifest's component cannot be used.
+        StoreError: The store of runs that the manifest names cannot be used.
+        ExceptionGroup: With a SandboxError, at any time: the sandbox cannot run on this machine.
+    """
+    settings = manifest.portal.server
+    component = manifest.folder / settings.component if settings.component else None
+    baked = check_baked(component) if component else None
+    middleware = load_middleware(manifest.portal.middleware, manifest.folder, manifest.modules)
+    async with AsyncExitStack() as stack:
+        telemetry, redact = NO_TELEMETRY, Redaction(manifest.hidden)
+        if runs_scripts:
+            telemetry = await _open_telemetry(stack, manifest, redact)
+        is_kept = runs_scripts and runs != "none"
+        place, shared = place_of(manifest), None
+        kept = await _open_store(stack, manifest, place) if is_kept else None
+        if manifest.portal.runs.is_shared:  # it has the portal's logins, and perhaps its audit log
+            shared = kept or await _opened_store(stack, manifest, place)
+        audit = await open_audit(manifest, shared)
+        stack.callback(audit.close)
+        grants = await stack.enter_async_context(
+            open_grants(manifest.portal.capabilities, manifest.folder, manifest.where, is_portal_port)
+        )
+        observations = await stack.enter_async_context(_open_observations(manifest, shared))
+        workspace = await _open_workspace(stack, manifest, place, kept)
+        changes = ListChanges()
+        connections = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(connections.cancel_scope.cancel)  # at once, and no child process is left
+        fleet = Fleet(
+            connections,
+            manifest.folder,
+            lambda upstream: views.note_change(),  # there is none yet
+            changes.note,
+            listings=state_folder(os.environ) / "listings",
+            logins=partial(PersonLogins, kept) if kept else None,
+            portal_logins=partial(PersonLogins, shared) if shared else None,
+            observer=UpstreamRequests(telemetry) if telemetry.is_on else None,
+            redact=redact,
+        )
+        accounts = Accounts(manifest, fleet, kept, audit)
+        lazy = _lazy_sandbox(manifest, component, progress)
+        if sandbox is not None:
+            lazy = LazySandbox(lambda: nullcontext(sandbox))
+        observe_portal(telemetry, audit, fleet, lambda: lazy.current)
+        sessions = Sessions(settings, home_of(shared))
+        components = Components(components_folder(place), stack, progress, shared)
+        async with anyio.create_task_group() as tasks:
+            if runs_scripts:
+                tasks.start_soon(lazy.hold)
+            tasks.start_soon(sessions.keep)
+            service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
+            execution = partial(
+                Execution,
+                sandbox=lazy.sandbox,
+                sessions=sessions,
+                observations=observations,
+                audit=audit,
+                middleware=middleware,
+                await_upstreams=await_upstreams
+                or (lambda fleet, names: fleet.settled(settings.start_seconds, names)),
+                runs=service,
+                accounts=accounts,
+                workspace=workspace,
+                telemetry=telemetry,
+            )
+            views = Views(tasks, fleet, grants, observations, execution)
+            reload = Reload(manifest, profile, views, fleet, service, audit, changes)
+            await reload.replace(manifest, bound)
+            if kept is not None:
+                tasks.start_soon(service.keep)
+                tasks.start_soon(observe_runs, telemetry, kept)
+                tasks.start_soon(Webhooks(manifest, service, kept).keep)
+                tasks.start_soon(_keep_component, lazy, components, component or guest_component())
+            if settings.offers:
+                tasks.start_soon(changes.keep)
+            own = views.by_profile[None]
+            yield Portal(
+                own.authority,
+                own.catalog,
+                own.docs_search,
+                own.execution,
+                views=views.by_profile,
+                fleet=fleet,
+                sandbox=lazy.sandbox,
+                baked=baked,
+                rounds=Rounds(tasks, home=home_of(shared)),
+                runs=service,
+                accounts=accounts,
+                resources=ClientResources(views.by_profile, audit, changes, accounts),
+                telemetry=telemetry,
+                reload=reload,
+            )
+            tasks.cancel_scope.cancel()
+
+
+def _lazy_sandbox(manifest: Manifest, component: Path | None, progress: Callable[[str], None]) -> LazySandbox:
+    settings = manifest.portal.server
+    queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
+    return LazySandbox(
+        partial(open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress)
+    )
+
+
+async def _keep_component(lazy: LazySandbox, components: Components, component: Path) -> None:
+    await components.keep(component, (await lazy.sandbox()).component)
+
+
+async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redaction) -> Telemetry:
+    """The telemetry that the manifest wants. Raises TelemetryError: its packages are not installed."""
+    settings = manifest.portal.telemetry
+    if settings is None:
+        return NO_TELEMETRY
+    try:
+        # Half a second of imports, only for those who want them.
+        await anyio.to_thread.run_sync(import_module, "portal.records.telemetry.export")
+        from portal.records.telemetry.export import Exported
+
+        exported = await anyio.to_thread.run_sync(Exported, settings, mask)
+    except ImportError as error:
+        raise TelemetryError(manifest.where("telemetry"), error.name or "opentelemetry") from error
+    stack.push_async_callback(exported.close)
+    return exported
+
+
+async def _open_store(stack: AsyncExitStack, manifest: Manifest, place: Place) -> RunStore | None:
+    """The store of runs; None if the default one cannot be used.
+
+    Raises StoreError: the manifest names one, which cannot be used.
+    """
+    try:
+        store = await _opened_store(stack, manifest, place)
+    except StoreError as error:
+        # A default store that cannot be created, as in a container without a writable home, is no reason not to serve.
+        if manifest.portal.runs.store or not isinstance(error.__cause__, OSError):
+            raise
+        log.warning("runs_not_durable", reason=str(error))
+        return None
+    await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
+    return store
+
+
+async def _opened_store(stack: AsyncExitStack, manifest: Manifest, place: Place) -> RunStore:
+    holder = stack.enter_context(present(place))
+    store = await anyio.to_thread.run_sync(open_store, place, manifest, holder)
+    stack.push_async_callback(store.close)
+    return store
+
+
+async def _open_workspace(
+    stack: AsyncExitStack, manifest: Manifest, place: Place, kept: RunStore | None
+) -> SharedWorkspace | None:
+    """The folder that scripts write and share; None if there is none. Raises StoreError."""
+    grant, store = manifest.portal.capabilities.files, kept
+    if grant is None or grant.mode == "read" or grant.share in ("session", "run"):
+        return None
+    if kept is not None and isinstance(place, Path):
+        store = await anyio.to_thread.run_sync(open_workspaces, place)
+        stack.push_async_callback(store.close)
+    workspace = SharedWorkspace(store, folder := manifest.folder / grant.workspace)
+    if kept is not None and await kept.read(lambda tables: tables.get(*UNSOURCED)) is not None:
+        if any(folder.iterdir()):
+            await workspace.add("", None)
+        await kept.write(lambda tables: tables.drop(*UNSOURCED))
+    return workspace
+
+
+@asynccontextmanager
+async def _open_observations(manifest: Manifest, shared: RunStore | None) -> AsyncIterator[Observations]:
+    settings = manifest.portal.server
+    if not settings.observe_results:
+        yield Observations(None)
+        return
+    own = settings.observed_folder
+    folder = manifest.folder / own if own else state_folder(os.environ) / "observed"
+    shapes: Shapes = ShapeStore(folder, str(manifest.folder.resolve()))
+    if shared is not None and own is None:
+        shapes = SharedShapes(shared)
+    async with open_observations(shapes) as observations:
+        yield observations

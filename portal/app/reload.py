@@ -1,0 +1,308 @@
+"""Lets a changed manifest take effect while the portal serves, once a person has accepted the change.
+
+Rule 1: a manifest that cannot be used changes nothing, and neither does an attempt that fails.
+Rule 2: what changes, changes between two steps of the event loop. No request sees half of it.
+Rule 3: nothing of a change runs before it takes effect: no command, no upstream, no middleware.
+"""
+
+import os
+import signal
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+from anyio.abc import TaskStatus
+
+from manifests.constraints import Section
+from manifests.errors import ManifestError, Problem
+from manifests.exposure import writable_files
+from manifests.loader import check_written, parse_manifest, read_files
+from manifests.manifest import Manifest, validation_problems
+from manifests.own_files import ManifestFiles, differing, lock_path
+from manifests.portal_manifest import ServerSettings, StdioUpstream
+from manifests.references import env_path
+from portal.app.accepted import Acceptance, keep_accepted, reload_hint
+from portal.base.errors import PortalError
+from portal.catalog.authority import Authority
+from portal.catalog.catalog import decided_tools
+from portal.records.audit.audit import Audit
+from portal.runs.service import Runs
+from portal.server.client_resources import ListChanges
+from portal.server.views import Views, manifests_of
+from upstreams.fleet import Fleet, FleetChanges, UpstreamSettings
+from upstreams.secret_sources import fetch_secrets, header_renewals
+from upstreams.upstream import Upstream
+
+log = structlog.get_logger()
+
+Bound: TypeAlias = Callable[[Manifest], Collection[str]]
+"""The profiles to which a manifest binds callers."""
+
+Fingerprint: TypeAlias = tuple[tuple[int, ...], ...]
+
+CHANGING_SERVER_KEYS: Final = frozenset({"token", "tokens", "allowed_hosts", "allowed_origins"})
+"""The keys of `server` that take effect at once: who may call. The others configure what lives as long as the process
+does."""
+
+POLL_SECONDS: Final = 1.0
+"""How often the files are looked at. A change is applied when it is this old: somebody may be saving half a file."""
+
+SETTLE_SECONDS: Final = 0.2
+"""After a signal the files must not change for so long: somebody may be writing them. It also bounds the reloads."""
+
+
+def upstream_settings(manifest: Manifest) -> dict[str, UpstreamSettings]:
+    """What a fleet needs to know about the upstreams of this manifest."""
+    renewals = header_renewals(manifest)
+    defaults = {name: value for name, value in manifest.portal.defaults.env.items() if value}
+    programs = {k: v for k, v in manifest.hashes.items() if Path(k).stem != Path(_file(manifest)).stem}
+    return {
+        name: UpstreamSettings(
+            spec.model_copy(update={"env": {**defaults, **spec.env}})
+            if isinstance(spec, StdioUpstream)
+            else spec,
+            manifest.credentials.get(name, frozenset()),
+            renewals.get(name),
+            manifest.written.get(name),
+            manifest.caller_headers.get(name, {}),
+            programs if name in renewals else {},
+        )
+        for name, spec in manifest.portal.upstreams.items()
+    }
+
+
+def without_fixed(running: Manifest, wanted: Manifest) -> tuple[Manifest, list[str]]:
+    """`wanted`, with what only a restart changes as in `running`; and the keys that wait for one.
+
+    Raises ManifestError: the two do not fit together.
+    """
+    old, new = running.portal, wanted.portal
+    fixed = ServerSettings.model_fields.keys() - CHANGING_SERVER_KEYS
+    if old.server.knows_callers != new.server.knows_callers:  # the routes depend on it
+        fixed = fixed | {"token", "tokens"}
+    server, of_server = _kept("server.", old.server, new.server, fixed)
+    capabilities, of_capabilities = _kept("capabilities.", old.capabilities, new.capabilities, ("files",))
+    portal, others = _kept("", old, new, ("audit", "runs", "middleware", "telemetry"))
+    portal = portal.model_copy(update={"server": server, "capabilities": capabilities})
+    keys = [*of_server, *of_capabilities, *others]
+    if running.modules != wanted.modules and "middleware" not in keys:
+        keys.append("middleware")
+    named = [
+        ("upstreams", name, "headers", each) for name, own in wanted.caller_headers.items() for each in own
+    ]
+    if problems := [*validation_problems(portal, wanted.places, named)]:
+        hint = f"Restart to apply it together with {', '.join(keys)}."
+        raise ManifestError([replace(each, hint=hint) for each in problems], _file(wanted))
+    # What waits for a restart still has its former secrets.
+    hidden = wanted.hidden | running.hidden if keys else wanted.hidden
+    return replace(wanted, portal=portal, hidden=hidden, modules=running.modules), keys
+
+
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+def _kept(
+    prefix: str, old: AnySection, new: AnySection, fixed: Collection[str]
+) -> tuple[AnySection, list[str]]:
+    """`new` with the `fixed` keys of `old`, and those that differ, with the prefix."""
+    kept = {key: getattr(old, key) for key in sorted(fixed) if getattr(old, key) != getattr(new, key)}
+    return new.model_copy(update=kept), [f"{prefix}{key}" for key in kept]
+
+
+def _file(manifest: Manifest) -> str:
+    return manifest.path.name if manifest.path else "portal.yaml"
+
+
+@dataclass(eq=False)
+class Reload:
+    """Changes a running portal. `manifest` is the present one, before `profile` narrows it for callers without one."""
+
+    manifest: Manifest
+    profile: str | None
+    views: Views
+    fleet: Fleet
+    runs: Runs
+    audit: Audit
+    list_changes: ListChanges
+
+    async def apply(self, wanted: Manifest, bound: Bound = lambda manifest: ()) -> Manifest:
+        """Let a manifest take effect, except for what only a restart changes. Returns what took effect.
+
+        One call at a time. Raises ManifestError: it cannot be used. Nothing has changed then.
+        """
+        manifest, waiting = without_fixed(self.manifest, wanted)
+        if self.profile is not None and self.profile not in manifest.portal.profiles:
+            message = f"there is no profile {self.profile!r}, which --profile names"
+            raise ManifestError(
+                [Problem(message, hint="Keep it, or restart with another one.")], _file(wanted)
+            )
+        changes = await self.replace(manifest, bound(manifest))
+        self.list_changes.note()
+        self.audit.reloaded(manifest)
+        log.info("manifest_reloaded", added=changes.added, removed=changes.removed, restarted=changes.changed)
+        if waiting:
+            log.warning("manifest_change_ignored", keys=waiting, hint="restart to apply")
+        return manifest
+
+    async def replace(self, manifest: Manifest, bound: Collection[str]) -> FleetChanges:
+        """Run on this manifest from now on, with a view for each profile of `bound`."""
+        manifests = manifests_of(manifest, self.profile, bound)
+        await self.views.open(manifests)
+        # From here on nothing waits.
+        self.manifest = manifest
+        changes = self.fleet.replace(upstream_settings(manifest), manifest.hidden)
+        self.views.replace(manifests)
+        self.runs.replace(manifests[None], [self.views.by_profile[each].execution for each in manifests])
+        return changes
+
+
+async def warn_of_writable_files(authority: Authority, fleet: Fleet) -> None:
+    """Log through which upstreams a script may write the portal's own files, as soon as all have listed their tools."""
+    await fleet.settled(inf)
+    for text, is_named in await file_warnings(authority, fleet):
+        (log.warning if is_named else log.info)("files_exposed", problem=text)
+
+
+async def file_warnings(authority: Authority, upstreams: Iterable[Upstream]) -> list[tuple[str, bool]]:
+    """What `writable_files` says of these upstreams, by the tools that they list now."""
+    writers = {
+        each.name: [
+            tool
+            for tool, decision in decided_tools(authority, each)
+            if decision.granted and not tool.hints.readonly
+        ]
+        for each in upstreams
+    }
+    return await anyio.to_thread.run_sync(lambda: [*writable_files(authority.manifest, writers, os.environ)])
+
+
+class ManifestKeeper:
+    """Keeps a running portal at the accepted files. `waiting` lists those that differ, for others to read."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        apply: Callable[[Manifest], Awaitable[object]],
+        announce: Callable[[Mapping[str, str]], None],
+        waiting: list[str],
+    ) -> None:
+        assert manifest.path is not None, "without a file nothing changes"
+        self.path, self.apply, self.announce, self.waiting = manifest.path, apply, announce, waiting
+        self.waiting[:] = manifest.waiting
+        self.acceptance = Acceptance(self.path)
+        self._is_watched = manifest.portal.server.reload == "watch"
+        self._accepted = self._read = manifest.hashes
+        self._known: Fingerprint | None = None
+        self._told: Mapping[str, str] = {}  # the files that wait, or are wrong
+        self._signalled = anyio.Event()
+
+    async def keep(
+        self, until: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Look at the files and wait for SIGHUP `until` that is cancelled. What comes during a reload is seen after it.
+
+        SIGHUP is received until `keep` itself is cancelled: by default it ends the process.
+        """
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(_on_signal, lambda: self._signalled.set())
+            task_status.started()
+            with until:
+                await self._watch()
+
+    async def _watch(self) -> None:
+        before: Fingerprint | None = None
+        while True:
+            if is_decided := self._signalled.is_set():  # by a person with a shell
+                await anyio.sleep(SETTLE_SECONDS)
+            with anyio.move_on_after(POLL_SECONDS):
+                await self._signalled.wait()
+            is_settled, before = before == (now := self._fingerprint()), now
+            try:
+                if (hashes := self.acceptance.hashes() or self._accepted) != self._accepted:
+                    await self._accept(hashes)
+                elif is_settled and (is_decided or now != self._known):
+                    await self._look(now, is_decided=is_decided)
+            except (ManifestError, PortalError, OSError) as error:
+                log.error("manifest_rejected", reason=str(error), hint="the portal goes on as before")
+
+    async def _accept(self, hashes: Mapping[str, str]) -> None:
+        """Run on the files that a person accepted, whatever they say now."""
+        self._accepted, self._known = hashes, None
+        self.waiting.clear()
+        if files := await anyio.to_thread.run_sync(self.acceptance.files, abandon_on_cancel=True):
+            await self._run(files)
+
+    async def _look(self, now: Fingerprint, *, is_decided: bool) -> None:
+        """Run on the files if a person decided or they are watched; else say that they wait, or what is wrong."""
+        files = await anyio.to_thread.run_sync(read_files, self.path, os.environ, abandon_on_cancel=True)
+        self._read = files.hashes
+        if self._fingerprint() != now:  # somebody is writing them, or they name others
+            return
+        self._known = now
+        if is_decided:
+            self._signalled = anyio.Event()
+        differ = differing(self._accepted, files.hashes)
+        if is_decided or (differ and self._is_watched):
+            await self._run(files)
+            return
+        if self.waiting and not differ:
+            log.info("manifest_change_withdrawn")
+        is_new, self._told = files.hashes != self._told, files.hashes
+        self.waiting[:] = differ
+        if differ:
+            self.acceptance.hold()  # also if the start could not
+        if differ and is_new:
+            await anyio.to_thread.run_sync(check_written, files, os.environ, abandon_on_cancel=True)
+            log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))
+
+    async def _run(self, files: ManifestFiles) -> None:
+        """Let them take effect, which runs what they say, and accept them, unless a person has. Raises."""
+        manifest = await anyio.to_thread.run_sync(
+            parse_manifest, files, os.environ, fetch_secrets, abandon_on_cancel=True
+        )
+        await self.apply(self.acceptance.with_copies(manifest))
+        self.announce(files.hashes)
+        if files.hashes != self._accepted:
+            keep_accepted(files)
+        self.waiting.clear()
+        self._accepted, self._told = files.hashes, {}
+        self._known = None  # what the files say now is compared anew
+
+    def _fingerprint(self) -> Fingerprint:
+        env, lock = env_path(self.path).name, lock_path(self.path).name
+        names = {self.path.name, env, lock, *self._accepted, *self._read}
+        return tuple(_version(self.path.parent / name) for name in sorted(names))
+
+
+async def _on_signal(request: Callable[[], None], *, task_status: TaskStatus[None]) -> None:
+    has_terminal = _has_terminal()
+    with anyio.open_signal_receiver(signal.SIGHUP) as signals:
+        task_status.started()
+        async for _ in signals:
+            if not has_terminal:
+                request()
+                continue
+            os.kill(os.getpid(), signal.SIGTERM)  # its window was closed, or its shell ended: nobody decided
+            await anyio.sleep_forever()  # and both may tell
+
+
+def _has_terminal() -> bool:
+    with suppress(OSError):
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+        return True
+    return any(map(os.isatty, (0, 1, 2)))
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """What differs between two versions of a file, also behind a link; () if it does not exist."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev

@@ -1,0 +1,221 @@
+"""Requests that belong to another replica: it has the session, or the question, in its memory.
+
+Rule 1: what only one replica has is named `<replica>.<random>`: MCP sessions of older clients, sessions of scripts, and
+waiting requests. Any replica can tell from the name whose it is.
+Rule 2: a request is passed on whole, with its token. The other replica decides about it as if it had come there.
+"""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import anyio
+import httpx2
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from portal.records.store.records import StoreError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.writer import RunStore
+from portal.runs.service import Runs
+
+log = structlog.get_logger()
+
+MAX_READ_BYTES: Final = 4 << 20
+"""As much of a body as is read to see whose it is. The SDK refuses longer ones."""
+
+_CONNECT_SECONDS: Final = 3.0
+_LOOK_SECONDS: Final = 5.0
+_LOST: Final = "the replica that has this session ended during the request. What it did may have happened.\n"
+_LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
+"""Streams of clients last, so any number goes on. Idle connections end long before the other replica ends them."""
+
+_SESSION: Final = "mcp-session-id"
+_PASSED_ON: Final = "x-mcp-code-portal-replica"
+_WRONG_REPLICA: Final = 421
+
+_OF_ONE_HOP: Final = {
+    *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"),
+    *("transfer-encoding", "upgrade"),
+}
+_FORWARDED: Final = "x-forwarded-for"
+_OF_THE_REQUEST: Final = {*_OF_ONE_HOP, "content-length", _FORWARDED}
+"""The length is that of the body which is passed on, and the client is whom this replica takes for it."""
+
+_NAMED: Final = re.compile(rb'(?<!\\)"(?:session|requestState)"\s*:\s*"([0-9a-f]{16})\.')
+
+
+def home_of(store: RunStore | None) -> str:
+    """What the names of things begin with that only this replica has: "" if no store is shared by machines."""
+    return f"{store.holder}." if store is not None else ""
+
+
+@dataclass(frozen=True)
+class ReplicaMiddleware:
+    """ASGI middleware that passes on what belongs to another replica, if that is alive. Inside HttpAccessMiddleware."""
+
+    app: ASGIApp
+    runs: Runs
+    client: httpx2.AsyncClient = field(
+        default_factory=lambda: httpx2.AsyncClient(
+            timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS), limits=_LIMITS, trust_env=False
+        )
+    )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        home = home_of(self.runs.store)
+        if scope["type"] != "http" or scope["path"] != "/mcp":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        named = headers.get(_PASSED_ON)
+        if named is not None and f"{named}." != home:
+            await PlainTextResponse("this is another replica\n", _WRONG_REPLICA)(scope, receive, send)
+            return
+        session = headers.get(_SESSION, "")
+        body = await _Body.read(receive) if scope["method"] == "POST" else _Body(receive)
+        replica = session.partition(".")[0] if "." in session else body.replica
+        is_passable = body.is_whole or scope["method"] != "POST"  # a body that is too long is refused here
+        if is_passable and replica and f"{replica}." != home and named is None:
+            try:
+                url = await self._url(replica)
+            except StoreError as error:
+                log.error("replica_not_found", error=str(error))
+                url = None
+            if url is not None and await self._pass_on(replica, url, scope, body, send):
+                return
+        if session.startswith(home):
+            scope = {**scope, "headers": _with_session(scope["headers"], session.removeprefix(home))}
+        await self.app(scope, body.receive, partial(_send_named, home, send))
+
+    async def _url(self, replica: str) -> str | None:
+        """Where a replica that is alive is reached. Raises StoreError."""
+        assert self.runs.store is not None
+        return await self.runs.store.read(partial(RunTables.replica_url, replica=replica)) or None
+
+    async def _pass_on(self, replica: str, url: str, scope: Scope, body: "_Body", send: Send) -> bool:
+        """Let another replica answer. Returns False if it cannot be reached: then nothing was done.
+
+        If the client leaves, so does this portal; if the other one stops, the client is told after its lease.
+        """
+        headers = [
+            (name, value) for name, value in scope["headers"] if name.decode("latin-1") not in _OF_THE_REQUEST
+        ]
+        client = (scope.get("client") or ("",))[0].encode()
+        query = scope["query_string"].decode("latin-1")
+        request = self.client.build_request(
+            scope["method"],
+            f"{url}{scope['path']}" + (f"?{query}" if query else ""),
+            headers=[
+                *headers,
+                (_PASSED_ON.encode(), replica.encode("latin-1")),
+                (_FORWARDED.encode(), client),
+            ],
+            content=body.content,
+        )
+        response: httpx2.Response | None = None
+        is_sent, is_lost = True, False
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_gone, body.rest, tasks.cancel_scope.cancel)
+            try:
+                with anyio.CancelScope() as alive:
+                    tasks.start_soon(self._until_lost, replica, alive.cancel)
+                    response = await self.client.send(request, stream=True)
+                    if response.status_code == _WRONG_REPLICA:
+                        is_sent = False
+                        log.error("replica_not_reached", reason="another one answers at its address", url=url)
+                    else:
+                        await _send_response(response, send)
+                is_lost = alive.cancelled_caught
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                is_sent = False
+                log.warning("replica_not_reached", reason=type(error).__name__)
+            except httpx2.HTTPError:
+                is_lost = True
+            finally:
+                if response is not None:
+                    with anyio.CancelScope(shield=True):
+                        await response.aclose()
+            if is_lost and response is None:
+                await PlainTextResponse(_LOST, 502)(scope, body.rest, send)
+            elif is_lost:
+                await send({"type": "http.response.body", "body": b""})
+            tasks.cancel_scope.cancel()
+        return is_sent
+
+    async def _until_lost(self, replica: str, cancel: Callable[[], None]) -> None:
+        is_alive = True
+        while is_alive:
+            await anyio.sleep(_LOOK_SECONDS)
+            with suppress(StoreError):  # while Postgres is away, nobody is lost
+                is_alive = await self._url(replica) is not None
+        cancel()
+
+
+@dataclass
+class _Body:
+    """The body of a request, which can be read again."""
+
+    rest: Receive
+    content: bytes = b""
+    is_whole: bool = False
+    _is_given: bool = False
+
+    @classmethod
+    async def read(cls, receive: Receive) -> "_Body":
+        """Read it, up to MAX_READ_BYTES."""
+        content = bytearray()
+        is_whole = False
+        while not is_whole and len(content) <= MAX_READ_BYTES:
+            message = await receive()
+            if message["type"] != "http.request":
+                break
+            content += message.get("body", b"")
+            is_whole = not message.get("more_body", False)
+        return cls(receive, bytes(content), is_whole)
+
+    @property
+    def replica(self) -> str:
+        """The replica whose session or waiting request it names; "" if none."""
+        found = _NAMED.search(self.content) if self.is_whole else None
+        return found[1].decode() if found else ""
+
+    async def receive(self) -> Message:
+        if self._is_given or not (self.content or self.is_whole):
+            return await self.rest()
+        self._is_given = True
+        return {"type": "http.request", "body": self.content, "more_body": not self.is_whole}
+
+
+async def _until_gone(receive: Receive, cancel: Callable[[], None]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    cancel()
+
+
+async def _send_response(response: httpx2.Response, send: Send) -> None:
+    headers = [pair for pair in response.headers.raw if pair[0].decode("latin-1").lower() not in _OF_ONE_HOP]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    with suppress(httpx2.HTTPError):  # the replica has ended; so does the answer
+        async for chunk in response.aiter_raw():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_named(home: str, send: Send, message: Message) -> None:
+    """Put this replica before the id of an MCP session that the SDK began or uses."""
+    if message["type"] == "http.response.start":
+        headers = MutableHeaders(scope=message)
+        if _SESSION in headers:
+            headers[_SESSION] = home + headers[_SESSION]
+    await send(message)
+
+
+def _with_session(headers: list[tuple[bytes, bytes]], session: str) -> list[tuple[bytes, bytes]]:
+    name = _SESSION.encode()
+    return [(key, session.encode("latin-1") if key == name else value) for key, value in headers]

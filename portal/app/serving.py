@@ -1,0 +1,336 @@
+"""Serves a portal over stdio or HTTP until the client disconnects or the process is stopped."""
+
+import asyncio
+import io
+import os
+import select
+import socket
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import uvicorn
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from manifests.portal_manifest import ServerSettings, TelemetrySettings, Tenants
+from portal.app.accepted import running
+from portal.app.composition import open_portal
+from portal.app.http_access import (
+    METRICS_PATH,
+    BrowserAccessMiddleware,
+    HttpAccess,
+    HttpAccessMiddleware,
+    sign_in_routes,
+)
+from portal.app.http_connections import Connections, HttpConnection
+from portal.app.reload import ManifestKeeper, warn_of_writable_files
+from portal.app.replicas import ReplicaMiddleware
+from portal.base.caller import Bearer
+from portal.base.errors import BindError
+from portal.base.tokens import compact
+from portal.identity.sign_in import SignInError
+from portal.runs.service import Runs
+from portal.server.http_runs import run_routes
+from portal.server.portal import Portal
+from portal.server.server import build_server
+from portal.server.sign_in_pages import account_routes
+
+MAX_REQUEST_BYTES = 4 << 20
+"""Limit of one request body; a longer one gets 413. A script has at most 1 MiB."""
+
+
+def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> Starlette:
+    """The ASGI application. The SDK's Host check is off because HttpAccessMiddleware covers every route.
+
+    Source: MCP 2026-07-28, basic/transports#streamable-http.
+    """
+
+    settings = portal.manifest.portal.server
+
+    async def healthz(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(request: Request) -> Response:
+        try:
+            await access.caller(request.headers)
+            shows_names = True
+        except SignInError:
+            shows_names = False
+        body = compact(_readiness(portal, shows_names))
+        return Response(f"{body}\n", media_type="application/json")
+
+    async def whose(token: str) -> Bearer | None:
+        return await access.caller(Headers({"authorization": f"Bearer {token}"}))
+
+    async def metrics(request: Request) -> Response:
+        refused = access.metrics_refusal(request.headers)
+        if refused is not None:
+            return refused
+        assert portal.telemetry.page is not None
+        text, media_type = await anyio.to_thread.run_sync(portal.telemetry.page)
+        return Response(text, media_type=media_type)
+
+    app = server.streamable_http_app(
+        streamable_http_path="/mcp",
+        max_request_body_size=MAX_REQUEST_BYTES,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        custom_starlette_routes=[
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            *run_routes(portal.runs, lambda profile: portal.views[profile].execution),
+            *([Route(METRICS_PATH, metrics)] if portal.telemetry.page else []),
+            *sign_in_routes(settings.auth),
+            *account_routes(portal.accounts, whose),
+        ],
+    )
+    guard = Middleware(HttpAccessMiddleware, access=access, approvers=lambda: portal.runs.approvers)
+    app.user_middleware += [Middleware(BrowserAccessMiddleware, access=access), guard]
+    if portal.manifest.portal.runs.is_shared:
+        app.user_middleware.append(Middleware(ReplicaMiddleware, runs=portal.runs))
+    return app
+
+
+def _readiness(portal: Portal, shows_names: bool) -> dict[str, Json]:
+    """`{ready, upstreams: {status: count}, not_ready?: {name: detail}}`. The portal is ready even if one is down."""
+    counts = Counter(upstream.state.status for upstream in portal.fleet)
+    not_ready: dict[str, str] = {}
+    for upstream in portal.fleet:
+        if not upstream.state.is_well:
+            detail = f": {upstream.state.advice}" if upstream.state.advice else ""
+            retry_status = f"; {upstream.retry_status}" if upstream.retry_status else ""
+            not_ready[upstream.name] = f"{upstream.state.status}{detail}{retry_status}"
+    answer: dict[str, Json] = {"ready": True, "upstreams": counts}
+    if not_ready and shows_names:
+        answer["not_ready"] = not_ready
+    return answer
+
+
+_AT_ONCE_BYTES: Final = select.PIPE_BUF
+"""A pipe that is ready for writing accepts this many bytes without blocking."""
+
+
+class ClientLines(anyio.AsyncFile[str]):
+    """Reads the client's lines from stdin. Can be cancelled at any time.
+
+    Waits for the pipe in the event loop, because a thread per line makes trivial scripts slower.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(io.StringIO())
+        self._descriptor = descriptor
+        self._kept = bytearray()
+        self._searched = 0
+
+    async def readline(self) -> str:
+        """The next line with its line feed; "" after the last."""
+        while (end := self._kept.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._kept)
+            data = await self._read()
+            if not data:
+                end = self._searched
+                break
+            self._kept += data
+        line = bytes(self._kept[: end + 1])
+        del self._kept[: end + 1]
+        self._searched = 0
+        return line.decode("utf-8", "replace")
+
+    async def _read(self) -> bytes:
+        # epoll rejects files and /dev/null; neither of them blocks.
+        with suppress(PermissionError):
+            await anyio.wait_readable(self._descriptor)
+        return os.read(self._descriptor, 1 << 16)
+
+
+class ClientAnswers(anyio.AsyncFile[str]):
+    """Writes the portal's answers to stdout. Can be cancelled while the client does not read."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(io.StringIO())
+        self._descriptor = descriptor
+        self._room = select.poll()
+        self._room.register(descriptor, select.POLLOUT)
+
+    async def write(self, text: str) -> None:  # type: ignore[override]  # nobody asks for the number of characters
+        """Write the whole text."""
+        data = text.encode()
+        if len(data) <= _AT_ONCE_BYTES and self._room.poll(0):
+            data = data[os.write(self._descriptor, data) :]
+        while data:
+            written = await anyio.to_thread.run_sync(os.write, self._descriptor, data, abandon_on_cancel=True)
+            data = data[written:]
+
+    async def flush(self) -> None:
+        """Do nothing: `write` does not buffer."""
+
+
+async def serve_stdio(
+    manifest: Manifest, progress: Callable[[str], None], profile: str | None = None
+) -> None:
+    """Serve one client on stdin and stdout until it closes them. Anything else printed to stdout goes to stderr."""
+    sys.stdout.flush()
+    answers = ClientAnswers(os.dup(sys.stdout.fileno()))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    with running(manifest, "", 0) as announce:
+        async with (
+            open_portal(manifest, progress, profile=profile) as portal,
+            stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),
+            _reloading(portal, portal.reload.apply, announce, anyio.CancelScope()),
+        ):
+            server = build_server(portal)
+            await server.run(reader, writer, server.create_initialization_options())
+
+
+@asynccontextmanager
+async def _reloading(
+    portal: Portal,
+    apply: Callable[[Manifest], Awaitable[object]],
+    announce: Callable[[Mapping[str, str]], None],
+    until: anyio.CancelScope,
+) -> AsyncIterator[None]:
+    """Let changes of the manifest's files take effect when they may, `until` that is cancelled, and warn if scripts may
+    make some.
+    """
+    async with anyio.create_task_group() as tasks:
+        if portal.manifest.path is not None:
+            keeper = ManifestKeeper(portal.manifest, apply, announce, portal.reload.views.waiting)
+            await tasks.start(keeper.keep, until)
+            tasks.start_soon(warn_of_writable_files, portal.authority, portal.fleet)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def serve_http(
+    manifest: Manifest, host: str, port: int, progress: Callable[[str], None], profile: str | None = None
+) -> None:
+    """Serve any number of clients at http://host:port/mcp until cancelled.
+
+    `profile` applies to clients whose token sets none.
+
+    Raises:
+        OpenBindError: `host` is not loopback and the manifest sets no `server.token`.
+        BindError: The port is taken, or the host is not an address of this machine.
+    """
+    settings = manifest.portal.server
+    access = HttpAccess(host, *_of_access(manifest))
+    listener = _listener(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    port = listener.getsockname()[1]
+    url = f"http://{shown}:{port}"
+    async with anyio.create_task_group() as tasks:
+        # Shielded: responses end before the upstreams and workers that they need.
+        with anyio.CancelScope(shield=True), running(manifest, host, port) as announce:
+            async with open_portal(
+                manifest, progress, profile=profile, bound=_bound_profiles(manifest)
+            ) as portal:
+
+                async def apply(wanted: Manifest) -> None:
+                    access.replace(*_of_access(await portal.reload.apply(wanted, _bound_profiles)))
+
+                await portal.runs.reached_at(_replica_url(portal.runs, host, port))
+                if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
+                    portal.runs.public_url = url
+                server = http_server(build_http_app(portal, build_server(portal), access), settings)
+                tasks.start_soon(server.end_when_cancelled)
+                async with _reloading(portal, apply, announce, server.serving):
+                    progress(f"listening on {url}/mcp")
+                    await server.serve(sockets=[listener])
+        tasks.cancel_scope.cancel()
+
+
+def http_server(app: ASGIApp, settings: ServerSettings) -> "_HttpServer":
+    """uvicorn with the limits of `settings`, for the running loop."""
+    connections = Connections(app, settings)
+    asyncio.get_running_loop().set_exception_handler(connections.on_loop_error)
+    return _HttpServer(
+        uvicorn.Config(
+            connections,
+            http=partial(HttpConnection, connections),  # type: ignore[arg-type]  # it is only called
+            ws="none",
+            forwarded_allow_ips=[*settings.trusted_proxies],
+            log_config=None,
+            log_level="error",  # strangers decide how many of its warnings there are
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]  # passed to asyncio
+        )
+    )
+
+
+def _replica_url(runs: Runs, host: str, port: int) -> str:
+    """Where other replicas reach this one: if it listens on all addresses, at the one that the database sees."""
+    address = runs.store.address if runs.store is not None and host in ("0.0.0.0", "::") else host
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+KEEP_ALIVE_SECONDS: Final = 75
+"""A connection without requests is closed after this time. Load balancers close theirs after 60 s; whoever closes first
+must not be the portal, which may not have seen a request yet."""
+
+
+def _of_access(
+    manifest: Manifest,
+) -> tuple[ServerSettings, Tenants | None, TelemetrySettings | None, frozenset[str]]:
+    portal = manifest.portal
+    return portal.server, portal.tenants, portal.telemetry, manifest.caller_claims
+
+
+def _bound_profiles(manifest: Manifest) -> set[str]:
+    """The profiles that a token or a sign-in may set."""
+    settings, tenants = manifest.portal.server, manifest.portal.tenants
+    bound = {token.profile for token in settings.tokens if token.profile is not None}
+    return bound | {each.profile for each in tenants.entries.values()} if tenants else bound
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn that stops on cancellation. Its own SIGTERM handling would end the process before upstreams close."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serving = anyio.CancelScope()
+        """Cancelled when it begins to stop: nothing is accepted from then on."""
+
+    async def end_when_cancelled(self) -> None:
+        """Wait for cancellation, then stop. Open responses get `server.drain_seconds` to end."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.should_exit = True
+            self.serving.cancel()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio disables Nagle's algorithm only if the protocol is named. With it, a second part of an answer waits 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise BindError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --http"
+        ) from error
+    listener.listen(128)
+    return listener

@@ -1,0 +1,1 @@
+"""What every room may use: errors, texts, tokens, requests and callers."""

@@ -1,0 +1,88 @@
+"""Who sent a request."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from manifests.json_value import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a request. `queue_key` identifies it in fair queues; `owner` owns sessions, "" if unknown.
+
+    An address identifies a client well enough for queues, which clients behind one address share. It proves no
+    ownership of a session.
+    """
+
+    queue_key: str
+    owner: str
+    profile: str | None = None
+    """The profile that its token sets."""
+    tenant: str | None = None
+    """The tenant that its token sets."""
+    is_one_client: bool = True
+    """Whether all of its requests come from one client. If not, they must not see each other's data."""
+    run_owner: str = "local"
+    """Owns runs and kept results: everybody without one of `server.tokens`, or one of those with its tenant and
+    profile."""
+    claims: tuple[tuple[str, str], ...] | None = None
+    """Of a person who signed in: the claims that headers of upstreams name. None for everybody else."""
+
+    @property
+    def label(self) -> str:
+        """Its name for people. Anyone who knows the id of an MCP session can join it, so that is a hash here."""
+        kind, _, identifier = self.queue_key.partition(" ")
+        if kind != "session":
+            return self.queue_key
+        return f"session {hashlib.sha256(identifier.encode()).hexdigest()[:16]}"
+
+
+BEARER = "mcp_code_portal.bearer"
+"""The key in the ASGI scope under which HttpAccessMiddleware stores the Bearer of the token, None for `server.token`.
+Without a token there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """The owner of one of `server.tokens`, or a person who signed in; `name` identifies it."""
+
+    name: str
+    profile: str | None
+    tenant: str | None = None
+    run_owner: str = "local"
+    ends: float = math.inf
+    """When the token expires, in seconds since 1970."""
+    claims: tuple[tuple[str, str], ...] | None = None
+    token_claims: Mapping[str, Json] = field(default_factory=dict, compare=False, repr=False)
+    """All claims of its token."""
+    entry: str = ""
+    """`token:NAME`, if the token has a name."""
+
+    @classmethod
+    def of(
+        cls, name: str, identity: bytes, profile: str | None, tenant: str | None, ends: float = math.inf
+    ) -> Self:
+        """The bearer that `identity` tells from all others, and who owns runs in this tenant with this profile."""
+        owner = (tenant or "", profile or "", hashlib.sha256(identity).hexdigest())
+        return cls(name, profile, tenant, "/".join(owner), ends)
+
+
+def tenant_of(run_owner: str) -> str:
+    """The tenant of an owner of runs; "" without one."""
+    return run_owner.rpartition("/")[0].partition("/")[0]
+
+
+def identity_of(run_owner: str) -> str:
+    """What an owner of runs has in common with the same person in another tenant or with another profile."""
+    return run_owner.rpartition("/")[2]
+
+
+LOCAL = Caller("local", "local")
+"""The one client of a process: over stdio, or the command line."""
+
+WITHOUT_TOKEN: Final = "http"
+"""Owns the runs of everybody who reaches a port that wants no token: not those of the client over stdio. An id of these
+runs and of what they keep is a secret, of which no part is enough."""

@@ -1,0 +1,113 @@
+"""Errors that prevent the portal from serving, which the operator has to fix; and kinds of errors of calls.
+
+PortalError
+├── OpenBindError     the address is not loopback, and no token is set
+├── BindError         the portal cannot listen on the address
+├── AuditError        the audit log cannot be written to
+├── TelemetryError    the packages for telemetry are not installed
+└── RunsError         a person cannot do that with a run
+
+RuleError             data, not raised: a rule of the manifest refuses a call
+UnreachableError      data, not raised: the upstream of a call is down or does not answer
+"""
+
+from dataclasses import dataclass
+
+import structlog
+
+from manifests.decision import Decision
+from manifests.errors import with_extra
+from sandbox_runtime.call_port import CallError
+
+log = structlog.get_logger()
+
+ASK_OPERATOR = "Only the operator can change that: ask them."
+"""A model gets no recipe: it may follow somebody else's orders. `explain`, `check` and the log have it."""
+
+_WHY = {"not_granted": "is not granted to scripts", "quarantined": "is quarantined"}
+
+
+class PortalError(Exception):
+    """The base class; the message says what to do."""
+
+
+class OpenBindError(PortalError):
+    """The address is not loopback, and callers need no token."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"refusing to listen on {host!r} without a token: anyone who can reach it could run scripts. "
+            'Set server.token in portal.yaml, server: {token: "${MCP_CODE_PORTAL_TOKEN}"}, or server.auth, '
+            "or listen on 127.0.0.1."
+        )
+
+
+class BindError(PortalError):
+    """The portal cannot listen on the address: the port is in use, or the host is not local."""
+
+
+class AuditError(PortalError):
+    """The audit log cannot be written to, or is not an audit log."""
+
+
+class TelemetryError(PortalError):
+    """The packages for the manifest's `telemetry` are not installed."""
+
+    def __init__(self, where: str, package: str) -> None:
+        super().__init__(
+            f"telemetry ({where}) needs packages that are not installed, among them {package}. "
+            + with_extra("telemetry")
+        )
+
+
+class RunsError(PortalError):
+    """A person cannot do that with a run. Nothing was changed. `code` is stable."""
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class RuleError(CallError):
+    """A refusal by a rule. `rule` and `where` come from the manifest only, and contain nothing of the call."""
+
+    rule: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreachableError(CallError):
+    """The upstream is down or does not answer. A fallback may answer instead."""
+
+
+def refused(qualified: str, decision: Decision, code: str | None = None) -> RuleError:
+    """The error of a refused call: the rule, and what the script can do. `code` overrides the decision's.
+
+    What the operator could write is logged.
+    """
+    code = code or decision.code
+    why = _WHY.get(code, "was not called")
+    hint = f"{decision.advice} {ASK_OPERATOR}".strip()
+    message = f"{qualified} {why}: {decision.reason}"
+    told = {"rule": decision.rule, "where": decision.where}
+    log.info("call_refused", function=qualified, code=code, **told, fix=decision.fix)
+    return RuleError(code, message, hint, **told)
+
+
+def approval_required(qualified: str, tool: Decision) -> RuleError:
+    """The error of a call that only a person may let through, if nobody was asked."""
+    message = f"{qualified} was not called: it asks for approval by rule {tool.asks}"
+    hint = "Only a person can approve it. Ask the user how to go on."
+    return RuleError("approval_required", message, hint, rule=tool.asks, where=tool.asks_where)
+
+
+SMALLEST_MANIFEST = (
+    'A minimal portal.yaml: upstreams: {time: {command: uvx, args: ["mcp-server-time"]}} (uvx comes with uv)'
+)
+
+NO_UPSTREAMS = (
+    "no upstreams are configured, so there are no functions. The operator can add some; `mcp-code-portal check` says "
+    "how. execute_code still runs plain Python."
+)

@@ -1,1 +1,0 @@
-"""Fits an answer into a token budget."""

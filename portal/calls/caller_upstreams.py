@@ -1,0 +1,102 @@
+"""The upstreams as the caller of one run has them."""
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+
+from portal.base.caller import LOCAL, Caller
+from portal.calls.channel import NO_CLIENT, ClientChannel
+from portal.identity.accounts import Accounts
+from upstreams.errors import (
+    UpstreamNeedsLoginError,
+    UpstreamSignInError,
+    UpstreamUnavailableError,
+)
+from upstreams.fleet import Fleet
+from upstreams.oauth.authorization_server import OAuthError
+from upstreams.people import Person
+from upstreams.upstream import Upstream
+
+_POLL_SECONDS: Final = 0.5
+
+
+@dataclass(eq=False)
+class CallerUpstreams:
+    """The upstreams as the caller of one run has them."""
+
+    accounts: Accounts
+    caller: Caller = LOCAL
+    channel: ClientChannel = NO_CLIENT
+    most_seconds: float = math.inf
+    """How long a sign-in may take at most: the script has to go on, or to be told of the link, within its time."""
+    _asking: dict[str, anyio.Lock] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
+    """Upstreams about which the person was asked: once for each run."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """The portal's own."""
+        return self.accounts.fleet
+
+    def are_persons(self, name: str) -> bool:
+        """Whether an upstream answers the caller as one person among others. Raises UpstreamCallerError."""
+        return self.accounts.person(name, self.caller) is not None
+
+    async def ready(self, name: str, *, may_ask: bool = True) -> None:
+        """Return when the caller may call an upstream. Asks the person to sign in, and waits at most `call_seconds`,
+        unless it may not ask.
+
+        Raises UpstreamError: there is no login, or no such person.
+        """
+        person = self.accounts.person(name, self.caller)
+        if person is None:
+            return
+        self.fleet.people.headers(name, person.claims)
+        if self.accounts.spec(name) is None or await self._has_login(name, person):
+            return
+        if not may_ask:
+            raise self._sign_in_error(name, person)
+        await self._sign_in(name, person)
+
+    @asynccontextmanager
+    async def of(self, name: str) -> AsyncIterator[Upstream]:
+        """The caller's upstream, for one request; asks nobody. Raises UpstreamError: as `ready`."""
+        person = self.accounts.person(name, self.caller)
+        if person is None:
+            yield self.fleet[name]
+            return
+        try:
+            async with self.fleet.people.of(name, person) as upstream:
+                yield upstream
+        except UpstreamNeedsLoginError as error:
+            if self.accounts.spec(name) is None:  # only its headers name the person
+                raise
+            raise self._sign_in_error(name, person) from error
+
+    async def _has_login(self, name: str, person: Person) -> bool:
+        try:
+            login = await self.accounts.logins(name, person.owner).load()
+        except OAuthError as error:
+            raise UpstreamUnavailableError(f"upstream {name!r}: {error}") from error
+        return login is not None and (login.refresh_token is not None or not login.wants_renewal())
+
+    async def _sign_in(self, name: str, person: Person) -> None:
+        async with self._asking.setdefault(name, anyio.Lock()):
+            if name not in self._asked:
+                self._asked.add(name)
+                with anyio.move_on_after(min(self.fleet[name].spec.call_seconds, self.most_seconds)):
+                    link = self.accounts.link(name, person.owner)
+                    if await self.channel.ask_to_sign_in(name, link):
+                        # Polled, because another replica may serve the pages.
+                        while not await self._has_login(name, person):  # noqa: ASYNC110
+                            await anyio.sleep(_POLL_SECONDS)
+            if not await self._has_login(name, person):
+                raise self._sign_in_error(name, person)
+
+    def _sign_in_error(self, name: str, person: Person) -> UpstreamSignInError:
+        link = self.accounts.link(name, person.owner)
+        return UpstreamSignInError(f"upstream {name!r}: you have to sign in there first, at {link}")

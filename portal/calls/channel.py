@@ -1,0 +1,173 @@
+"""The channel to a waiting client: progress and questions.
+
+Source: MCP 2026-07-28, basic/utilities/progress.
+"""
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream
+from mcp.server.context import ServerRequestContext
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
+from mcp_types import ElicitRequest
+
+from manifests.json_value import Json
+from manifests.portal_manifest import UpstreamSection
+from portal.base.clean_json import Scrub, clean_text, one_line
+from portal.calls.questions import CallQuestions, Questions, can_show_forms
+from portal.identity.approvers import NOBODY
+from portal.records.ledger import Entry, Ledger
+from upstreams.transports.messages import TokenBucket
+from upstreams.transports.wire import ProgressHandler
+from upstreams.upstream import Upstream
+
+FLUSH_SECONDS: Final = 1.0
+"""Time that an answer waits for a client that does not read its notifications."""
+
+BURST: Final = 20
+PER_SECOND: Final = 5
+"""Messages at once, and per second after that. Others are dropped: nobody waits for a client that does not read."""
+
+MAX_PROGRESS_CHARACTERS: Final = 200
+MAX_NAMED_CALLS: Final = 3
+"""Open calls that a progress message names; more are counted."""
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+
+class Progress:
+    """The progress of one request. Its number is the elapsed seconds; its message says what it waits for.
+
+    Progress of upstreams becomes a message with the call's name. Its number is not the portal's: concurrent calls have
+    several, and MCP requires one that grows.
+    """
+
+    def __init__(
+        self, report: ProgressFnT, ledger: Ledger, tasks: TaskGroup, keep_alive_seconds: float
+    ) -> None:
+        self.stage = "working"
+        """What the request waits for if it waits for no call."""
+        self._rate = TokenBucket(BURST, PER_SECOND)
+        self._queue, waiting = anyio.create_memory_object_stream[str](math.inf)
+        self._is_open = anyio.CancelScope()
+        self._report = report
+        self._ledger = ledger
+        self._began = anyio.current_time()
+        self._last = 0.0
+        tasks.start_soon(self._send, waiting)
+        tasks.start_soon(self._keep_alive, keep_alive_seconds)
+
+    def close(self) -> None:
+        """Take no more messages. Those that are queued are still sent."""
+        self._is_open.cancel()
+        self._queue.close()
+
+    def note(
+        self, entry: Entry, scrub: Scrub, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Queue an upstream's progress with a call."""
+        numbers = _number(progress) + (f" of {_number(total)}" if total is not None else "")
+        words = clean_text(message or "", one_line(scrub), MAX_PROGRESS_CHARACTERS)
+        text = f"{entry.function}: {numbers}: {words}" if words else f"{entry.function}: {numbers}"
+        self._put(text)
+
+    async def _keep_alive(self, seconds: float) -> None:
+        """Every `seconds`, send what the request waits for, even if no upstream reports progress."""
+        with self._is_open:
+            while True:
+                await anyio.sleep(seconds)
+                self._put(self._waited_for())
+
+    def _put(self, message: str) -> None:
+        if not self._is_open.cancel_called and self._rate.take():
+            self._queue.send_nowait(message[:MAX_PROGRESS_CHARACTERS])
+
+    async def _send(self, waiting: MemoryObjectReceiveStream[str]) -> None:
+        with waiting:
+            async for message in waiting:
+                seconds = round(anyio.current_time() - self._began, 3)
+                self._last = max(seconds, round(self._last + 0.001, 3))
+                await self._report(self._last, None, message)
+
+    def _waited_for(self) -> str:
+        waiting = [entry.function for entry in self._ledger.entries.values() if entry.ended is None]
+        if not waiting:
+            return self.stage
+        names = list(dict.fromkeys(waiting))
+        more = ", ..." if len(names) > MAX_NAMED_CALLS else ""
+        calls = f"{len(waiting)} call{'s' * (len(waiting) > 1)}"
+        return f"waiting for {calls}: {', '.join(names[:MAX_NAMED_CALLS])}{more}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.10g}" if math.isfinite(value) else "?"
+
+
+class ClientChannel:
+    """The channel to the client of one request while it waits for the answer.
+
+    It is closed between two rounds of a request (MCP 2026-07-28, basic/patterns/mrtr).
+    """
+
+    def __init__(self, questions: Questions | None = None) -> None:
+        self._progress: Progress | None = None
+        self._questions = questions
+        self.decider = NOBODY if questions is None else questions.decider
+        """The person at the client, or whoever answered last."""
+
+    @asynccontextmanager
+    async def open(self, context: Context, ledger: Ledger, keep_alive_seconds: float) -> AsyncIterator[None]:
+        """Keep the channel open while the request waits."""
+        if progress_token_from_params(context.params) is None:
+            yield
+            return
+        async with anyio.create_task_group() as tasks:
+            self._progress = Progress(context.session.report_progress, ledger, tasks, keep_alive_seconds)
+            try:
+                yield
+            finally:
+                self._progress.close()
+                self._progress = None
+            # Send queued notifications before the answer, unless the client does not read.
+            tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
+
+    def stage(self, stage: str) -> None:
+        """Set what the request waits for from now on, other than calls."""
+        if self._progress is not None:
+            self._progress.stage = stage
+
+    def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressHandler | None:
+        """A handler for the progress of one call; None if the client wants none, so that the upstream sends none."""
+
+        def handle(progress: float, total: float | None, message: str | None) -> None:
+            if self._progress is not None and entry.ended is None:
+                self._progress.note(entry, upstream.redact.start, progress, total, message)
+
+        return None if self._progress is None else handle
+
+    def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions | None:
+        """The questions that the upstream may ask during one call; None if there is no client."""
+        return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
+
+    @property
+    def can_ask_person(self) -> bool:
+        """Whether the client can show a form to a person."""
+        can = self._questions.capabilities if self._questions is not None else None
+        return can is not None and can.elicitation is not None and can_show_forms(can.elicitation)
+
+    async def ask_to_sign_in(self, upstream: str, url: str) -> bool:
+        """Ask the person to sign in at an upstream. Returns whether they agreed to open the page."""
+        return self._questions is not None and await self._questions.sign_in(upstream, url)
+
+    async def ask_person(self, form: ElicitRequest) -> dict[str, Json] | None:
+        """The person's answer to a form; None if there is none."""
+        return None if self._questions is None else await self._questions.form(form)
+
+
+NO_CLIENT: Final = ClientChannel()
+"""Drops all notifications and cannot be asked."""

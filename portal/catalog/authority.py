@@ -1,0 +1,379 @@
+"""`authorize()`: decides whether a script may call a tool, counts budgets, and describes the grants."""
+
+import math
+import time
+from bisect import insort
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
+from manifests.errors import KeyPath
+from manifests.grants import NETWORK, Hints
+from manifests.json_value import Json
+from manifests.manifest import Budget, Manifest, Rule
+from manifests.names import former_of
+from manifests.portal_manifest import Capabilities
+from portal.base.errors import approval_required, refused
+from portal.library.function import Function
+from portal.library.pinning import Pins
+from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
+from portal.records.audit.stored import Batch
+from portal.records.ledger import Entry
+from sandbox_runtime.call_port import CallError
+from sandbox_runtime.grants.run_grants import OpenGrants
+from upstreams.errors import UpstreamWithheldError
+from upstreams.tools import RecordedTool
+
+MAX_NAMES = 20
+"""Hosts and environment variables that are listed; more are counted."""
+
+_SHARED_BY = {
+    "all": "all scripts share them",
+    "tenant": "all scripts of one tenant share them",
+    "session": "a session keeps them between its runs",
+    "run": "they are deleted after the run",
+}
+
+
+def grant_lines(manifest: Manifest) -> list[str]:
+    """One line per kind of grant; empty if the manifest grants none. Contains no values of variables."""
+    return list(_lines(effective_capabilities(manifest)))
+
+
+def effective_capabilities(manifest: Manifest) -> Capabilities:
+    """The capabilities of scripts, without the network if the rules allow no call of `portal.fetch`."""
+    fetching, capabilities = decide_fetch(manifest), manifest.portal.capabilities
+    if fetching.granted and not any(0 in (budget.calls, budget.per_minute) for budget in fetching.budgets):
+        return capabilities
+    return capabilities.model_copy(update={"network": None})
+
+
+def describe_capabilities(capabilities: Capabilities) -> str:
+    """The capabilities in a few words, for the definition of `execute_code`."""
+    network = "no network" if capabilities.network is None else "network by portal.fetch(url)"
+    modes = {"none": "no files", "read": "files to read in /workspace", "write": "files in /workspace"}
+    files = modes["none" if capabilities.files is None else capabilities.files.mode]
+    return f"{files}, {network}"
+
+
+def _lines(capabilities: Capabilities) -> Iterator[str]:
+    if (files := capabilities.files) is not None:
+        may = "read and write files" if files.mode == "write" else "read the files"
+        yield (
+            f"scripts {may} in /workspace, their working directory, with open, pathlib, os, csv, sqlite3 and others;"
+            f" {_SHARED_BY[files.share]}"
+        )
+    if (network := capabilities.network) is not None:
+        yield (
+            f"scripts fetch from {_some([*network.allow, *network.private])} with await portal.fetch(url, method=, "
+            "headers=, params=, json=, body=, timeout=); its answer has status, ok, headers, text, json() and bytes"
+        )
+    if names := sorted(capabilities.environment):
+        yield f"scripts see in os.environ: {_some(names)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
+
+
+WINDOW_SECONDS: Final = 60.0
+
+
+class CallRates:
+    """Enforces the `per_minute` limits of budgets: a sliding window of 60 seconds."""
+
+    def __init__(self) -> None:
+        self._calls: dict[KeyPath, deque[float]] = {}
+
+    def wait_seconds(self, budget: Budget) -> float:
+        """Seconds until one more call is allowed; 0 if it is allowed now."""
+        if budget.per_minute is None:
+            return 0.0
+        if budget.per_minute == 0:
+            return WINDOW_SECONDS
+        calls, now = self._calls.get(budget.keys, deque()), time.monotonic()
+        while calls and now - calls[0] >= WINDOW_SECONDS:
+            calls.popleft()
+        return 0.0 if len(calls) < budget.per_minute else max(calls[0] + WINDOW_SECONDS - now, 0.001)
+
+    def count(self, budget: Budget, age_seconds: float = 0.0) -> None:
+        if budget.per_minute is not None:
+            insort(self._calls.setdefault(budget.keys, deque()), time.monotonic() - age_seconds)
+
+
+MAX_REMEMBERED: Final = 50_000
+"""Cached decisions about tools."""
+
+
+class Authority:
+    """Decides about tools, for all code that shows, checks or calls them. Caches its decisions.
+
+    It holds the manifest that is in effect. A reload replaces it at any time, also for the scripts that are running:
+    what is revoked is refused at the next call. What works in a thread uses a copy.
+    """
+
+    def __init__(self, manifest: Manifest, rates: CallRates, grants: OpenGrants) -> None:
+        self.rates = rates
+        self.grants = grants
+        """What a script that begins now gets. Those that are running keep their files, network and environment."""
+        self.replace(manifest)
+
+    def replace(self, manifest: Manifest) -> None:
+        """Decide and grant by this manifest from now on."""
+        self.manifest, self.since = manifest, time.monotonic()
+        self.grants = self.grants.narrowed(manifest.portal.capabilities, manifest.where)
+        self.pins = Pins(manifest.lock)
+        # A name equals the same name with another former one, which rules match, too. So that is a part of the key.
+        self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))
+        self._hints: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Hints]]] = {}
+
+    def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
+        """Decide about a tool as such, whatever the arguments; `function` is its name in its namespace."""
+        return self._decide(former_of(function), upstream=upstream, tool=tool, function=function, hints=hints)
+
+    def about_listed(
+        self, upstream: str, tools: tuple[RecordedTool, ...], tool: str, function: str, hints: Hints
+    ) -> Decision:
+        """Decide about a tool of an upstream that lists `tools` now. A tool that was not accepted is quarantined,
+        whatever grants it.
+        """
+        decision = self.about(upstream, tool, function, hints)
+        if not decision.granted and not decision.is_shown:
+            return decision
+        return self.pins.quarantined(upstream, tools).get(tool, decision)
+
+    def hints_now(self, upstream: str, tools: tuple[RecordedTool, ...], tool: str) -> Hints | None:
+        """The hints that a tool declares in the current listing; None if it is not listed."""
+        known = self._hints.get(upstream)
+        if known is None or known[0] is not tools:
+            known = self._hints[upstream] = tools, {each.name: Hints.of(each.annotations) for each in tools}
+        return known[1].get(tool)
+
+
+class WithheldError(UpstreamWithheldError):
+    """The call was permitted, but is no longer permitted at the moment of sending."""
+
+    def __init__(self, call_error: CallError) -> None:
+        super().__init__(call_error.message)
+        self.call_error = call_error
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A call that a script requests: its destination, the decision about its tool, and its arguments.
+
+    `arguments` is called only if the tool itself is granted. It may raise for invalid arguments.
+    """
+
+    function: str
+    destination: str
+    tool: Decision
+    arguments: Callable[[], dict[str, Json]]
+    seq: int = 0
+    """The number of the call in the run."""
+    is_readonly: bool = False
+    """Whether the tool declares `readOnlyHint`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalNeeded:
+    """Everything permits the call, except that its tool asks. With a person's approval, request it again.
+
+    `arguments` are those that would be sent. `rule` asks, at `where`.
+    """
+
+    request: CallRequest
+    arguments: dict[str, Json]
+    rule: str
+    where: str
+
+    @property
+    def error(self) -> CallError:
+        """The refusal if nobody can be asked."""
+        return approval_required(self.request.function, self.request.tool)
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Permission for one call with exactly these arguments."""
+
+    sources: set[str]
+    destination: str
+    arguments: dict[str, Json]
+    conditions: tuple[Sequence[Rule], ...]
+    is_recorded: bool
+    is_approved: bool
+    unwritten: Batch | None = None
+    """What tells when the call is in the audit log; None if it is."""
+
+    def sent(self, entry: Entry) -> None:
+        """Record that the upstream may see the call, so that its data may reach the script."""
+        entry.sent(self.destination)
+        self.sources.add(self.destination)
+
+
+@dataclass(eq=False)
+class Authorization:
+    """Authorizes the calls of one run. `sources` are where the data of the run and its session came from so far.
+
+    `counted` has the budgets that each call spent, by `seq`: once for each request that was sent for it.
+    """
+
+    authority: Authority
+    sources: set[str]
+    audit: RunAudit = NO_RUN_AUDIT
+    counted: dict[int, tuple[Budget, ...]] = field(default_factory=dict)
+    _made: Counter[KeyPath] = field(default_factory=Counter)
+
+    def of_function(
+        self,
+        function: Function,
+        listed: tuple[RecordedTool, ...],
+        arguments: Callable[[], dict[str, Json]],
+        seq: int = 0,
+    ) -> CallRequest:
+        """The request for a call of a function, decided by what its upstream lists now."""
+        hints = self.authority.hints_now(function.upstream, listed, function.tool)
+        hints = hints or Hints.of(function.recorded.annotations)
+        tool = self.authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
+        name, upstream = function.qualified, function.upstream
+        return CallRequest(name, upstream, tool, arguments, seq, hints.readonly)
+
+    def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
+        """The request for a call of `portal.fetch`. The fetcher checks the host, at every redirect."""
+        tool = decide_fetch(self.authority.manifest)
+        return CallRequest(function, NETWORK, tool, arguments, seq)
+
+    def authorize(
+        self, request: CallRequest, *, is_approved: bool = False
+    ) -> Permit | CallError | ApprovalNeeded:
+        """Decide about one call. A permitted call is audited and counted; an error says why not, and what would help.
+        `is_approved`: by a person, with these arguments.
+
+        Refused calls, and calls that wait for approval, do not count towards budgets.
+        """
+        decision, code = request.tool, request.tool.code
+        arguments: dict[str, Json] = {}
+        if decision.granted:
+            arguments = request.arguments()
+            decision = decide_arguments(self.authority.manifest, request.tool, arguments)
+        if decision.granted and self.authority.manifest.rules.flows:
+            flow = decide_flow(self.authority.manifest, self.sources, request.destination)
+            decision = decision if flow.granted else flow
+        if decision.granted and request.tool.budgets:
+            decision, code = self._within_budgets(request.tool)
+        if not decision.granted:
+            return refused(request.function, decision, code)
+        if request.tool.asks and not is_approved:
+            return ApprovalNeeded(request, arguments, request.tool.asks, request.tool.asks_where)
+        is_recorded = self.audit.allowed(request.seq, request.function, decision, arguments)
+        if not is_recorded and not request.is_readonly:
+            return unrecorded(request.function)
+        self._count(request)
+        conditions, batch = request.tool.conditions, self.audit.audit.batch
+        return Permit(
+            self.sources, request.destination, arguments, conditions, is_recorded, is_approved, batch
+        )
+
+    def confirm(self, request: CallRequest, permit: Permit, *, is_repeat: bool) -> CallError | None:
+        """Check a permitted call again at the moment of sending. Returns an error if it must not be sent.
+
+        The tool may have changed meanwhile, so everything that depends on its declarations is decided again: whether it
+        is granted, with which arguments, whether it asks, and whether it may be called unrecorded. A retry counts again
+        towards budgets.
+        """
+        decision, code = request.tool, request.tool.code
+        if decision.granted and decision.conditions != permit.conditions:
+            decision = decide_arguments(self.authority.manifest, request.tool, permit.arguments)
+        if decision.granted and is_repeat:
+            decision, code = self._within_budgets(request.tool)
+        if not decision.granted:
+            return refused(request.function, decision, code)
+        if request.tool.asks and not permit.is_approved:
+            return approval_required(request.function, request.tool)
+        if not permit.is_recorded and not request.is_readonly:
+            return unrecorded(request.function)
+        if is_repeat:
+            self._count(request)
+        return None
+
+    def carry(self, sources: Collection[str] | None) -> set[str]:
+        """Note the sources of what an earlier run left, and return them.
+
+        If nobody knows them (None), or the manifest has one of them no longer, they are all.
+        """
+        found, known = {*(sources or ())}, {*self.authority.manifest.portal.upstreams, NETWORK}
+        if sources is None or not found <= known:
+            found |= known
+        self.sources |= found
+        return found
+
+    def prime(
+        self, seq: int, keys: Collection[KeyPath], sources: Collection[str], age_seconds: float | None
+    ) -> None:
+        """Restore what a call counted before the portal restarted, without deciding anything.
+
+        `keys` are those of its budgets; one that the manifest no longer has is ignored. `sources` are where its
+        data came from. `age_seconds` says when it was counted; None if that does not matter for the rates any more.
+        """
+        self.carry(sources)
+        known = {
+            budget.keys: budget for section in self.authority.manifest.rules for budget in section.budgets
+        }
+        found = tuple(known[each] for each in keys if each in known)
+        self._note(seq, found)
+        if age_seconds is not None and age_seconds < WINDOW_SECONDS:
+            for budget in found:
+                self.authority.rates.count(budget, age_seconds)
+
+    def recheck_on_send(
+        self, request: Callable[[], CallRequest], permit: Permit, entry: Entry
+    ) -> Callable[[bool], None]:
+        """The `on_sent(was_seen)` callback for a permitted call.
+
+        The call may have waited for a connection, and its tool may have changed. So the callback builds `request`
+        again, and raises a WithheldError if it is now refused.
+        """
+
+        def sent(was_seen: bool) -> None:
+            refusal = self.confirm(request(), permit, is_repeat=was_seen)
+            if refusal is not None:
+                raise WithheldError(refusal)
+            permit.sent(entry)
+
+        return sent
+
+    def _within_budgets(self, tool: Decision) -> tuple[Decision, str]:
+        for budget in tool.budgets:
+            if budget.calls is not None and self._made[budget.keys] >= budget.calls:
+                code = "tool_budget"
+                reason = f"this run has made its {budget.calls:,} calls of {budget.pattern}"
+                advice = "Do the work in fewer calls, or in several scripts."
+            elif seconds := self.authority.rates.wait_seconds(budget):
+                code = "rate_limited"
+                reason = (
+                    f"the limit is {budget.per_minute:,} calls of {budget.pattern} per minute for all runs"
+                )
+                advice = (
+                    f"Nothing was sent. Try again in {math.ceil(seconds)} s." if budget.per_minute else ""
+                )
+            else:
+                continue
+            rule = f"{'.'.join(map(str, budget.keys[:-1]))}: {reason}"
+            where = self.authority.manifest.where(*budget.keys)
+            return replace(tool, verdict="deny", rule=rule, where=where, advice=advice), code
+        return tool, ""
+
+    def _count(self, request: CallRequest) -> None:
+        self._note(request.seq, request.tool.budgets)
+        for budget in request.tool.budgets:
+            self.authority.rates.count(budget)
+
+    def _note(self, seq: int, budgets: tuple[Budget, ...]) -> None:
+        if budgets:
+            self.counted[seq] = (*self.counted.get(seq, ()), *budgets)
+            self._made.update(budget.keys for budget in budgets)

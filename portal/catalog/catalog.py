@@ -1,0 +1,236 @@
+"""Builds snapshots from the tools of all upstreams: applies the rules, compiles the library, indexes it for search."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from manifests.decision import Decision, ListedTool
+from manifests.grants import Hints
+from manifests.manifest import Manifest
+from manifests.names import function_names, namespace_of
+from portal.base.errors import ASK_OPERATOR
+from portal.catalog.authority import Authority, effective_capabilities
+from portal.catalog.check.checker import Checker
+from portal.catalog.methods import LISTED
+from portal.catalog.snapshot import Snapshot
+from portal.library.library import PORTAL, Library, LibrarySource, portal_functions, write_stubs
+from portal.library.observed import Observations, Observed, schema_of
+from upstreams.fleet import Fleet
+from upstreams.tools import RecordedTool
+from upstreams.upstream import Upstream
+
+
+def listed_tools(upstream: Upstream) -> list[ListedTool]:
+    """The tools that the upstream lists now, granted or not, and the methods for resources and prompts."""
+    names, found = function_names([tool.name for tool in upstream.tools]), [*LISTED]
+    for tool in upstream.tools:
+        properties = tool.input_schema.get("properties")
+        arguments = frozenset(properties) if isinstance(properties, dict) and properties else None
+        found.append(ListedTool(tool.name, names[tool.name], Hints.of(tool.annotations), arguments))
+    return found
+
+
+def decided_tools(authority: Authority, upstream: Upstream) -> Iterator[tuple[ListedTool, Decision]]:
+    """The tools that the upstream lists now, each with the decision about it."""
+    for each in listed_tools(upstream)[len(LISTED) :]:
+        about = authority.about_listed(upstream.name, upstream.tools, each.tool, each.function, each.hints)
+        yield each, about
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """The shown tools of one upstream, and the decisions about all tools that are not granted, by one manifest.
+
+    `source` is None if no tool is shown. The keys of `denied` are qualified names.
+    """
+
+    manifest: Manifest
+    tools: tuple[RecordedTool, ...]
+    summary: str
+    observed: Mapping[str, Observed]
+    source: LibrarySource | None
+    denied: Mapping[str, Decision]
+
+    def is_of(self, authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> bool:
+        """Whether the entry is up to date: manifest, listing and observed results have not changed."""
+        is_same = self.manifest is authority.manifest and self.tools is upstream.tools
+        is_same = is_same and self.summary == authority.pins.summary(upstream)
+        return is_same and self.observed == observed
+
+
+def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> CatalogEntry:
+    manifest, namespace = authority.manifest, namespace_of(upstream.name)
+    tools, summary = upstream.tools, authority.pins.summary(upstream)
+    # Use all tools, so that no name depends on what is granted.
+    names = function_names([tool.name for tool in tools])
+    shown: list[RecordedTool] = []
+    denied: dict[str, Decision] = {}
+    refusals: dict[str, str] = {}
+    asking: set[str] = set()
+    for tool in tools:
+        name = names[tool.name]
+        decision = authority.about_listed(upstream.name, tools, tool.name, name, Hints.of(tool.annotations))
+        if decision.granted or decision.is_shown:
+            shown.append(tool)
+        if decision.asks:
+            asking.add(tool.name)
+        if not decision.granted:
+            denied[f"{namespace}.{name}"] = decision
+            refusals[tool.name] = f"{decision.rule}. {ASK_OPERATOR}"
+    if not shown:
+        return CatalogEntry(manifest, tools, summary, observed, None, denied)
+    listed = {tool.name: tool for tool in shown}
+    seen = ((name, each, listed.get(name)) for name, each in observed.items())
+    known = {name: each for name, each, tool in seen if tool and tool.digest == each.definition}
+    since = {name: each.data_since for name, each in known.items()}
+    schemas = {name: schema_of(each.shape) for name, each in known.items() if each.shape}
+    mismatches = {name: each.mismatch for name, each in known.items() if each.mismatch}
+    source = LibrarySource(
+        upstream.name, namespace, summary, shown, names, schemas, refusals, mismatches, asking, since
+    )
+    return CatalogEntry(manifest, tools, summary, observed, source, denied)
+
+
+log = structlog.get_logger()
+
+MAX_READERS: Final = 1000
+"""Checks that may read the stub files at once. Replacing the files waits for all of them."""
+
+RETRY_SECONDS: Final = 1.0
+
+
+class Catalog:
+    """Rebuilds the snapshot when an upstream's tools or state change, or when results have a new shape.
+
+    One rebuild runs at a time and compiles only what changed. Only callers of `fresh` wait for it. The stub files and
+    the snapshot are replaced together, while no check reads them.
+    """
+
+    def __init__(
+        self, authority: Authority, stubs: Path, checker: Checker | None, observations: Observations
+    ) -> None:
+        self._authority = authority
+        self._stubs = stubs
+        self._checker = checker
+        self._observations = observations
+        observations.listen(self.note_change)
+        self._entries: dict[str, CatalogEntry] = {}
+        self._readers = anyio.Semaphore(MAX_READERS, fast_acquire=True)
+        self._noted = 1  # number of changes so far; the first is the fleet itself
+        self._held = 0  # number of changes in the snapshot
+        self._changed = anyio.Event()
+        self._rebuilt = anyio.Event()
+        self.snapshot = Snapshot(0, Library.compile([]), None, MappingProxyType({}), MappingProxyType({}))
+
+    def note_change(self) -> None:
+        """Schedule a rebuild: an upstream's state or tools, the manifest or the observed results changed."""
+        self._noted += 1
+        self._changed.set()
+
+    async def keep(self, fleet: Fleet) -> None:
+        """Rebuild the snapshot after each change, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            while self._held < self._noted:
+                noted = self._noted
+                try:
+                    await self._rebuild(fleet)
+                except Exception as error:  # noqa: BLE001  # the portal goes on, with the former snapshot if there is one
+                    log.error("library_not_rebuilt", error=f"{type(error).__name__}: {error}")
+                    await anyio.sleep(RETRY_SECONDS)
+                    self._noted += 1
+                    if not self.snapshot.version:
+                        continue
+                self._held = noted
+                self._rebuilt.set()
+                self._rebuilt = anyio.Event()
+
+    async def fresh(self) -> Snapshot:
+        """Return a snapshot with every change noted so far. Does not wait for later changes."""
+        await self._observations.learn()
+        noted = self._noted
+        while self._held < noted:
+            await self._rebuilt.wait()
+        return self.snapshot
+
+    @asynccontextmanager
+    async def steady(self) -> AsyncIterator[Snapshot]:
+        """Yield the snapshot and keep its stub files unchanged. For a check, not for a run."""
+        async with self._readers:
+            yield self.snapshot
+
+    async def _rebuild(self, fleet: Fleet) -> None:
+        former, upstreams, authority = self.snapshot, list(fleet), copy(self._authority)
+        await self._observations.load(upstream.name for upstream in upstreams)
+        observed = {upstream.name: self._observations.of(upstream.name) for upstream in upstreams}
+        snapshot = await anyio.to_thread.run_sync(
+            partial(self._build, authority, former, upstreams, observed)
+        )
+        async with AsyncExitStack() as alone:
+            for _ in range(MAX_READERS):
+                await alone.enter_async_context(self._readers)
+            touched = await anyio.to_thread.run_sync(self._written, snapshot.library)
+            if self._checker is not None:
+                await self._checker.update(snapshot.library, touched or frozenset())
+            self.snapshot = replace(snapshot, is_on_disk=touched is not None)
+
+    def _build(
+        self,
+        authority: Authority,
+        former: Snapshot,
+        upstreams: list[Upstream],
+        observed: Mapping[str, Mapping[str, Observed]],
+    ) -> Snapshot:
+        # Import in this thread: numpy takes a third of a second to import, and no client should wait for it.
+        from portal.catalog.search.index import SearchIndex
+
+        denied: dict[str, Decision] = {}
+        silent: dict[str, str] = {}
+        sources: list[LibrarySource] = []
+        entries: dict[str, CatalogEntry] = {}
+        for upstream in upstreams:
+            known, entry = observed[upstream.name], self._entries.get(upstream.name)
+            if entry is None or not entry.is_of(authority, upstream, known):
+                entry = make_entry(authority, upstream, known)
+            entries[upstream.name] = entry
+            denied.update(entry.denied)
+            if entry.source is not None:
+                sources.append(entry.source)
+            elif not entry.tools:
+                is_well, name = upstream.state.is_well, namespace_of(upstream.name)
+                reason = f"upstream {upstream.name!r} lists no tools"
+                silent[name] = reason if is_well else describe_state(upstream)
+        self._entries = entries
+        library = Library.compile(sources, former.library)
+        index = former.index or SearchIndex({}, {})
+        own = portal_functions(fetches=effective_capabilities(authority.manifest).network is not None)
+        spaces = {name: each.in_order for name, each in library.namespaces.items()}
+        index = index.updated({PORTAL: own, **spaces})
+        rules = MappingProxyType(denied), MappingProxyType(silent)
+        return Snapshot(former.version + 1, library, index, *rules)
+
+    def _written(self, library: Library) -> frozenset[Path] | None:
+        """The stub files that changed; None if they could not be written."""
+        try:
+            return write_stubs(library, self._stubs)
+        except OSError as error:
+            log.error("stubs_not_written", reason=error.strerror)
+            return None
+
+
+def describe_state(upstream: Upstream, max_detail_characters: int | None = None) -> str:
+    """The state of an upstream, since when, and why, as scripts and models may read it."""
+    state = upstream.state
+    since = state.since.strftime("%H:%M:%S")
+    detail = f": {state.detail}" if state.detail else ""
+    return f"upstream {upstream.name!r} is {state.adjective} since {since}{detail[:max_detail_characters]}"

@@ -1,0 +1,328 @@
+"""`docs_search`: finds functions and answers within a token budget; scripts get the whole answer."""
+
+import difflib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import anyio.to_thread
+
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from manifests.names import namespace_of
+from portal.base.errors import ASK_OPERATOR, NO_UPSTREAMS
+from portal.base.plain_text import escaped
+from portal.base.requests import DocsSearchRequest
+from portal.base.tokens import compact, is_loaded, is_within, o200k_base
+from portal.catalog.authority import Authority, grant_lines
+from portal.catalog.catalog import Catalog, describe_state
+from portal.catalog.search.query import FEW_WORDS, asked_name, may_mean, read_query, terms_of
+from portal.catalog.snapshot import MAX_NAME_CHARACTERS, Snapshot
+from portal.library.full_form import full_forms
+from portal.library.function import Function
+from portal.library.library import PORTAL
+from portal.library.schema import MAX_DEPTH
+from upstreams.fleet import Fleet
+from upstreams.upstream import Upstream
+
+if TYPE_CHECKING:
+    from portal.catalog.search.index import SearchHits
+
+
+@dataclass(frozen=True)
+class DocsSearchAnswer:
+    """`structured` is `{functions, total, notices, namespaces?}`; `text` is the same in few tokens."""
+
+    structured: dict[str, Json]
+    text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best functions, best first. The first `full` are shown with types and documentation.
+
+    `total` counts all that match. `namespaces` is set if the query asked for them, and `own` counts those of `portal`.
+    `depth` shortens results, see `full_forms`.
+    """
+
+    functions: Sequence[Function]
+    total: int
+    full: int
+    notices: Sequence[str]
+    namespaces: Sequence[dict[str, Json]] | None = None
+    own: int = 0
+    depth: int | None = None
+
+    def structured(self) -> dict[str, Json]:
+        """Everything as data."""
+        answer: dict[str, Json] = {
+            "functions": rows(self.functions, self.full, self.depth),
+            "total": self.total,
+            "notices": [escaped(notice, "\n\t") for notice in self.notices],
+        }
+        if self.namespaces is not None:
+            answer["namespaces"] = list(self.namespaces)
+        return answer
+
+    def answer(self, max_tokens: int) -> DocsSearchAnswer:
+        """Shorten each form until it fits into `max_tokens`; a notice says what was dropped.
+
+        The smallest answer is returned even if it does not fit.
+        """
+        structured = self._fitting(lambda part: compact(part.structured()), max_tokens).structured()
+        return DocsSearchAnswer(structured, self._fitting(Found._text, max_tokens)._text())
+
+    def _fitting(self, form: Callable[["Found"], str], max_tokens: int) -> "Found":
+        shown, listed = len(self.functions), len(self.namespaces or ())
+        while not is_within(form(part := self._cut(shown, listed, self.full)), max_tokens):
+            if shown <= 1 and listed <= 1:
+                return self._shortened(form, max_tokens)
+            shown, listed = max(shown * 3 // 4, min(shown, 1)), listed * 3 // 4
+        return part
+
+    def _shortened(self, form: Callable[["Found"], str], max_tokens: int) -> "Found":
+        """The first function, its result shortened from its depths on if that is enough; else without types."""
+        fewest = min(len(self.functions), 1), min(len(self.namespaces or ()), 1)
+        best = self._cut(*fewest, 0)
+        for depth in range(-1, MAX_DEPTH) if self.full else ():
+            part = self._cut(*fewest, 1, depth)
+            if not is_within(form(part), max_tokens):
+                break
+            best = part
+        return best
+
+    def _cut(self, shown: int, listed: int, full: int, depth: int | None = None) -> "Found":
+        notices = list(self.notices)
+        if left_out := len(self.functions) - shown + len(self.namespaces or ()) - listed:
+            notices.append(
+                f"{left_out} more do not fit into server.output_tokens: ask for fewer, or for one upstream"
+            )
+        name = self.functions[0].qualified if self.functions else ""
+        if self.full and not full:
+            notices.append(f"types and documentation of {name} do not fit into server.output_tokens")
+        if depth is not None:
+            notices.append(f"the result of {name} is shortened to fit into server.output_tokens: look at one")
+        spaces = None if self.namespaces is None else self.namespaces[:listed]
+        full, kept = min(full, shown), self.functions[:shown]
+        return replace(self, functions=kept, full=full, notices=notices, namespaces=spaces, depth=depth)
+
+    def _text(self) -> str:
+        """A line for each namespace or function, and stubs. Everything else is a comment."""
+        lines = [_namespace_line(row) for row in self.namespaces or ()]
+        if self.namespaces is not None:
+            lines.append(f"{PORTAL} {self.own}")
+        lines += function_lines(self.functions, self.full, self.depth)
+        if self.functions and self.total > len(self.functions):
+            lines.append(f"# {len(self.functions)} of {self.total}")
+        lines.extend(f"# {'' if each == _WEAK else 'notice: '}{escaped(each)}" for each in self.notices)
+        return "\n".join(lines) or "# nothing"
+
+
+def _namespace_line(row: dict[str, Json]) -> str:
+    """`git 12`, without the summary, which is the server's instructions."""
+    upstream = "" if row["upstream"] == row["namespace"] else f", upstream {row['upstream']!r}"
+    state = "" if row["state"] in ("ready", "idle") else f", {row['state']}"
+    return f"{row['namespace']} {row['functions']}{upstream}{state}"
+
+
+def rows(functions: Sequence[Function], full: int, depth: int | None = None) -> list[dict[str, Json]]:
+    """One row per function. The first `full` rows have a `stub`."""
+    shown: list[dict[str, Json]] = [
+        {
+            "name": function.qualified,
+            "upstream": function.upstream,
+            "tool": function.tool,
+            "signature": function.brief,
+            "summary": function.summary,
+        }
+        for function in functions
+    ]
+    for row, stub in zip(shown, full_forms(functions[:full], depth), strict=False):
+        row["stub"] = stub
+    return shown
+
+
+def function_lines(functions: Sequence[Function], full: int, depth: int | None = None) -> Iterator[str]:
+    """The first `full` functions with types and documentation, the others in one line each."""
+    yield from (f"{form}\n" for form in full_forms(functions[:full], depth))
+    for function in functions[full:]:
+        remark = function.remark if function.remark.startswith("JSON: ") else ""
+        about = filter(None, [remark, function.summary.removesuffix(".")])
+        yield "  # ".join([function.brief, *about])
+
+
+_WEAK: Final = "weak: try other words for one step, or an empty query"
+
+_MAX_SAID_CHARACTERS: Final = 2_000
+_SPARE: Final = 3
+_FEW_ROWS = 12
+_ROWS_OF_FULL = 3
+
+MAX_DETAIL_CHARACTERS = 300
+"""Characters of the reason in a notice about an upstream that is not ready."""
+
+MAX_STATE_NOTICES = 10
+"""Upstreams that are not ready, shown with the reason, of those that could be the answer."""
+
+_MAX_NAMED = 3
+"""Other upstreams that are not ready, shown by name. All are counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class DocsSearch:
+    """Answers queries from the catalog's current snapshot, within `server.output_tokens`."""
+
+    authority: Authority
+    catalog: Catalog
+    fleet: Fleet
+    waiting: Sequence[str] = ()
+    """Files whose change waits for the operator."""
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.authority.manifest
+
+    async def answer(self, request: DocsSearchRequest) -> DocsSearchAnswer:
+        """Search after the upstreams have started, or after `server.start_seconds`."""
+        key = self._key(request.upstream)
+        # A slow upstream delays only the first searches.
+        left_seconds = self.authority.since + self.manifest.portal.server.start_seconds - time.monotonic()
+        await self.fleet.settled(max(0.0, left_seconds), None if key is None else {key})
+        found = self.find(await self.catalog.fresh(), request)
+        rows = len(found.functions) + len(found.namespaces or ()) + _ROWS_OF_FULL * found.full
+        if rows > _FEW_ROWS and not is_loaded():
+            await anyio.to_thread.run_sync(o200k_base)  # their tokens may have to be counted
+        return found.answer(self.manifest.portal.server.output_tokens)
+
+    def find(
+        self, snapshot: Snapshot, request: DocsSearchRequest, most: int = MAX_DETAIL_CHARACTERS
+    ) -> Found:
+        """Search the snapshot, without waiting for upstreams. Reasons why some are down have `most` characters."""
+        query, key = request.query.strip(), self._key(request.upstream)
+        assert snapshot.index is not None, "a fresh snapshot has one"
+        hits = snapshot.index.search(request.query, request.limit + _SPARE, key)
+        # A function of portal is no answer to a query that only shares a word with it.
+        words, own = {*read_query(query).words}, [each for each in hits.functions if each.namespace == PORTAL]
+        strange = {each for each in own if 2 * _words_of(each, words)[1] < len(words)}
+        functions = [each for each in hits.functions if each not in strange][: request.limit]
+        total, exact = hits.total - len(strange), hits.exact
+        notices = [*self._state_notices(query, key, hits, most), *self._upstream_notices(key)]
+        if len(self.fleet):
+            notices += _absence_notices(snapshot, query, functions)
+        if exact and not query.isalpha():
+            # A single plain word may be a function's name or a search, so other matches are kept, briefly.
+            functions, total = functions[:exact], exact
+        full = len(functions) if request.detail == "full" else exact
+        if query or key is not None:
+            notices += [_WEAK] if not exact and _is_weak(words, functions) else []
+            return Found(functions, total, full, notices)
+        notices += grant_lines(self.manifest)
+        if self.waiting:
+            notices.append(
+                "a change of the portal's configuration is not in effect: its operator has not accepted it"
+            )
+        size, every = snapshot.index.search("", 1, PORTAL).total, len(snapshot.library.functions)
+        return Found((), every, 0, notices, self._namespaces(snapshot), size)
+
+    def searched(self, upstream: str | None) -> list[Upstream]:
+        """The upstreams that a search covers: the one with this name or namespace, or all."""
+        key = self._key(upstream)
+        return [each for each in self.fleet if key in (None, each.name)]
+
+    def _state_notices(self, query: str, key: str | None, hits: "SearchHits", most: int) -> Iterator[str]:
+        """Why upstreams are not ready that could be the answer; the names of some others."""
+        asked, found = {*terms_of(query, _MAX_SAID_CHARACTERS)}, {each.upstream for each in hits.functions}
+        meant = silent = [upstream for upstream in self.searched(key) if not upstream.state.is_well]
+        if query and key is None:
+            found |= {each.name for each in silent if asked.intersection(terms_of(each.name, 200))}
+            meant = [
+                each for each in silent if each.name in found or each.name.casefold() in query.casefold()
+            ]
+        meant = meant[:MAX_STATE_NOTICES]
+        for each in meant:
+            retry_status = f"; {each.retry_status}" if each.retry_status else ""
+            yield f"{describe_state(each, most)}{retry_status}"
+        others = [f"{each.name!r} is {each.state.adjective}" for each in silent if each not in meant]
+        if others and not (hits.exact and "." in query):
+            yield f"not ready either ({len(others)}): {', '.join(others[:_MAX_NAMED])}"
+        if any(each.state.remedy for each in meant):
+            yield "`mcp-code-portal check` tells the operator what to do"
+        if not self.manifest.portal.upstreams:
+            yield NO_UPSTREAMS
+
+    def _key(self, name: str | None) -> str | None:
+        """The manifest's key for `name`, which may also be a namespace. Returns an unknown name as it is."""
+        namespaces = self.manifest.namespaces
+        if name is None or name in namespaces:
+            return name
+        return next((key for key, namespace in namespaces.items() if namespace == name), name)
+
+    def _upstream_notices(self, key: str | None) -> list[str]:
+        namespaces = self.manifest.namespaces
+        if key in (None, PORTAL) or key in namespaces:
+            return []
+        near = difflib.get_close_matches(key, namespaces) or sorted(namespaces)[:10]
+        return [f"there is no upstream {key[:100]!r}; upstreams: {', '.join(near) or 'none'}"]
+
+    def _namespaces(self, snapshot: Snapshot) -> list[dict[str, Json]]:
+        rows: list[dict[str, Json]] = []
+        for upstream in self.fleet:
+            namespace = namespace_of(upstream.name)
+            known = snapshot.library.namespaces.get(namespace)
+            rows.append(
+                {
+                    "namespace": namespace,
+                    "upstream": upstream.name,
+                    "summary": known.summary if known else "",
+                    "functions": len(known.functions) if known else 0,
+                    "state": upstream.state.status,
+                }
+            )
+        return rows
+
+
+_NOTHING = "nothing found: try other words for one step of the task, or an empty query to list the namespaces"
+
+
+def _is_weak(words: Set[str], functions: Sequence[Function]) -> bool:
+    """Whether none has half of a few words, where a word that only its texts have counts half."""
+    is_judged = functions and 0 < len(words) <= FEW_WORDS
+    return bool(is_judged) and max(sum(_words_of(each, words)) for each in functions) < len(words)
+
+
+def _words_of(function: Function, words: Set[str]) -> tuple[int, int]:
+    """How many of the words its name has, and how many its name or its texts have."""
+    named = {*terms_of(f"{function.tool} {function.upstream}", MAX_NAME_CHARACTERS)}
+    said = named.union(terms_of(f"{function.description} {function.brief}", _MAX_SAID_CHARACTERS))
+    return sum(may_mean(word, named) for word in words), sum(may_mean(word, said) for word in words)
+
+
+def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Function]) -> Iterator[str]:
+    """Why a function is missing or cannot be called, as far as the caller may know."""
+    withheld = dict(snapshot.withheld(query))
+    for best in functions[:1]:
+        if decision := snapshot.denied.get(best.qualified):
+            withheld[best.qualified] = decision
+    for qualified, decision in withheld.items():
+        why = "quarantined" if decision.code == "quarantined" else "not granted to scripts"
+        yield f"{qualified} exists but is {why}: {decision.rule}. {ASK_OPERATOR}"
+    if not query or withheld or (functions and not _is_absent(query, functions)):
+        return
+    near = snapshot.library.nearest(query[:MAX_NAME_CHARACTERS])
+    if near:
+        yield f"no function is called {query!r}; nearest: {', '.join(near)}"
+    elif not functions:
+        yield _NOTHING
+
+
+def _is_absent(query: str, functions: Sequence[Function]) -> bool:
+    """Whether a function's whole name was asked for, `tickets.get_isue`, and is none of those found."""
+    asked = asked_name(query)
+    found = {
+        name.casefold()
+        for each in functions
+        for name in (each.qualified, f"{each.upstream}.{each.tool}", each.tool)
+    }
+    return re.fullmatch(r"\w+(?:\.\w+)+", asked) is not None and asked not in found

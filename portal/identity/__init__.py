@@ -1,0 +1,1 @@
+"""Who calls, how people sign in, and who decides."""

@@ -1,0 +1,221 @@
+"""Records runs and calls: who, which function, a digest of the arguments, the decision, the outcome.
+
+Rule 1: a call is recorded before it can be sent. If that fails, only tools that declare that they only read are called.
+Those do not wait for a log in the database.
+Rule 2: no event contains arguments, results, script text or secrets. Error messages may contain them. So a refusal is
+recorded by its code and by the rule as the manifest states it.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Final
+
+import structlog
+
+from manifests.decision import Decision
+from manifests.json_value import Json
+from manifests.manifest import Manifest
+from manifests.portal_manifest import STDERR, AuditSettings
+from portal.base.caller import LOCAL, Caller
+from portal.base.errors import AuditError, RuleError
+from portal.records.audit.chain import FileSink, Sink, StderrSink
+from portal.records.audit.stored import Batch, StoreSink
+from portal.records.ledger import Entry, Ledger
+from portal.records.store.writer import RunStore
+from sandbox_runtime.call_port import CallError
+
+log = structlog.get_logger()
+
+MAX_REFUSALS: Final = 1_000
+"""Refused calls of one run that get their own line; the line that ends the run counts the others."""
+
+MAX_CHARACTERS: Final = 500
+"""A rule, a function's name and a caller are cut to this length. Subject, tenant and profile of a person fit."""
+
+
+class Audit:
+    """The audit log of one portal. Without a sink nothing is written and nothing fails."""
+
+    def __init__(self, sink: Sink | None) -> None:
+        self.on_refusal: Callable[[CallError], None] = lambda error: None
+        """Called with the error of each call that is not sent, whether or not there is a log."""
+        self._sink = sink
+        self._lost = 0
+        if isinstance(sink, StoreSink):
+            sink.on_lost = self._lose
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._sink is not None
+
+    @property
+    def batch(self) -> Batch | None:
+        """What tells when the last line is written; None if it is written already, or never."""
+        return self._sink.batch if isinstance(self._sink, StoreSink) else None
+
+    def run(self, run_id: str, caller: Caller, profile: str | None) -> "RunAudit":
+        return RunAudit(self, run_id, caller, profile)
+
+    def note(self, event: str, **fields: Json) -> bool:
+        """Write an event. Returns whether it was written, or will be.
+
+        The first failure in a row is logged. The next line that is written says how many events were lost.
+        """
+        if self._sink is None:
+            return True
+        try:
+            if self._lost:
+                self._sink.append(_stamped("audit_resumed", lost=self._lost))
+                self._lost = 0
+            self._sink.append(_stamped(event, **fields))
+        except (OSError, ValueError, AuditError) as error:
+            self._lose(1, error)
+            return False
+        return True
+
+    def _lose(self, events: int, error: Exception) -> None:
+        if not self._lost:
+            log.error("audit_failed", reason=getattr(error, "strerror", None) or str(error))
+        self._lost += events
+
+    def reloaded(self, manifest: Manifest) -> None:
+        """Record that another manifest took effect."""
+        self.note("manifest_reloaded", manifest=_file_digest(manifest))
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self.note("portal_stopped")
+            self._sink.close()
+
+
+async def open_audit(manifest: Manifest, store: RunStore | None = None) -> Audit:
+    """Open the log that the manifest configures, in the store if it says so.
+
+    Raises AuditError: it cannot be written.
+    """
+    settings = manifest.portal.audit
+    if settings is None:
+        return Audit(None)
+    audit = Audit(_sink(settings, manifest, store))
+    is_written = audit.note(
+        "portal_started", version=version("mcp-code-portal"), manifest=_file_digest(manifest)
+    )
+    if not is_written or (audit.batch is not None and not await audit.batch.written()):
+        raise AuditError(f"the audit log cannot be written ({manifest.where('audit', 'to')})")
+    return audit
+
+
+def _sink(settings: AuditSettings, manifest: Manifest, store: RunStore | None) -> Sink:
+    if settings.is_file:
+        return FileSink(manifest.folder / settings.to, is_durable=settings.sync)
+    if settings.to == STDERR:
+        return StderrSink()
+    assert store is not None, "the manifest names one"
+    return StoreSink(store)
+
+
+@dataclass(eq=False)
+class RunAudit:
+    """Writes the events of one run."""
+
+    audit: Audit
+    run_id: str
+    caller: Caller
+    profile: str | None
+    _refused: int = 0
+
+    def began(self, code: str, *, is_resumed: bool = False) -> None:
+        """Record a submitted script, or that its run goes on. The line that ends the run says whether it ran."""
+        event = "run_resumed" if is_resumed else "run_began"
+        script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
+        self.audit.note(event, run=self.run_id, **self._who(), script=script)
+
+    def reading(self, function: str) -> None:
+        """Record a client's request for resources or prompts. The lines of its calls follow."""
+        self.audit.note("read_began", run=self.run_id, **self._who(), function=_cut(function))
+
+    def _who(self) -> dict[str, Json]:
+        return {"who": _cut(self.caller.label), "profile": self.profile}
+
+    def ended(self, status: str, code: str, ledger: Ledger) -> None:
+        more = {"more_refused": self._refused - MAX_REFUSALS} if self._refused > MAX_REFUSALS else {}
+        if not_started := ledger.count("not_started"):
+            more["not_started"] = not_started
+        self.audit.note("run_ended", run=self.run_id, status=status, code=code, calls=ledger.calls, **more)
+
+    def allowed(self, seq: int, function: str, decision: Decision, arguments: Mapping[str, Json]) -> bool:
+        """Record that a call is about to be sent. Returns whether it was recorded, will be, or need not be."""
+        if not self.audit.is_enabled:
+            return True
+        # The run id salts the digest: equal arguments of two runs differ, and guesses cannot be computed beforehand.
+        text = json.dumps([self.run_id, arguments], sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        rule = {"decision": "allow", "rule": _cut(decision.rule), "where": _cut(decision.where)}
+        return self._call("call_decided", seq, function, arguments=digest, **rule)
+
+    def refused(self, seq: int, function: str | None, error: CallError) -> None:
+        """Record a call that is not sent. `function` is None if it does not exist: the script made up its name."""
+        self._refused += 1
+        self.audit.on_refusal(error)
+        if self._refused <= MAX_REFUSALS:
+            self._refusal(seq, function, error)
+
+    def decided(self, seq: int, function: str, state: str, by: str, decision: Mapping[str, Json]) -> None:
+        """Record that a person approved or denied a call: `through` the approval of another one, which `stands`."""
+        more = {key: decision[key] for key in ("through", "stands") if key in decision}
+        self._call(f"call_{state}", seq, function, by=_cut(by), **more)
+
+    def outcome(self, entry: Entry) -> None:
+        """Record the outcome of an allowed call; `unknown` if its run ended before its answer came.
+
+        A call that was refused after all always gets a `call_refused` line, even beyond MAX_REFUSALS. Without that
+        line it would look as if it may have happened.
+        """
+        function = entry.request or entry.function
+        if entry.state == "refused" and entry.error is not None:
+            self.audit.on_refusal(entry.error)
+            self._refusal(entry.seq, function, entry.error)
+            return
+        ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)
+        code = entry.error.code if entry.error else None
+        self._call("call_ended", entry.seq, function, state=entry.state, code=code, ms=ms)
+
+    def _refusal(self, seq: int, function: str | None, error: CallError) -> None:
+        rule: dict[str, Json] = {}
+        if isinstance(error, RuleError):
+            rule = {"rule": _cut(error.rule), "where": _cut(error.where)}
+        self._call("call_refused", seq, function, decision="deny", code=error.code, **rule)
+
+    def _call(self, event: str, seq: int, function: str | None, **fields: Json) -> bool:
+        named = None if function is None else _cut(function)
+        return self.audit.note(event, run=self.run_id, call=seq, function=named, **fields)
+
+
+NO_AUDIT: Final = Audit(None)
+NO_RUN_AUDIT: Final = NO_AUDIT.run("", LOCAL, None)
+"""Write nothing."""
+
+
+def unrecorded(function: str) -> CallError:
+    """The error of a call that cannot be recorded, unless its tool declares that it only reads."""
+    return CallError(
+        "audit_failed",
+        f"{function[:MAX_CHARACTERS]} was not called: the call cannot be written to the audit log",
+        "Nothing was sent. Until the log can be written, only tools that declare that they only read are called.",
+    )
+
+
+def _stamped(event: str, **fields: Json) -> dict[str, Json]:
+    return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
+
+
+def _cut(text: str) -> str:
+    return text[:MAX_CHARACTERS]
+
+
+def _file_digest(manifest: Manifest) -> str | None:
+    return manifest.hashes.get(manifest.path.name) if manifest.path else None

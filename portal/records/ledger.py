@@ -1,0 +1,228 @@
+"""The ledger of one run: the state of each call of its script, however the run ended."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, get_args
+
+from manifests.json_value import Json
+from portal.base.plain_text import one_line
+from portal.library.arguments import Repairs
+from sandbox_runtime.call_port import CallError
+from sandbox_runtime.grants.files import FileService, FileTally
+
+CallState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unknown"]
+"""not_started: never sent; done: answered with a value; failed: answered with an error; refused: the portal did not
+send it; unknown: sent, and no answer was read, so it may have acted."""
+
+SLOW_MS = 1_000
+"""A call that takes longer is told even if it went well."""
+
+MAX_NAMED = 5
+"""Calls with one error that are named by their numbers."""
+
+READING: Final = "portal.files.read"
+"""Stands for all that a run read of granted files."""
+
+MAX_ROWS = 100
+"""A longer ledger is summarised: rows that are not `done` come first; others are counted by function and state."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One call. Without `end()` after `sent()` its state is `unknown`."""
+
+    seq: int
+    function: str
+    began: float
+    state: CallState = "not_started"
+    ended: float | None = None
+    error: CallError | None = None
+    request: str = ""
+    """The request to the upstream, if that is not the function: `files.resources/read`, or a fallback."""
+    answered_by: str = ""
+    """The fallback that answered, or "middleware" if nothing was sent; "" if the function itself did."""
+    arguments: str = ""
+    """Of a call that may have changed something and is not done: its arguments, masked and short."""
+    sources: set[str] = field(default_factory=set)
+    """Where its data may come from, as the flow rules name it: all that an attempt was sent to, or failed at."""
+
+    def restart(self, request: str) -> None:
+        """Begin an attempt with another request."""
+        self.state, self.error, self.ended, self.request = "not_started", None, None, request
+
+    def sent(self, *sources: str) -> None:
+        self.state = "unknown"
+        self.sources.update(sources)
+
+    def end(self, state: CallState, error: CallError | None = None) -> None:
+        self.state, self.error, self.ended = state, error, time.monotonic()
+
+    def withhold(self, error: CallError) -> None:
+        """A limit refused the call, or the result of a call that is done."""
+        self.end("done" if self.state == "done" else "refused", error)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Entries by `seq`, which counts the calls of one run from 1 in the script's order.
+
+    There are at most `limits.tool_calls` entries, plus `MAX_REFUSED` refused ones.
+    """
+
+    entries: dict[int, Entry] = field(default_factory=dict)
+    files: FileService | None = None
+    """The file service of the run, which counts file operations; None without granted files."""
+    run_id: str = ""
+    """The id of the run; "" before it begins."""
+    stdout: str = ""
+    """The output of a cancelled run; otherwise the answer has it."""
+
+    @property
+    def calls(self) -> int:
+        return len(self.entries)
+
+    def open(self, seq: int, function: str) -> None:
+        self.entries[seq] = Entry(seq, function[:200], time.monotonic())
+
+    def __getitem__(self, seq: int) -> Entry:
+        return self.entries[seq]
+
+    def count(self, *states: CallState) -> int:
+        calls = sum(entry.state in states for entry in self.entries.values())
+        return calls + sum(
+            tally.count for tally in self._tallies() if tally.is_writing and tally.state in states
+        )
+
+    def rows(self) -> list[dict[str, Json]]:
+        """`[{seq, function, state, ms, answered_by?, arguments?, error?}]`, `summarised` beyond MAX_ROWS.
+
+        The last rows are for files, with the total `ms`: one for all reads, and one per state for changes.
+        """
+        return [*self._call_rows(), *self._file_rows()]
+
+    def _file_rows(self) -> Iterator[dict[str, Json]]:
+        tallies = [tally for tally in self._tallies() if tally.is_writing]
+        reading = [tally for tally in self._tallies() if not tally.is_writing]
+        if reading:
+            count, ms = sum(tally.count for tally in reading), sum(tally.ms for tally in reading)
+            tallies.insert(0, FileTally(False, "done", count, ms))
+        for seq, tally in enumerate(tallies, self.calls + 1):
+            function = "portal.files.write" if tally.is_writing else READING
+            row = {"function": function, "state": tally.state, "ms": round(tally.ms, 1), "count": tally.count}
+            yield {"seq": seq, **row}
+
+    def _tallies(self) -> Sequence[FileTally]:
+        return () if self.files is None else self.files.tallies()
+
+    def _call_rows(self) -> list[dict[str, Json]]:
+        now = time.monotonic()
+        rows: list[dict[str, Json]] = []
+        for entry in self.entries.values():
+            ms = round(((entry.ended or now) - entry.began) * 1000, 1)
+            row = {"seq": entry.seq, "function": entry.function, "state": entry.state, "ms": ms}
+            if entry.answered_by:
+                row["answered_by"] = entry.answered_by
+            if entry.arguments and entry.state != "done":
+                row["arguments"] = entry.arguments
+            if entry.error is not None:
+                row["error"] = {"code": entry.error.code, "message": entry.error.message[:300]}
+            rows.append(row)
+        return summarised(rows, MAX_ROWS)
+
+
+def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
+    """At most `most` rows: some that are not `done`, and `{seq, function, state, ms, count}` for groups of the others,
+    with the first `seq` and the largest `ms`. The rarest functions form one group, `…`.
+    """
+    if len(rows) <= most:
+        return rows
+    kept = [row for row in rows if row["state"] != "done"][: most * 3 // 4]
+    kept_rows = {id(row) for row in kept}
+    groups: dict[tuple[str, str], dict[str, Json]] = {}
+    for row in rows:
+        if id(row) in kept_rows:
+            continue
+        key = row["function"], row["state"]
+        if key not in groups and len(kept) + len(groups) + len(get_args(CallState)) > most:
+            key = "…", row["state"]
+        group = groups.setdefault(
+            key, {"seq": row.get("seq"), "function": key[0], "state": key[1], "ms": 0.0, "count": 0}
+        )
+        group["count"] += row.get("count", 1)
+        # Calls may be concurrent, so a sum could exceed the duration of the script.
+        group["ms"] = max(group["ms"], row.get("ms", 0.0))
+    return [*kept, *groups.values()]
+
+
+def counted(rows: Sequence[dict[str, Json]]) -> str:
+    """The calls by function, each namespace once: `git.git_log, sqlite.list_tables, .read_query 2`."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[plain_name(row["function"])] += row.get("count", 1)
+    shown, last = [], ""
+    for function, count in sorted(counts.items()):
+        namespace, _, name = function.rpartition(".")
+        short = f".{name}" if namespace and namespace == last else function
+        shown.append(f"{short} {count}" if count > 1 else short)
+        last = namespace
+    return ", ".join(shown)
+
+
+def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) -> list[str]:
+    """The calls that did not go well, or took over a second, by their error: `git.git_log failed #4, #6: no such file`.
+
+    An error that `is_said` already is left out. Nothing in an error or in arguments can look like another call.
+    """
+    told: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in rows:
+        message = row.get("error", {}).get("message", "")
+        what = f"{plain_name(row['function'])} {row['state']}"
+        if not message and (row["state"] == "done" or "answered_by" in row):
+            if row["ms"] <= SLOW_MS or row["function"].startswith("portal."):
+                continue
+            what = f"{row['function']} took {row['ms'] / 1000:.0f} s"
+        message = "" if is_said(message) else one_line(message, 300)
+        more = f" and {row['count'] - 1} more" if row.get("count", 1) > 1 else ""
+        number = f" #{row['seq']}{more}" if len(rows) > 1 or more else ""
+        arguments = f" ({row['arguments']})" if "arguments" in row else ""
+        calls = told.setdefault((message, "" if message else what), {}).setdefault(what, [])
+        calls.append(number + arguments if len(calls) < MAX_NAMED else "")
+    return [
+        "; ".join(
+            what + ",".join(filter(None, calls)) + "…" * ("" in calls[1:]) for what, calls in group.items()
+        )
+        + (f": {message}" if message else "")
+        for (message, _), group in told.items()
+    ]
+
+
+def plain_name(name: str) -> str:
+    """The name of a function or an argument; `?` if a script has made up one that is none."""
+    return name[:200] if name == "…" or all(map(str.isidentifier, name.split("."))) else "?"
+
+
+MAX_NOTES: Final = 10
+"""Kinds of repairs of one run that are listed; the rest are counted."""
+
+
+@dataclass
+class RepairNotes:
+    """Groups the repairs of a run by kind, so that a loop over a hundred items gives one text."""
+
+    _found: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """The first message and the count of each kind."""
+
+    def note(self, repairs: Repairs) -> None:
+        for kind, first in repairs.items():
+            message, count = self._found.get(kind, (first, 0))
+            self._found[kind] = message, count + 1
+
+    def notices(self) -> list[str]:
+        """One line about all repairs, if there are any."""
+        found = [
+            f"{message} ({count} times)" if count > 1 else message for message, count in self._found.values()
+        ]
+        more = [f"{len(found) - MAX_NOTES} more kinds of repairs"] if len(found) > MAX_NOTES else []
+        return ["; ".join([*found[:MAX_NOTES], *more])] if found else []

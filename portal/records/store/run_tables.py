@@ -1,0 +1,517 @@
+"""The tables of runs, in SQLite or in Postgres.
+
+Rule 1: each write of a portal about a run names the epoch under which it holds the run. Who takes the run over, or ends
+it, increases the epoch, so the former holder's writes change nothing (`FencedError`).
+Rule 2: the first decision about a call wins.
+"""
+
+import hashlib
+import math
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+from typing import Any, Final
+
+from portal.records.store.records import (
+    MAX_OPEN_RUNS,
+    CallRow,
+    CallRowState,
+    FencedError,
+    LogRow,
+    RunRow,
+    RunState,
+    StoredRun,
+    TooManyRunsError,
+)
+from portal.records.store.tables import DAY_SECONDS, LEASE_SECONDS, Tables, id_range
+
+_RUN_FIELDS: Final = [field.name for field in fields(RunRow)]
+_CALL_FIELDS: Final = [field.name for field in fields(CallRow)]
+_OF_CALL: Final = attrgetter(*_CALL_FIELDS)
+_RUN_COLUMNS: Final = ", ".join(_RUN_FIELDS)
+_CALL_COLUMNS: Final = ", ".join(_CALL_FIELDS)
+_LEFT: Final = "NOT EXISTS (SELECT 1 FROM replicas WHERE replicas.id = runs.holder AND seen > ?)"
+_ADD_CALL: Final = (
+    f"INSERT INTO calls ({_CALL_COLUMNS}) VALUES ({', '.join('?' * len(_CALL_FIELDS))}) "
+    # An approved call is about to be sent: its row exists.
+    "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
+)
+_OPEN: Final = "state IN ('running', 'waiting')"
+_ASKED: Final = "EXISTS (SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.kind IN ('ask', 'approve'))"
+_ASKING: Final = f"{_ASKED[:-1]} AND calls.state = 'waiting')"
+_OPEN_RUN: Final = f"runs.{_OPEN}"
+"""The same beside another table's `state`. Ask it of one run: `run IN (SELECT ...)` would read all open ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A webhook that has to be sent. `hook` is a number of its URL; `attempt` counts from 0. Ids sort by time."""
+
+    id: str
+    run: str
+    hook: int
+    body: bytes
+    attempt: int
+    next_at: float
+
+
+class RunTables(Tables):
+    """The runs in the tables."""
+
+    on_note: "Callable[[RunTables, str, str], None] | None" = None
+    """Called with a run and what happened to it, such as its new state, in the same transaction."""
+
+    # Runs
+
+    def create(self, row: RunRow, head: bytes, caller: str = "") -> None:
+        """Add a run, with its epoch, of the caller with this name. Raises OwnLimitError."""
+        self._refuse_over_quota(row.owner)
+        if self._value(f"SELECT count(*) FROM runs WHERE owner = ? AND {_OPEN}", row.owner) >= MAX_OPEN_RUNS:
+            raise TooManyRunsError(f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit")
+        named = {name: getattr(row, name) for name in _RUN_FIELDS}
+        values = {
+            **named,
+            "title": self._seal.close(row.title.encode("utf-8", "replace")),
+            "head": self._counted(row.owner, head),
+        }
+        # It is there already if its transaction was committed and nobody heard.
+        self._insert("runs", {**values, "holder": self.holder}, "DO NOTHING")
+        if "/" in row.owner and self.caller(row.owner) != caller:
+            self.put("caller", row.owner, "", caller.encode("utf-8", "replace"))
+        self.note(row.id, "began")
+
+    def caller(self, owner: str) -> str:
+        """The name of whoever owns runs, as it was last; "" if it is not known."""
+        return (self.get("caller", owner, "") or b"").decode() if "/" in owner else owner
+
+    def advance(
+        self,
+        run: str,
+        epoch: int,
+        *,
+        chunk: bytes = b"",
+        n: int = 1,
+        head: bytes | None = None,
+        component: str = "",
+        calls: Sequence[CallRow] = (),
+        outcomes: Sequence[tuple[int, bytes]] = (),
+    ) -> None:
+        """Append to the journal of a run. `calls` are new ones; `outcomes` are those of calls, as JSON by `seq`.
+
+        `n` is the number of the chunk, from 1. If it is there, its transaction was committed and nobody heard: then the
+        new one has all that it had.
+
+        Raises FencedError: the caller does not hold the run any more.
+        """
+        owner = self._hold(run, epoch)
+        if head is not None:
+            self._execute(
+                "UPDATE runs SET head = ?, component = ? WHERE id = ?",
+                (self._seal.close(head), component, run),
+            )
+        if chunk:
+            self._execute(
+                "INSERT INTO events (run, n, chunk) VALUES (?, ?, ?) "
+                "ON CONFLICT (run, n) DO UPDATE SET chunk = excluded.chunk",
+                (run, n, self._counted(owner, chunk)),
+            )
+        self.database.execute_many(_ADD_CALL, [*map(self._call_values, calls)])
+        for call in calls:
+            if call.name:
+                self._execute(
+                    "UPDATE calls SET state = 'delivered' WHERE run = ? AND seq = ? AND state = 'waiting' AND EXISTS "
+                    "(SELECT 1 FROM hooks WHERE run = ? AND name = ? AND payload IS NOT NULL)",
+                    (run, call.seq, run, call.name),
+                )
+        self.database.execute_many(
+            "UPDATE calls SET outcome = ?, state = 'done' WHERE run = ? AND seq = ?",
+            [(self._counted(owner, outcome), run, seq) for seq, outcome in outcomes],
+        )
+        begun = [(call.state, call.seq, call.function) for call in calls]
+        self._log(run, [*begun, *(("done", seq, "") for seq, _ in outcomes)])
+
+    def park(self, run: str, epoch: int, waiting: Collection[int]) -> None:
+        """Let the run wait until the first of its `waiting` calls is decided or due: at once, if one is.
+
+        What else it waited for, the script gave up. Raises FencedError: the caller does not hold the run any more.
+        """
+        self._hold(run, epoch)
+        marks = ", ".join(map(str, waiting))
+        self._execute(
+            f"UPDATE calls SET state = 'done' WHERE run = ? AND state = 'waiting' AND seq NOT IN ({marks})",
+            (run,),
+        )
+        of_these = f"FROM calls WHERE run = ? AND seq IN ({marks}) AND state"
+        decided = self._value(f"SELECT count(*) {of_these} != 'waiting'", run)
+        due = self._value(f"SELECT min(due_at) {of_these} = 'waiting'", run)
+        self._execute(
+            "UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (0.0 if decided else due, run)
+        )
+        self.note(run, "waiting")
+
+    def postpone_run(self, run: str, epoch: int, wake_at: float) -> None:
+        """Let a run that could not be taken up wait until a time. Raises FencedError."""
+        self._hold(run, epoch)
+        self._execute("UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (wake_at, run))
+
+    def claim(self, run: str) -> StoredRun:
+        """Take a run over to go on with it: increases its epoch. The run is due, or its holder is gone.
+
+        Raises FencedError: it has ended, is not due, or another portal is faster.
+        """
+        now = self.now()
+        changed = self._execute(
+            "UPDATE runs SET epoch = epoch + 1, state = 'running', wake_at = NULL, updated = ?, holder = ? "
+            f"WHERE id = ? AND (state = 'waiting' AND wake_at <= ? OR state = 'running' AND (holder = ? OR {_LEFT}))",
+            (now, self.holder, run, now, self.holder, now - LEASE_SECONDS),
+        )
+        if not changed:
+            raise FencedError(run)
+        self._execute(
+            "UPDATE calls SET state = 'due' WHERE run = ? AND state = 'waiting' AND due_at <= ?", (run, now)
+        )
+        found = self.load(run)
+        assert found is not None
+        self.note(run, "resumed")
+        return found
+
+    def finish(self, run: str, state: RunState, answer: bytes | None, epoch: int | None = None) -> bool:
+        """End a run. Without an epoch anybody may: then the holder is fenced. Returns whether it was open.
+
+        Raises FencedError: with an epoch, if the caller does not hold the run any more.
+        """
+        if epoch is not None:
+            self._hold(run, epoch)
+        now, sealed = self.now(), answer and self._seal.close(answer)
+        changed = self._rows(
+            "UPDATE runs SET state = ?, answer = coalesce(?, answer), ended = ?, updated = ?, wake_at = NULL, "
+            f"epoch = epoch + 1 WHERE id = ? AND {_OPEN} RETURNING owner",
+            *(state, sealed, now, now, run),
+        )
+        if changed:
+            self._kept[changed[0][0]] += len(sealed or b"")
+            self.note(run, state)
+        return bool(changed)
+
+    def row(self, run: str) -> RunRow | None:
+        # Postgres knows no NUL, and UTF-8 no lone surrogates.
+        found = run.isprintable() and self._rows(f"SELECT {_RUN_COLUMNS} FROM runs WHERE id = ?", run)
+        return self._run(found[0]) if found else None
+
+    def load(self, run: str) -> StoredRun | None:
+        """Everything about a run."""
+        row = self.row(run)
+        if row is None:
+            return None
+        chunks = self._rows("SELECT chunk FROM events WHERE run = ? ORDER BY n", run)
+        head, answer = self._rows("SELECT head, answer FROM runs WHERE id = ?", run)[0]
+        return StoredRun(
+            row,
+            self._seal.open(head),
+            tuple(self._seal.open(chunk) for (chunk,) in chunks),
+            self.calls(run),
+            None if answer is None else self._seal.open(answer),
+        )
+
+    def listed(
+        self,
+        owner: str | None = None,
+        limit: int = 100,
+        *,
+        tenant: str | None = None,
+        is_open: bool = False,
+        is_asking: bool = False,
+        written: str | None = None,
+    ) -> list[RunRow]:
+        """The newest runs, of one owner or of all; with `is_open` only those that go on, with `is_asking` only those
+        that wait for a person, with `written` only those whose ids begin so. With a `tenant`, which may be "", also
+        those of all its owners that go on and asked a person.
+        """
+        # `|| ''` keeps SQLite from the index of owners: it would read all that one of them has.
+        whose = "owner" if written is None else "owner || ''"
+        where = ["true" if owner is None else f"{whose} = ?"]
+        values: list[Any] = [] if owner is None else [owner]
+        if tenant is not None:
+            of_tenant = "substr(owner, 1, ?) = ?" + ("" if tenant else f" OR {whose} = 'local'")
+            where = [f"({where[0]} OR ({of_tenant}) AND {_OPEN} AND {_ASKED})"]
+            values += [len(tenant) + 1, f"{tenant}/"]
+        if written is not None:
+            if (bounds := id_range("run", written, owner)) is None:
+                return []
+            where, values = [*where, "id BETWEEN ? AND ?"], [*values, *bounds]
+        where += [_OPEN] if is_open else []
+        where += [f"{_OPEN} AND {_ASKING}"] if is_asking else []
+        found = self._rows(
+            f"SELECT {_RUN_COLUMNS} FROM runs WHERE {' AND '.join(where)} ORDER BY began DESC, id LIMIT ?",
+            *values,
+            limit,
+        )
+        return [self._run(each) for each in found]
+
+    def epochs(self, runs: Sequence[str]) -> dict[str, int]:
+        """The epochs of those of these runs that are open and exist."""
+        marks = ", ".join("?" * len(runs))
+        return dict(self._rows(f"SELECT id, epoch FROM runs WHERE id IN ({marks}) AND {_OPEN}", *runs))
+
+    def due(
+        self, now: float, profiles: Sequence[str | None], limit: int, *, only_own: bool = False
+    ) -> dict[str, str]:
+        """The waiting runs of these profiles whose time has come, with their owners: the one of each owner that is due
+        longest, then the second one of each, and so on. With `only_own` those that this portal had last.
+        """
+        whose, values = "true", list[Any]()
+        if only_own:
+            whose, values = "holder = ?", [self.holder]
+        elif self.database.keeps_runs:
+            whose, values = f"(holder = ? OR {_LEFT})", [self.holder, self.now() - LEASE_SECONDS]
+        due = (
+            "SELECT id, owner, wake_at, row_number() OVER (PARTITION BY owner ORDER BY wake_at) AS place "
+            f"FROM runs WHERE state = 'waiting' AND wake_at <= ? AND {whose} AND {_of(profiles)}"
+        )
+        query = f"SELECT id, owner FROM ({due}) AS due ORDER BY place, wake_at LIMIT ?"
+        return dict(self._rows(query, now, *values, *_names(profiles), limit))
+
+    def next_due(self, now: float) -> float:
+        """When the next waiting run is due that is not due now, or an open run expires."""
+        query = "SELECT min(wake_at) FROM runs WHERE state = 'waiting' AND wake_at > ?"
+        expires = self._value(f"SELECT min(expires) FROM runs WHERE {_OPEN}")
+        return min(self._value(query, now) or math.inf, expires or math.inf)
+
+    def open_counts(self) -> dict[str, int]:
+        """How many runs are in each state that is no end."""
+        return dict(self._rows(f"SELECT state, count(*) FROM runs WHERE {_OPEN} GROUP BY state"))
+
+    def components(self) -> set[str]:
+        """The guest components in which open runs began."""
+        return {
+            component for (component,) in self._rows(f"SELECT DISTINCT component FROM runs WHERE {_OPEN}")
+        }
+
+    def left(self, profiles: Sequence[str | None]) -> dict[str, str]:
+        """The runs of these profiles that another portal was running, which is gone, with their owners."""
+        query = f"WHERE state = 'running' AND holder != ? AND {_LEFT} AND {_of(profiles)} ORDER BY began"
+        values = self.holder, self.now() - LEASE_SECONDS, *_names(profiles)
+        return dict(self._rows(f"SELECT id, owner FROM runs {query}", *values))
+
+    def sweep(self, now: float, keep_seconds: float) -> list[str]:
+        """End the runs that are too old, and delete what is kept no longer. Returns the ended ones."""
+        expired = [run for (run,) in self._rows(f"SELECT id FROM runs WHERE {_OPEN} AND expires <= ?", now)]
+        for run in expired:
+            self.finish(run, "expired", None)
+        old = [run for (run,) in self._rows("SELECT id FROM runs WHERE ended <= ?", now - keep_seconds)]
+        for run in old:
+            for table in ("events", "calls", "hooks", "log", "deliveries"):
+                self._execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+            self._execute("DELETE FROM runs WHERE id = ?", (run,))
+            self._execute("DELETE FROM key_values WHERE kind = 'stands' AND owner = ?", (run,))
+        self._execute("DELETE FROM results WHERE kept <= ?", (now - keep_seconds,))
+        self.count_kept()
+        return expired
+
+    # Calls, decisions and events
+
+    def calls(self, run: str, which: str = "true") -> tuple[CallRow, ...]:
+        """The calls of a run, or those of which `which` is true, in SQL."""
+        found = self._rows(f"SELECT {_CALL_COLUMNS} FROM calls WHERE run = ? AND {which} ORDER BY seq", run)
+        return tuple(map(self._call, found))
+
+    def call(self, run: str, seq: int) -> CallRow | None:
+        found = self._rows(f"SELECT {_CALL_COLUMNS} FROM calls WHERE run = ? AND seq = ?", run, seq)
+        return self._call(found[0]) if found else None
+
+    def decide(self, run: str, seq: int, state: CallRowState, decision: bytes, by: str) -> bool:
+        """Decide about a call that waits for a person. Returns whether this was the first decision.
+
+        The run has to be open; otherwise nothing changes.
+        """
+        self._lock(run)
+        changed = self._execute(
+            "UPDATE calls SET state = ?, decision = ?, decided_by = ? WHERE run = ? AND seq = ? "
+            "AND state = 'waiting' AND kind IN ('ask', 'approve') "
+            f"AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
+            (state, self._seal.close(decision), by, run, seq),
+        )
+        if changed:
+            self._wake(run)
+            self.note(run, state, seq)
+        return bool(changed)
+
+    def expire_call(self, run: str, seq: int) -> None:
+        """The time of a waiting call has come, unless it was decided before."""
+        self._execute(
+            "UPDATE calls SET state = 'due' WHERE run = ? AND seq = ? AND state = 'waiting'", (run, seq)
+        )
+
+    def hook(self, run: str, name: str) -> str:
+        """The token of the URL that delivers an event to a run. It cannot be guessed, and is created once."""
+        known = self._rows("SELECT token FROM hooks WHERE run = ? AND name = ?", run, name)
+        if known:
+            return self._seal.open(known[0][0]).decode()
+        token = secrets.token_urlsafe(24)
+        sealed = self._seal.close(token.encode())
+        self._insert("hooks", {"token_sha256": _sha256(token), "run": run, "name": name, "token": sealed})
+        return token
+
+    def knows_hook(self, token: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM hooks WHERE token_sha256 = ?", _sha256(token)))
+
+    def deliver(self, token: str, payload: bytes) -> tuple[str, bool] | None:
+        """Deliver an event. Returns the run and whether it was the first delivery; None for an unknown token."""
+        found = self._rows(
+            "SELECT run, name FROM hooks WHERE token_sha256 = ? "
+            f"AND EXISTS (SELECT 1 FROM runs WHERE id = hooks.run AND {_OPEN_RUN})",
+            _sha256(token),
+        )
+        if not found:
+            return None
+        run, name = found[0]
+        self._lock(run)
+        changed = self._execute(
+            "UPDATE hooks SET payload = ? WHERE run = ? AND name = ? AND payload IS NULL",
+            (self._seal.close(payload), run, name),
+        )
+        if changed:
+            self._execute(
+                "UPDATE calls SET state = 'delivered' "
+                "WHERE run = ? AND name = ? AND kind = 'event' AND state = 'waiting'",
+                (run, name),
+            )
+            self._wake(run)
+            self.note(run, "delivered")
+        return run, bool(changed)
+
+    def payload(self, run: str, name: str) -> bytes | None:
+        """The payload of an event, if it was delivered."""
+        found = self._rows("SELECT payload FROM hooks WHERE run = ? AND name = ?", run, name)
+        return self._seal.open(found[0][0]) if found and found[0][0] is not None else None
+
+    # The log of what happened, and webhooks
+
+    def note(self, run: str, kind: str, seq: int = 0) -> None:
+        """Log one thing that happened to a run."""
+        self._log(run, [(kind, seq, "")])
+        if not seq and self.on_note is not None:
+            self.on_note(self, run, kind)
+
+    def log_after(self, n: int, run: str | None = None, limit: int = 500) -> list[LogRow]:
+        """What happened after entry `n`, to one run or to all; oldest first."""
+        clause, values = ("AND run = ?", [run]) if run is not None else ("", [])
+        query = f"SELECT n, run, at, kind, data FROM log WHERE n > ? {clause} ORDER BY n LIMIT ?"
+        rows = []
+        for number, of, at, kind, data in self._rows(query, n, *values, limit):
+            seq, _, function = self._seal.open(data).decode().partition(" ") if data else ("0", "", "")
+            rows.append(LogRow(number, of, at, kind, int(seq), function))
+        return rows
+
+    def last_log(self) -> int:
+        return int(self._value("SELECT coalesce(max(n), 0) FROM log"))
+
+    def add_delivery(self, delivery: Delivery) -> None:
+        values = {each.name: getattr(delivery, each.name) for each in fields(Delivery)}
+        self._insert("deliveries", {**values, "body": self._seal.close(delivery.body)})
+
+    def deliveries(self, hook: int, limit: int) -> list[Delivery]:
+        """What is to be sent to a URL, in order of `next_at`: of each run only the oldest."""
+        query = (
+            "SELECT id, run, hook, body, attempt, next_at FROM deliveries AS d WHERE hook = ? AND NOT EXISTS "
+            "(SELECT 1 FROM deliveries WHERE run = d.run AND hook = d.hook AND id < d.id) ORDER BY next_at LIMIT ?"
+        )
+        found = [Delivery(*each) for each in self._rows(query, hook, limit)]
+        return [replace(each, body=self._seal.open(each.body)) for each in found]
+
+    def take_delivery(self, delivery: Delivery, until: float) -> bool:
+        """Keep others from sending a message for a while. Returns whether nobody else was faster."""
+        taken = "UPDATE deliveries SET next_at = ? WHERE id = ? AND next_at = ?"
+        return self._execute(taken, (until, delivery.id, delivery.next_at)) > 0
+
+    def postpone(self, delivery: str, attempt: int, next_at: float) -> None:
+        self._execute(
+            "UPDATE deliveries SET attempt = ?, next_at = ? WHERE id = ?", (attempt, next_at, delivery)
+        )
+
+    def end_delivery(self, delivery: str) -> None:
+        self._execute("DELETE FROM deliveries WHERE id = ?", (delivery,))
+
+    # Portals that share the tables
+
+    def renew(self, run: str, epoch: int, url: str) -> None:
+        """Say so, and that it still has a run. Raises FencedError: another one took the run meanwhile."""
+        self._hold(run, epoch)
+        self.beat(url)
+
+    def put_component(self, sha256: str, content: bytes) -> None:
+        """Keep a guest component for other portals, if none has done so."""
+        if not self.use_component(sha256):
+            self.put("component", "", sha256, content)
+
+    def component(self, sha256: str) -> bytes | None:
+        return self.get("component", "", sha256)
+
+    def use_component(self, sha256: str) -> bool:
+        """Say that a portal uses it. Deletes those that nobody used for a day. Returns whether it is there."""
+        now, needed = self.now(), {*self.components(), sha256}
+        query = "SELECT name FROM key_values WHERE kind = 'component' AND changed < ?"
+        for (name,) in self._rows(query, now - DAY_SECONDS):
+            if name not in needed:
+                self.drop("component", "", name)
+        touch = "UPDATE key_values SET changed = ? WHERE kind = 'component' AND name = ?"
+        return self._execute(touch, (now, sha256)) > 0
+
+    # SQL
+
+    def _log(self, run: str, noted: Sequence[tuple[str, int, str]]) -> None:
+        """Log what happened, each with its call's number and function."""
+        now = self.now()
+        self.database.execute_many(
+            "INSERT INTO log (run, at, kind, data) VALUES (?, ?, ?, ?)",
+            [
+                (run, now, kind, self._seal.close(f"{seq} {function}".encode()) if seq else b"")
+                for kind, seq, function in noted
+            ],
+        )
+
+    def _hold(self, run: str, epoch: int) -> str:
+        """Make sure that the run is held under this epoch. Returns its owner. Raises FencedError."""
+        held = f"UPDATE runs SET updated = ? WHERE id = ? AND epoch = ? AND {_OPEN} RETURNING owner"
+        found = self._rows(held, self.now(), run, epoch)
+        if not found:
+            raise FencedError(run)
+        return str(found[0][0])
+
+    def _lock(self, run: str) -> None:
+        """Let other transactions about this run wait until this one is committed."""
+        self._execute("UPDATE runs SET epoch = epoch WHERE id = ?", (run,))
+
+    def _wake(self, run: str) -> None:
+        self._execute("UPDATE runs SET wake_at = 0 WHERE id = ? AND state = 'waiting'", (run,))
+
+    def _run(self, values: tuple[Any, ...]) -> RunRow:
+        row = RunRow(*values)
+        return replace(row, title=self._seal.open(values[_RUN_FIELDS.index("title")]).decode())
+
+    def _call_values(self, call: CallRow) -> list[Any]:
+        *plain, shown, decision, outcome = _OF_CALL(call)
+        decision = decision and self._seal.close(decision)
+        return [*plain, self._seal.close(shown), decision, outcome and self._seal.close(outcome)]
+
+    def _call(self, values: tuple[Any, ...]) -> CallRow:
+        row = CallRow(*values)
+        opened = {
+            name: None if sealed is None else self._seal.open(sealed)
+            for name in ("shown", "decision", "outcome")
+            for sealed in (getattr(row, name),)
+        }
+        return replace(row, **opened)  # type: ignore[arg-type]  # all three are bytes
+
+
+def _of(profiles: Sequence[str | None]) -> str:
+    return f"coalesce(profile, '') IN ({', '.join('?' * len(profiles))})"
+
+
+def _names(profiles: Sequence[str | None]) -> list[str]:
+    return [profile or "" for profile in profiles]
+
+
+def _sha256(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,144 @@
+"""The SQLite database of runs, which portals and commands on one machine share."""
+
+import fcntl
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from manifests.own_files import locked
+from portal.records.store.records import DatabaseError
+
+Result = TypeVar("Result")
+
+BUSY_SECONDS: Final = 5.0
+"""How long a write waits for other processes."""
+
+
+def portals_folder(path: Path) -> Path:
+    """Where each portal with this file has a file of its own, named by its id, whose lock it holds while it lives."""
+    return path.with_name(f"{path.name}.portals")
+
+
+class SqliteDatabase:
+    """A file. It is created if it is missing. Raises DatabaseError: it cannot be opened, or is damaged.
+
+    One connection, not for several threads at once. Each change has to be within `transaction()`. `PostgresDatabase`
+    has the same methods, and takes the same statements: `?` marks a value.
+    """
+
+    keeps_runs = True
+    """Whether a run that waits stays with its portal while that lives, beside the upstreams and the client there."""
+    address = "127.0.0.1"
+    """The address of this machine from which it is used."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = str(path)
+        """For messages: the path, or the host and the name of the database."""
+        self._is_lasting: bool | None = None
+        with self._explaining():
+            # Created here, because SQLite would do it with the umask. An existing file must not be opened: closing it
+            # would drop the locks of this process's other connections, and a process that closes the file then would
+            # delete their -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            self._sql = sqlite3.connect(
+                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._sql.execute("PRAGMA journal_mode = WAL")
+
+    def prepare(self, schema: str) -> None:
+        """Create what is missing of the tables and indexes. Within a transaction."""
+        for statement in filter(str.strip, schema.split(";")):
+            self.execute(statement)
+
+    @contextmanager
+    def transaction(self, *, is_lasting: bool = False) -> Iterator[None]:
+        """Write everything or nothing; with `is_lasting` it survives a loss of power."""
+        if is_lasting is not self._is_lasting:
+            self.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}")
+            self._is_lasting = is_lasting
+        self.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            if self._sql.in_transaction:
+                self.execute("ROLLBACK")
+            raise
+
+    def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
+        """Do `work` in a transaction, from its start again if the database ended it for a reason that passes."""
+        with self.transaction(is_lasting=is_lasting):
+            return work()
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """A part of a transaction, which is undone alone if it raises."""
+        self.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            self.execute("ROLLBACK TO part")
+            raise
+        finally:
+            self.execute("RELEASE part")
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Returns the number of changed rows."""
+        with self._explaining():
+            return self._sql.execute(statement, values).rowcount
+
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._explaining():
+            self._sql.executemany(statement, rows)
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._explaining():
+            return self._sql.execute(query, values).fetchall()
+
+    def now(self) -> float:
+        """Seconds since 1970, by the clock that all who use the database share."""
+        return time.time()
+
+    def seen(self) -> float:
+        """When a sign of life counts as given. One is enough here: a lock tells who has ended."""
+        return math.inf
+
+    def gone(self) -> list[str]:
+        """The portals that have ended, and did not say so."""
+        return [each for (each,) in self.rows("SELECT id FROM replicas") if not self._is_alive(each)]
+
+    def _is_alive(self, portal: str) -> bool:
+        path = portals_folder(self.path) / portal
+        if not path.exists():
+            return False
+        with suppress(OSError), locked(path, fcntl.LOCK_SH) as is_free:  # shared: two may look at once
+            if is_free:
+                path.unlink()
+                return False
+        return True
+
+    def close(self) -> None:
+        self._sql.close()
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Raise errors in the operator's words: what is wrong with the file, and what to do."""
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
+            hint = "Make room or access, or name another file in runs.store"
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+                hint = (
+                    "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
+                )
+            elif "locked" in reason:
+                hint = "Another process holds its lock: is one of them stopped?"
+            raise DatabaseError(f"the store of runs {self.path} cannot be used: {reason}. {hint}") from None

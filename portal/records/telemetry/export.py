@@ -1,0 +1,118 @@
+"""Sends spans and numbers to a collector, and shows numbers to Prometheus. Only this module imports the SDK for that.
+
+Rule 1: the exporters have threads of their own. A collector that is slow or away costs a request nothing; what does not
+fit into their queues is dropped.
+"""
+
+import os
+import threading
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import structlog
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExportResult,
+    MetricReader,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from manifests.portal_manifest import TelemetrySettings
+from portal.records.telemetry.telemetry import Telemetry
+from upstreams.redaction import Redaction
+
+log = structlog.get_logger()
+
+FLUSH_SECONDS: Final = 3.0
+"""How long the portal waits at its end for what was not sent yet."""
+
+_NAME: Final = "mcp-code-portal"
+
+Result = TypeVar("Result", SpanExportResult, MetricExportResult)
+
+
+class Exported(Telemetry):
+    """Telemetry for the manifest's collector, and for Prometheus."""
+
+    def __init__(self, settings: TelemetrySettings, mask: Redaction) -> None:
+        name = settings.service_name or os.environ.get("OTEL_SERVICE_NAME") or _NAME
+        resource = Resource.create({SERVICE_NAME: name, SERVICE_VERSION: version(_NAME)})
+        registry, readers = CollectorRegistry(), list[MetricReader]()
+        if settings.metrics:
+            readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
+        # Not at exit: `close` gives a collector that is away less time.
+        self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+        if settings.otlp:
+            url, headers, outage = settings.otlp.rstrip("/"), settings.headers, _Outage(settings.otlp)
+            spans = _SpanExporter(outage, f"{url}/v1/traces", headers)
+            self._tracers.add_span_processor(BatchSpanProcessor(spans))
+            metrics = _MetricExporter(outage, f"{url}/v1/metrics", headers)
+            readers.append(PeriodicExportingMetricReader(metrics))
+        self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
+        super().__init__(
+            self._tracers.get_tracer(_NAME) if settings.otlp else None,
+            self._meters.get_meter(_NAME),
+            mask if settings.arguments else None,
+            (lambda: (generate_latest(registry), CONTENT_TYPE_LATEST)) if settings.metrics else None,
+        )
+
+    async def close(self) -> None:
+        """Send what is left, within FLUSH_SECONDS. A collector that does not answer is left behind."""
+        # Not a thread of the loop: the process would wait for that at its end.
+        closing = threading.Thread(target=self._shut_down, daemon=True)
+        closing.start()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(closing.join, FLUSH_SECONDS)
+
+    def _shut_down(self) -> None:
+        self._tracers.shutdown()
+        self._meters.shutdown()
+
+
+class _Outage:
+    """Logs that the collector cannot be reached, once until it can be reached again."""
+
+    def __init__(self, url: str) -> None:
+        self._collector = urlsplit(url).netloc.rpartition("@")[2]
+        self._lock = threading.Lock()
+        self._is_out = False
+
+    def noted(self, result: Result) -> Result:
+        is_out = result is not type(result).SUCCESS
+        with self._lock:
+            is_news, self._is_out = is_out != self._is_out, is_out
+        if is_news and is_out:
+            log.warning("telemetry_not_sent", collector=self._collector)
+        elif is_news:
+            log.info("telemetry_sent_again", collector=self._collector)
+        return result
+
+
+class _SpanExporter(OTLPSpanExporter):
+    def __init__(self, outage: _Outage, url: str, headers: dict[str, str]) -> None:
+        super().__init__(url, headers=headers)
+        self._outage = outage
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return self._outage.noted(super().export(spans))
+
+
+class _MetricExporter(OTLPMetricExporter):
+    def __init__(self, outage: _Outage, url: str, headers: dict[str, str]) -> None:
+        super().__init__(url, headers=headers)
+        self._outage = outage
+
+    def export(self, metrics_data: MetricsData, *args: Any, **options: Any) -> MetricExportResult:
+        return self._outage.noted(super().export(metrics_data, *args, **options))

@@ -1,0 +1,39 @@
+"""The messages of webhooks, written with each change of a run."""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from manifests.portal_manifest import Webhook
+from portal.records.store.run_tables import Delivery, RunTables
+from portal.runs.decisions import iso, run_view, waiting_view
+from sandbox_runtime.guest_json import encode
+
+
+def note_states(tables: RunTables, webhooks: Sequence[Webhook]) -> None:
+    """From now on write a message with each change of a run's state, in the same transaction; a portal sends it."""
+    tables.on_note = partial(_add_messages, webhooks=webhooks)
+
+
+def _add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[Webhook]) -> None:
+    event = "run.error" if state == "refused" else f"run.{state}"
+    wanting = [webhook for webhook in webhooks if event in webhook.events]
+    row = tables.row(run) if wanting else None
+    if row is None:
+        return
+    data = run_view(row, tables.caller(row.owner))
+    if state == "waiting":
+        data["waiting"] = waiting_view(tables.calls(run, "state = 'waiting'"))
+        if not data["waiting"]:
+            return  # all is decided, and it goes on at once
+    body = encode({"type": event, "timestamp": iso(row.updated), "data": data})
+    for webhook in wanting:
+        message = f"msg_{time.time_ns():016x}{secrets.token_hex(8)}"  # sorts by time
+        tables.add_delivery(Delivery(message, run, url_number(webhook.url), body, 0, tables.now()))
+
+
+def url_number(url: str) -> int:
+    """A URL in the store. Its messages go to no other one, however the manifest changes."""
+    return int.from_bytes(hashlib.sha256(url.encode()).digest()[:6])

@@ -1,0 +1,463 @@
+"""`execute_code`: runs a script and returns its answer."""
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
+
+import anyio
+import structlog
+
+from manifests.grants import Limits
+from portal.base.caller import LOCAL, Caller
+from portal.base.errors import NO_UPSTREAMS, RunsError
+from portal.base.requests import ExecuteCode
+from portal.calls.broker import Broker
+from portal.calls.caller_upstreams import CallerUpstreams
+from portal.calls.channel import NO_CLIENT, ClientChannel
+from portal.calls.session_history import SessionHistory
+from portal.catalog.authority import Authority, Authorization
+from portal.catalog.catalog import Catalog
+from portal.catalog.check.checker import Checker, Diagnostic
+from portal.catalog.snapshot import Snapshot
+from portal.identity.accounts import Accounts
+from portal.library.observed import Observations
+from portal.middleware import Middleware
+from portal.records.audit.audit import Audit, RunAudit
+from portal.records.ledger import Ledger
+from portal.records.store.records import FencedError, StoreError
+from portal.records.telemetry.instruments import ERROR, RUN, STATUS
+from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry, current_trace, link_to
+from portal.runs.answer import Answer, at_line
+from portal.runs.journal import Journal, unwritten
+from portal.runs.past import NO_PAST, Past, RunHead, new_run_id
+from portal.runs.service import Runs
+from portal.runs.sessions import SessionError, Sessions
+from portal.runs.waits import Waits
+from portal.runs.workspaces import SharedWorkspace
+from sandbox_runtime.call_port import CallPort, Outcome, ToolCall
+from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
+from sandbox_runtime.grants.run_grants import RunGrants
+from sandbox_runtime.recording import Recording
+from sandbox_runtime.replay import Repetition, resume
+from sandbox_runtime.result import Prepared, RunError, RunResult
+from sandbox_runtime.run import Run
+from sandbox_runtime.sandbox import Sandbox, Session
+from upstreams.fleet import Fleet
+
+log = structlog.get_logger()
+
+_WORD = re.compile(r"[^\W\d]\w*")
+
+_SEARCHING = re.compile(r"\bportal\b.*\b(?:search|describe)\b", re.DOTALL)
+"""Matches scripts that call `portal.search` or `portal.describe`, and so may use any upstream."""
+
+MAX_DIAGNOSTICS = 8
+"""Findings listed in one refusal; more are counted."""
+
+
+_STUCK = (
+    "It was not run anew, and will not be. `calls` says what it did. The operator can see its journal, and start "
+    "another run from a point before."
+)
+
+
+_UNWRITTEN = "the store of runs cannot be written now, so a crash of the portal would lose this answer"
+
+AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]]
+"""Waits until these upstreams have started, or their time to start is over."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run from its start, or from where it was left, until it ends or waits in the store.
+
+    `epoch` is 0 for a run that a client waits for; otherwise the portal itself goes on with it.
+    """
+
+    run_id: str
+    head: RunHead
+    past: Past = NO_PAST
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Runs scripts against the catalog's current snapshot. `port` creates the call port of one run."""
+
+    authority: Authority
+    catalog: Catalog
+    checker: Checker | None
+    port: Callable[[Broker], CallPort]
+    sandbox: Callable[[], Awaitable[Sandbox]]
+    sessions: Sessions
+    observations: Observations
+    audit: Audit
+    middleware: Sequence[Middleware]
+    await_upstreams: AwaitUpstreams
+    runs: Runs
+    accounts: Accounts
+    workspace: SharedWorkspace | None = None
+    """Where scripts write files that others share."""
+    telemetry: Telemetry = NO_TELEMETRY
+    _histories: "WeakKeyDictionary[Session, SessionHistory]" = field(default_factory=WeakKeyDictionary)
+
+    @property
+    def profile(self) -> str | None:
+        """The profile whose callers it serves."""
+        return self.authority.manifest.profile
+
+    async def run(
+        self,
+        request: ExecuteCode,
+        caller: Caller = LOCAL,
+        ledger: Ledger | None = None,
+        channel: ClientChannel = NO_CLIENT,
+    ) -> Answer:
+        """Run one script, or tell about an earlier run. Failures of the script, its tools or its worker become part of
+        the answer.
+
+        `ledger` is filled during the run, so that after a cancellation the caller can read the calls and the output
+        there. `channel` reports the current stage to the client.
+        """
+        if request.run is not None:
+            return await self._earlier(request.run, caller)
+        if request.background:
+            return await self.runs.start(self, request, caller)
+        piece = Piece(
+            new_run_id(), RunHead(request, caller, self.profile, trace=current_trace(), began=time.time())
+        )
+        ledger = ledger if ledger is not None else Ledger()
+        try:
+            answer = await self._piece(piece, ledger, channel)
+            is_parked = answer.status in ("running", "waiting")
+            return await self.runs.final_answer(piece.run_id) if is_parked else answer
+        finally:
+            self.runs.leave(piece.run_id)
+
+    async def go_on(
+        self, run_id: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel
+    ) -> Answer:
+        """Go on with a run that was interrupted, waited, or was started in the background. Returns its answer."""
+        return await self._piece(Piece(run_id, head, past, epoch), Ledger(), channel)
+
+    async def _earlier(self, run: str, caller: Caller) -> Answer:
+        try:
+            return await self.runs.answer(run, caller.run_owner)
+        except RunsError as error:
+            return Answer("refused", "", error=RunError(error.code, str(error), hint=error.hint))
+        except StoreError as error:
+            log.error("runs_not_read", error=str(error))
+            message = "the store of runs cannot be read; the portal's log says why"
+            return Answer("refused", "", error=RunError("store_failed", message, hint="Try again later."))
+
+    async def _piece(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
+        """A run from its start or its last interruption until it ends or waits in the store."""
+        ledger.run_id = piece.run_id
+        audit = self.audit.run(piece.run_id, piece.head.caller, self.profile)
+        audit.began(piece.head.request.code, is_resumed=piece.epoch > 1)
+        status, code = "error", "internal_error"
+        # Its first piece is a child of the request; others have traces of their own.
+        links = [link_to(piece.head.trace)] if piece.epoch else []
+        with self.telemetry.script_run.span("run script", {RUN: piece.run_id}, links=links) as found:
+            try:
+                answer = await self._run(piece, ledger, channel, audit)
+                status, code = answer.status, answer.error.code if answer.error else ""
+                return answer
+            except anyio.get_cancelled_exc_class():
+                status, code = "cancelled", ""
+                if not piece.epoch:
+                    with anyio.CancelScope(shield=True):
+                        await self.runs.end(piece.run_id, "cancelled")
+                raise
+            except Exception:
+                if not piece.epoch:  # its client is told so, and nobody may go on with it
+                    await self.runs.end(piece.run_id, "error")
+                raise
+            finally:
+                audit.ended(status, code, ledger)
+                found[STATUS] = status
+                if code:
+                    found[ERROR] = code
+
+    async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
+        request, caller = piece.head.request, piece.head.caller
+        limits, wall, notices = self._limits(piece.head)
+        if not self.authority.manifest.portal.upstreams:
+            notices.append(NO_UPSTREAMS)
+        channel.stage("waiting for a sandbox process")
+        sandbox = await self.sandbox()
+        try:
+            async with self.sessions.use(sandbox, request.session, caller) as session:
+                history = (
+                    SessionHistory()
+                    if session is None
+                    else self._histories.setdefault(session, SessionHistory())
+                )
+                async with self.authority.grants.run(session, caller.tenant, piece.run_id) as grants:
+                    ledger.files = grants.files
+                    history.sources.update(piece.head.sources)
+                    authorization = Authorization(self.authority, history.sources, audit)
+                    is_journaled = session is None and self.runs.store is not None
+                    recording = self._recording(piece, grants) if is_journaled else None
+                    journal = self.runs.journal(piece, recording, ledger, authorization)
+                    if journal is not None and grants.files is not None:
+                        grants.files.before_change = journal.before_change
+                    if self.workspace is not None and grants.files is not None:
+                        self.workspace.watch(grants.files, authorization, journal)
+                    broker = Broker(
+                        manifest=self.authority.manifest,
+                        authorization=authorization,
+                        snapshot=await self.catalog.fresh(),
+                        ledger=ledger,
+                        observations=self.observations,
+                        fetcher=grants.fetcher,
+                        audit=audit,
+                        channel=channel,
+                        history=history,
+                        journal=journal,
+                        waits=Waits(self.runs, journal, caller.run_owner, authorization, channel, audit),
+                        middleware=self.middleware,
+                        own=CallerUpstreams(self.accounts, caller, channel, limits.wall_seconds / 2),
+                        telemetry=self.telemetry,
+                    )
+                    where, code = partial(self._where_of, wall), request.code
+                    if isinstance(recording, Repetition):
+                        work = partial(self._resume, recording, sandbox, where, caller, grants, broker)
+                    else:
+                        run = sandbox.run(
+                            limits, where, session, caller.queue_key, grants, recording, len(code)
+                        )
+                        work = partial(self._start, run, code, broker)
+                    answer = await self._journaled(journal, work, notices)
+                identifier = session.id if session is not None and session.alive else None
+        except SessionError as error:
+            return _refused(ledger, RunError(error.code, str(error), hint=error.hint))
+        if request.session is not None and identifier is None:
+            lost = "the session ended with this run; its variables are lost"
+            answer = replace(answer, notices=(*answer.notices, lost))
+        return replace(answer, session=identifier)
+
+    def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
+        """A new recording, or one that begins with what an earlier piece of the run recorded."""
+        record = piece.past.record
+        if record is None or record.settings is None:
+            return Recording()
+        return Repetition(record.with_environment(grants.environment), goes_on=True, mask=self.runs.mask)
+
+    async def _journaled(
+        self, journal: Journal | None, work: Callable[[], Awaitable[Answer]], notices: Sequence[str]
+    ) -> Answer:
+        """Do a piece of a run, and write its end, with `notices` about how it runs.
+
+        If it waits, or somebody else has ended it, the answer says so.
+        """
+        if journal is None:
+            return _noted(await work(), notices)
+        answer: Answer | None = None
+        self.runs.opened(journal)
+        try:
+            with journal.scope:
+                answer = _noted(await work(), notices)
+            if answer is not None:
+                await journal.finish(answer)
+                return answer
+        except FencedError:
+            pass
+        except StoreError as error:
+            log.error("run_not_journaled", run=journal.run_id, error=str(error))
+            if answer is None:
+                failure = unwritten(error, "the run was stopped")
+                answer = Answer("error", journal.run_id, error=failure, calls=journal.ledger.rows())
+            # Another portal must not go on with a run whose client has its answer; without a client it may.
+            epoch = journal.epoch or None if journal.head.is_background else None
+            await self.runs.end(journal.run_id, answer.status, answer.dump(), epoch)
+            return replace(answer, notices=(*answer.notices, _UNWRITTEN))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await journal.flushed()
+            self.runs.closed(journal)
+        return _noted(await self.runs.answer(journal.run_id, None), notices)
+
+    async def _start(self, waiting: AbstractAsyncContextManager[Run], code: str, broker: Broker) -> Answer:
+        """Check and run a script from its beginning, as soon as there is a process for it."""
+        ledger, stage = broker.ledger, broker.channel.stage
+        began = time.perf_counter()
+        async with waiting as run:
+            self.telemetry.queue_wait.record(time.perf_counter() - began)
+            prepared = await run.prepare(code, broker.snapshot.namespaces)
+            if prepared.error is not None:
+                refused = _refused(ledger, prepared.error, prepared.notices)
+                return replace(refused, at=at_line(prepared.error, code))
+            stage("waiting for starting upstreams")
+            await self._await_mentioned(broker.snapshot, prepared)
+            stage("checking the script")
+            async with self.catalog.steady() as snapshot:
+                error, found = await self._check(prepared, snapshot, broker.own.caller)
+            if error is not None:
+                return _refused(ledger, error, prepared.notices)
+            broker.snapshot = snapshot
+            broker.history.record_namespaces(snapshot.library, prepared.names)
+            if broker.journal is not None:
+                broker.journal.note_notices((*prepared.notices, *found))
+            stage("running the script")
+            try:
+                result = await run.execute(snapshot.table(prepared.names), self.port(broker), broker)
+            except anyio.get_cancelled_exc_class():
+                ledger.stdout = run.stdout
+                raise
+            notices = broker.journal.head.notices if broker.journal else (*prepared.notices, *found)
+            return self._answered(result, broker, notices, code)
+
+    async def _resume(
+        self,
+        repetition: Repetition,
+        sandbox: Sandbox,
+        where: Callable[[str], str],
+        caller: Caller,
+        grants: RunGrants,
+        broker: Broker,
+    ) -> Answer:
+        """Go on where the record of a run ends. It was checked when it began."""
+        journal, port = broker.journal, self.port(broker)
+        assert journal is not None
+        script = repetition.replayed.script
+        await self._await_mentioned(broker.snapshot, Prepared(script, frozenset(_WORD.findall(script))))
+        async with self.catalog.steady() as snapshot:
+            broker.snapshot, broker.began = snapshot, journal.head.began
+
+        async def unanswered(call: ToolCall) -> Outcome:
+            entry = broker.ledger[call.seq]
+            if (known := journal.known_outcome(entry)) is not None:
+                broker.note_arguments(call, entry)
+                return known
+            return await port(call)
+
+        try:
+            component = repetition.replayed.origin.component
+            if component != sandbox.component:
+                sandbox = await self.runs.components.sandbox(component)
+            result = await resume(
+                sandbox,
+                repetition,
+                where,
+                port,
+                broker,
+                unanswered=unanswered,
+                caller=f"{caller.queue_key} resumed",
+                grants=grants,
+            )
+        except ReplayInterruptedError as error:
+            message, hint = f"the run could not be taken up: {error}", "`calls` says what it did before."
+            failure = RunError("sandbox_busy", message, hint=hint)
+            return Answer("error", journal.run_id, error=failure, calls=broker.ledger.rows())
+        except (DivergenceError, RecordError) as error:
+            log.error("run_stuck", run=journal.run_id, reason=str(error))
+            failure = RunError("stuck", f"the run cannot go on: {error}", hint=_STUCK)
+            return Answer("stuck", journal.run_id, error=failure, calls=broker.ledger.rows())
+        return self._answered(result, broker, journal.head.notices, script)
+
+    def _answered(self, result: RunResult, broker: Broker, notices: Sequence[str], code: str) -> Answer:
+        ledger, error = broker.ledger, result.error
+        ms = round(result.wall_ms, 1)
+        self.telemetry.result_bytes.add(result.answers_bytes)
+        log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
+        return Answer(
+            status="ok" if error is None else "error",
+            run_id=ledger.run_id,
+            result=result.value,
+            stdout=result.stdout,
+            error=error,
+            at="" if error is None else at_line(error, code),
+            calls=ledger.rows(),
+            notices=(*notices, *broker.notices(), *result.notices, *self._stdout_notice(result)),
+            emitted=result.emitted,
+            sources=sorted(broker.authorization.sources),
+        )
+
+    async def _await_mentioned(self, snapshot: Snapshot, prepared: Prepared) -> None:
+        """Wait until the upstreams that the script may use are in the library, or their time to start is over."""
+        silent = snapshot.silent.keys()
+        is_searching = any(use.namespace not in snapshot.namespaces for use in prepared.uses)
+        is_searching |= _SEARCHING.search(prepared.source) is not None
+        waited = silent if is_searching else silent & prepared.names
+        if waited:
+            keys = {
+                key for key, namespace in self.authority.manifest.namespaces.items() if namespace in waited
+            }
+            await self.await_upstreams(self.accounts.fleet, keys)
+            await self.catalog.fresh()
+
+    async def _check(
+        self, prepared: Prepared, snapshot: Snapshot, caller: Caller
+    ) -> tuple[RunError | None, list[str]]:
+        """Check the script. Returns an error if it is refused, else notices."""
+        if self.checker is None:
+            return None, []
+        if self.authority.manifest.portal.capabilities.files:
+            mistakes = tuple(each for each in prepared.problems if each.code != "no_files")
+            prepared = replace(prepared, problems=mistakes)
+        with self.telemetry.check.span("check script", {}) as found:
+            diagnostics = await self.checker.check(prepared, snapshot, caller.queue_key)
+            refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
+            if refusing and self.authority.manifest.portal.server.check == "strict":
+                error = _check_error(refusing)
+                found[ERROR] = error.code
+                return error, []
+        return None, [
+            f"line {each.line}: {each.message}" + (f". {each.hint}" if each.hint else "")
+            for each in diagnostics
+        ]
+
+    def _limits(self, head: RunHead) -> tuple[Limits, str, list[str]]:
+        """The limits of a run, the place of its `wall_seconds`, and notices."""
+        name, limits = self.authority.manifest.portal.capabilities.limits.of_run(head.is_background)
+        where, most = self._where(name), limits.wall_seconds
+        seconds = head.request.timeout_seconds or most
+        if seconds < most:
+            return limits.model_copy(update={"wall_seconds": seconds}), "timeout_seconds of this call", []
+        place = where if name == "wall_seconds" else f"{name}, {where}"
+        if seconds == most:
+            return limits, place, []
+        lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
+        return limits, place, [f"{lowered}; `await portal.sleep(hours=6)` can wait longer"]
+
+    def _where_of(self, wall: str, limit: str) -> str:
+        """The place of a limit of a run whose `wall_seconds` are from `wall`."""
+        return wall if limit == "wall_seconds" else self._where(limit)
+
+    def _where(self, limit: str) -> str:
+        return self.authority.manifest.where("capabilities", "limits", limit)
+
+    def _stdout_notice(self, result: RunResult) -> tuple[str, ...]:
+        if not result.stdout_bytes_dropped:
+            return ()
+        kept = self.authority.manifest.portal.capabilities.limits.stdout_bytes
+        where = self._where("stdout_bytes")
+        limit = f"limits.stdout_bytes = {kept:,} ({where})"
+        return (f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped",)
+
+
+def _noted(answer: Answer, notices: Sequence[str]) -> Answer:
+    return replace(answer, notices=(*notices, *answer.notices))
+
+
+def _refused(ledger: Ledger, error: RunError, notices: Sequence[str] = ()) -> Answer:
+    return Answer("refused", ledger.run_id, error=error, notices=tuple(notices))
+
+
+def _check_error(diagnostics: list[Diagnostic]) -> RunError:
+    lines = [f"line {d.line}: {d.message}" for d in diagnostics[:MAX_DIAGNOSTICS]]
+    if len(diagnostics) > MAX_DIAGNOSTICS:
+        lines.append(f"and {len(diagnostics) - MAX_DIAGNOSTICS} more")
+    hints = dict.fromkeys(d.hint for d in diagnostics[:MAX_DIAGNOSTICS] if d.hint)
+    codes = {d.code for d in diagnostics}
+    is_one = len(codes) == 1 and codes <= {"not_granted", "quarantined", "upstream_unavailable"}
+    code = codes.pop() if is_one else "check_failed"
+    return RunError(
+        code, f"The script did not run. {'; '.join(lines)}", diagnostics[0].line, "\n".join(hints)
+    )

@@ -1,0 +1,167 @@
+"""Callers, their sessions, and the tool that each name means in a session."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from manifests.portal_manifest import ServerSettings
+from portal.base.caller import Caller
+from portal.records.store.records import ambiguous
+from sandbox_runtime.errors import WorkerStartError
+from sandbox_runtime.fair_queue import has_room
+from sandbox_runtime.sandbox import Sandbox, Session
+
+NEW = "new"
+"""What a caller passes to start a session."""
+
+
+class SessionError(Exception):
+    """There is no session for the script. Nothing ran.
+
+    `code` is unknown_session, ambiguous_session, session_busy or sandbox_busy.
+    """
+
+    def __init__(self, code: str, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSession:
+    session: Session
+    caller: Caller
+    ends: float
+
+
+class Sessions:
+    """At most `server.sessions` sessions, each a worker process of a few megabytes.
+
+    A session ends after `server.session_idle_seconds` without use. To make room, the caller with the most sessions
+    loses the least recently used idle one, but nobody does to a caller with more. If all of others are busy, a caller
+    with less than an equal share gets a further one, up to twice `server.sessions`. A session belongs to the caller who
+    started it, if the caller is known. Ids begin with `home`.
+    """
+
+    def __init__(self, settings: ServerSettings, home: str = "") -> None:
+        self._home = home
+        self._capacity = settings.sessions
+        self._idle_seconds = settings.session_idle_seconds
+        self._idle: dict[str, IdleSession] = {}
+        """By id, least recently used first."""
+        self._busy: dict[object, Caller] = {}
+        """By id those that run a script, and those that are starting."""
+
+    @asynccontextmanager
+    async def use(
+        self, sandbox: Sandbox, identifier: str | None, caller: Caller
+    ) -> AsyncIterator[Session | None]:
+        """Yield the session of one run: None without `identifier`, a new one for NEW, else the caller's own.
+
+        After the run it is idle again, if it is still alive.
+
+        Raises:
+            SessionError: The caller has no session with that id, another run uses it, `server.sessions` are all busy,
+                or a new one could not be started.
+        """
+        if identifier is None:
+            yield None
+            return
+        self._drop_expired()
+        if identifier == NEW:
+            session, owner = await self._begin(sandbox, caller), caller
+        else:
+            session, owner = self._resume(identifier, caller)
+        self._busy[session.id] = owner
+        try:
+            yield session
+        finally:
+            del self._busy[session.id]
+            if session.alive:
+                ends = anyio.current_time() + self._idle_seconds
+                self._idle[session.id] = IdleSession(session, owner, ends)
+
+    async def keep(self) -> None:
+        """Drop each idle session when it expires, until cancelled."""
+        while True:
+            oldest = next(iter(self._idle.values()), None)
+            seconds = oldest.ends - anyio.current_time() if oldest else self._idle_seconds
+            await anyio.sleep(max(seconds, 0))
+            self._drop_expired()
+
+    def _drop_expired(self) -> None:
+        now = anyio.current_time()
+        for identifier, idle in list(self._idle.items()):
+            if idle.ends <= now or not idle.session.alive:
+                self._drop(identifier)
+
+    def _drop(self, identifier: str) -> None:
+        self._idle.pop(identifier).session.close()
+
+    async def _begin(self, sandbox: Sandbox, caller: Caller) -> Session:
+        if not self._make_room(caller.queue_key):
+            raise SessionError(
+                "session_busy",
+                f"all {self._capacity} sessions (server.sessions) are running scripts",
+                "Wait until one of them ends, or run the script without a session.",
+            )
+        start = object()
+        self._busy[start] = caller
+        try:
+            session = await sandbox.open_session()
+        except WorkerStartError as error:
+            message = f"no session could be started: {error}"
+            raise SessionError("sandbox_busy", message, "Try again in a moment.") from error
+        finally:
+            del self._busy[start]
+        session.id = self._home + session.id
+        return session
+
+    def _make_room(self, key: str) -> bool:
+        """Drop idle sessions until the caller can start another. Returns whether it can."""
+        while True:
+            callers = *self._busy.values(), *(idle.caller for idle in self._idle.values())
+            if len(callers) < self._capacity:
+                return True
+            held = Counter(each.queue_key for each in callers)
+            may_exceed = has_room(held, key, self._capacity, 2 * self._capacity)
+            held[key] += 1  # with the one that it wants
+            # Of equal ones the first is taken, the one that was idle longest.
+            holders = {name: held[idle.caller.queue_key] for name, idle in self._idle.items()}
+            largest = max(holders, key=holders.__getitem__, default="")
+            spare = holders.get(largest, 0) - held[key]
+            if spare <= 0 and may_exceed:
+                return True
+            if spare < 0:
+                return False
+            self._drop(largest)
+
+    def _full_id(self, written: str, caller: Caller) -> str:
+        """The id of the caller's only session that begins so, if the caller is known; else what is written."""
+        digits = written.removeprefix(self._home)
+        held = *self._busy.items(), *((each, idle.caller) for each, idle in self._idle.items())
+        own = [str(each) for each, holder in held if holder.owner == caller.owner != ""]
+        found = [each for each in own if len(digits) >= 4 and each.startswith(self._home + digits)]
+        if len(found) > 1:
+            raise SessionError(*ambiguous("session", written, found))
+        return found[0] if found else written
+
+    def _resume(self, identifier: str, caller: Caller) -> tuple[Session, Caller]:
+        identifier = self._full_id(identifier, caller)
+        busy = self._busy.get(identifier)
+        if busy is not None and busy.owner == caller.owner:
+            message = f"session {identifier[:40]!r} is running another script"
+            raise SessionError("session_busy", message, "Wait for its answer, or start another session.")
+        idle = self._idle.get(identifier)
+        if idle is None or idle.caller.owner != caller.owner:
+            raise SessionError(
+                "unknown_session",
+                f"session {identifier[:40]!r} does not exist. It ended, was idle for more than "
+                f"{self._idle_seconds:g} s, made room for another, or belongs to another connection",
+                'Pass session="new" to start one, and define again what the script needs.',
+            )
+        del self._idle[identifier]
+        return idle.session, idle.caller

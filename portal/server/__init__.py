@@ -1,0 +1,1 @@
+"""The MCP server and the HTTP routes of runs and sign-in."""

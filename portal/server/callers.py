@@ -1,0 +1,50 @@
+"""Who sent a request, and who decides at its client."""
+
+from dataclasses import replace
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.requests import Request
+
+from portal.base.caller import BEARER, LOCAL, WITHOUT_TOKEN, Bearer, Caller
+
+_SESSION_HEADER = "mcp-session-id"
+
+
+def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
+    """The caller of one request.
+
+    Over HTTP it is identified by the MCP session, if there is one. The portal issued the session id, and the SDK has
+    checked it. Without one, as since revision 2026-07-28, it is identified by address, and its owner is unknown.
+    The bearer of one of `server.tokens` is separate from all others and gets the token's profile.
+
+    Source: MCP 2025-11-25, basic/transports#session-management; MCP 2026-07-28 has no sessions.
+    """
+    request = context.request
+    if not isinstance(request, Request):
+        return LOCAL
+    return http_caller(request, _session(context, request))
+
+
+def http_caller(request: Request, session: Caller | None = None) -> Caller:
+    """The caller of a request over HTTP. `session` is its MCP session, if there is one."""
+    caller = session or Caller(
+        f"address {request.client.host if request.client else ''}", "", is_one_client=False
+    )
+    bearer = request.scope.get(BEARER)
+    if not isinstance(bearer, Bearer):
+        return caller if BEARER in request.scope else replace(caller, run_owner=WITHOUT_TOKEN)
+    # A session belongs to one token: other tokens cannot use it. All sessions of a token share one queue.
+    owner = f"{bearer.run_owner} {caller.owner}"
+    # Without an MCP session, clients with the same token cannot be distinguished.
+    own = bearer.profile, bearer.tenant, caller.is_one_client, bearer.run_owner, bearer.claims
+    return Caller(bearer.name, owner, *own)
+
+
+def _session(context: ServerRequestContext[Any, Any], request: Request) -> Caller | None:
+    # The newer era ignores the header: any client could send one.
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and _SESSION_HEADER in request.headers:
+        session = f"session {request.headers[_SESSION_HEADER]}"
+        return Caller(session, session)
+    return None

@@ -1,0 +1,306 @@
+"""Runs over HTTP: start, list, watch, cancel, fork and decide them, and deliver their events.
+
+Rule 1: the run of another owner is answered exactly like one that does not exist.
+Rule 2: what changes a run is `application/json`. A browser lets no page send that to another origin without asking.
+"""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from manifests.json_value import Json
+from portal.base.caller import tenant_of
+from portal.base.errors import RunsError
+from portal.base.requests import ExecuteCode
+from portal.identity.approvers import Decider
+from portal.records.store.records import OPEN, LogRow, OwnLimitError, StoreError
+from portal.records.store.run_tables import RunTables
+from portal.runs.decisions import details, find_run, fork_run, iso, run_view, waiting_view
+from portal.runs.service import Runs
+from portal.server.callers import http_caller
+from sandbox_runtime.guest_json import GuestJsonError, encode, parse
+
+if TYPE_CHECKING:
+    from portal.runs.execution import Execution
+
+log = structlog.get_logger()
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+Parsed = TypeVar("Parsed")
+
+MAX_BODY_BYTES: Final = 4 << 20
+MAX_PAYLOAD_BYTES: Final = 1 << 20
+KEEP_ALIVE_SECONDS: Final = 15.0
+
+_PAGE: Final = 100
+_NO_HOOK: Final = "the URL is wrong, or the run that waited for it has ended"
+_STATUSES: Final = {
+    **dict.fromkeys(("unknown_run", "unknown_call", "unknown_hook"), 404),
+    **dict.fromkeys(("run_ended", "already_decided"), 409),
+    **dict.fromkeys(("runs_unavailable", "journal_failed", "store_failed"), 503),
+    "body_too_large": 413,
+    "unsupported_media_type": 415,
+    **dict.fromkeys(("token_required", "not_an_approver", "four_eyes"), 403),
+    "quota_exceeded": 507,
+}
+_ADAPTERS: Final = cache(TypeAdapter)
+_STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Query:
+    """What may follow the `?`. `wait` is in seconds."""
+
+    __pydantic_config__ = _STRICT
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    open: bool = False
+    waiting: bool = False
+    wait: Annotated[float, Field(ge=0, le=60)] = 0.0
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        return _parsed(dict(request.query_params), cls)
+
+
+@dataclass(frozen=True)
+class NewRun:
+    __pydantic_config__ = _STRICT
+    code: str
+    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+
+
+@dataclass(frozen=True)
+class Fork:
+    """The call before which the new run goes on, and its script if it is another one."""
+
+    __pydantic_config__ = _STRICT
+    at: int
+    code: str | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    __pydantic_config__ = _STRICT
+    decision: Literal["approve", "approve_later", "deny"]
+    reason: Annotated[str, Field(max_length=2_000)] = ""
+    arguments: dict[str, Json] | None = None
+
+
+def run_routes(runs: Runs, execution: Callable[[str | None], "Execution"]) -> list[Route]:
+    """The routes. `execution` is that of a profile. All but `/hooks/` have to be behind the portal's authentication."""
+    own = RunRoutes(runs, execution)
+    routes: list[tuple[str, str, Handler]] = [
+        ("POST", "/runs", own.start),
+        ("GET", "/runs", own.listed),
+        ("GET", "/runs/{run}", own.show),
+        ("GET", "/runs/{run}/events", own.events),
+        ("POST", "/runs/{run}/cancel", own.cancel),
+        ("POST", "/runs/{run}/fork", own.fork),
+        ("POST", "/runs/{run}/answers/{seq:int}", own.decide),
+        ("POST", "/hooks/{token}", own.deliver),
+    ]
+    return [Route(path, partial(_answer, handler), methods=[method]) for method, path, handler in routes]
+
+
+@dataclass(frozen=True)
+class RunRoutes:
+    """The handlers. They raise RunsError and StoreError."""
+
+    runs: Runs
+    execution: Callable[[str | None], "Execution"]
+
+    async def start(self, request: Request) -> Response:
+        """Start a run; with `?wait=` answer when it has ended, at the latest after that many seconds."""
+        new, query, caller = await _body(request, NewRun), Query.of(request), http_caller(request)
+        asked = ExecuteCode(new.code, timeout_seconds=new.timeout_seconds, background=True)
+        answer = await self.runs.start(self.execution(caller.profile), asked, caller)
+        if answer.error is not None:
+            raise RunsError(answer.error.code, answer.error.message, answer.error.hint)
+        run, owner = answer.run_id, caller.run_owner
+        with anyio.move_on_after(query.wait):
+            while query.wait:
+                news = self.runs.news
+                if (await self._read(partial(find_run, run=run, owner=owner), owner)).state not in OPEN:
+                    break
+                await news.wait()
+        answer = await self.runs.answer(run, owner)
+        return await _json(answer.structured, 202 if answer.status in OPEN else 200, Location=f"/runs/{run}")
+
+    async def listed(self, request: Request) -> Response:
+        """The caller's own runs; with `?waiting=true` those that wait for a person, an approver's of the tenant."""
+        query, (_, owner) = Query.of(request), _named(request)
+        oversees = query.waiting and self.runs.approvers.oversee(owner, _decider(request))
+        tenant = tenant_of(owner) if oversees else None
+
+        def views(tables: RunTables) -> list[dict[str, Json]]:
+            rows = tables.listed(
+                owner, query.limit, tenant=tenant, is_open=query.open, is_asking=query.waiting
+            )
+            return [
+                run_view(row, tables.caller(row.owner))
+                | ({"waiting": waiting_view(tables.calls(row.id))} if query.waiting else {})
+                for row in rows
+            ]
+
+        listed = await self._read(views, owner)
+        return await _json(lambda: {"runs": listed})
+
+    async def show(self, request: Request, run: str = "") -> Response:
+        seen = await self.runs.seen(run or _named(request)[0], _decider(request))
+        return await _json(partial(details, seen))
+
+    async def cancel(self, request: Request) -> Response:
+        return await self.show(request, await self.runs.cancel(*_named(request)))
+
+    async def fork(self, request: Request) -> Response:
+        fork, (run, _), caller = await _body(request, Fork), _named(request), http_caller(request)
+        profile = self.execution(caller.profile).profile
+        work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=caller, profile=profile)
+        row = await self.runs.store_or_error().write(work, is_lasting=True)
+        self.runs.wake(row.id)
+        view = run_view(row, caller.label)
+        return await _json(lambda: view, 201, Location=f"/runs/{row.id}")
+
+    async def decide(self, request: Request) -> Response:
+        given, (run, _) = await _body(request, Decision), _named(request)
+        is_approved, seq = given.decision != "deny", request.path_params["seq"]
+        more: Json = {"stands": given.decision == "approve_later", "arguments": given.arguments}
+        more |= {"is_approved": is_approved, "reason": given.reason}
+        run = await self.runs.decide(run, seq, _decider(request), **more)
+        try:
+            return await self.show(request, run)
+        except RunsError:  # it has ended, and its answer is for its owner
+            decided = {"run_id": run, "seq": seq, "decision": "approved" if is_approved else "denied"}
+            return await _json(lambda: decided)
+
+    async def deliver(self, request: Request) -> Response:
+        """Deliver an event. Whoever knows the URL may."""
+        token, unknown = request.path_params["token"], RunsError("unknown_hook", _NO_HOOK, "Check it.")
+        if not await self._read(partial(RunTables.knows_hook, token=token)):
+            raise unknown
+        payload = encode(await _body(request, Any, MAX_PAYLOAD_BYTES))
+        is_first = await self.runs.deliver(token, payload)
+        if is_first is None:
+            raise unknown
+        note: dict[str, Json] = {} if is_first else {"note": "it came before, and this payload is not used"}
+        return await _json(lambda: {"is_first": is_first, **note}, 202 if is_first else 200)
+
+    async def events(self, request: Request) -> Response:
+        """What happens to a run, until it ends.
+
+        Source: HTML, 9.2 Server-sent events.
+        """
+        run, owner = _named(request)
+        run = (await self._read(partial(find_run, run=run, owner=owner), owner)).id
+        given = request.headers.get("last-event-id", "")
+        if given and not re.fullmatch(r"[0-9]{1,18}", given):
+            message = f"Last-Event-ID is a number, not {given[:60]!r}"
+            raise RunsError("invalid_arguments", message, "Send the id of the last event.")
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._stream(run, owner, int(given or 0)), 200, headers, "text/event-stream")
+
+    async def _stream(self, run: str, owner: str, after: int) -> AsyncIterator[str]:
+        while True:
+            news = self.runs.news
+            # The next page is read when the client has taken the last one: a slow client costs no memory.
+            rows, has_ended = await self._read(partial(_log_page, run=run, after=after), owner)
+            for row in rows:
+                after = row.n
+                yield _event(row)
+            if has_ended and not rows:
+                return
+            if not rows:
+                with anyio.move_on_after(KEEP_ALIVE_SECONDS) as silence:
+                    await news.wait()
+                if silence.cancelled_caught:
+                    yield ": keep-alive\n\n"
+
+    async def _read(self, work: Callable[[RunTables], Parsed], owner: str = "") -> Parsed:
+        return await self.runs.store_or_error().read(work, owner)
+
+
+def _log_page(tables: RunTables, run: str, after: int) -> tuple[list[LogRow], bool]:
+    """What happened after entry `after`, and whether the run had ended before that was read."""
+    row = tables.row(run)
+    return tables.log_after(after, run, _PAGE), row is None or row.state not in OPEN
+
+
+def _event(row: LogRow) -> str:
+    call: dict[str, Json] = {"seq": row.seq, "function": row.function} if row.seq else {}
+    data = encode({"run_id": row.run, "at": iso(row.at), **call}).decode()
+    return f"id: {row.n}\nevent: {row.kind}\ndata: {data}\n\n"
+
+
+def _decider(request: Request) -> Decider:
+    return Decider.of_request(request, "http")
+
+
+def _named(request: Request) -> tuple[str, str]:
+    """The run in the path, by its id or the beginning of that, and the owner who asks for it."""
+    return request.path_params.get("run", ""), http_caller(request).run_owner
+
+
+async def _answer(handler: Handler, request: Request) -> Response:
+    try:
+        if request.method == "POST" and not request.scope["path"].startswith("/hooks/"):
+            _check_media_type(request.headers)
+        return await handler(request)
+    except RunsError as error:
+        code, message, hint = error.code, str(error), error.hint
+    except OwnLimitError as error:
+        code, message, hint = error.code, f"The run did not start: {error}", error.hint
+    except StoreError as error:
+        log.error("runs_not_served", error=str(error))  # the client gets no path of the host
+        code, message, hint = "store_failed", "the store of runs cannot be used now", "Try again later."
+    except ClientDisconnect:
+        code, message, hint = "disconnected", "the request ended before its body", "Send it again."
+    body: Json = {"error": {"code": code, "message": message, "hint": hint}}
+    return await _json(lambda: body, _STATUSES.get(code, 400))
+
+
+def _check_media_type(headers: Headers) -> None:
+    """Raises RunsError. What has no body needs no type, unless a page may have sent it."""
+    given, length = headers.get("content-type"), headers.get("content-length", "0")
+    is_bare = given is None and length == "0" and {"origin", "transfer-encoding"}.isdisjoint(headers.keys())
+    if not is_bare and (given or "").partition(";")[0].strip().lower() != "application/json":
+        message = f"the Content-Type is {(given or 'missing')[:60]!r}; it must be application/json"
+        raise RunsError("unsupported_media_type", message, "Send JSON, with that header.")
+
+
+async def _json(content: Callable[[], Json], status: int = 200, **headers: str) -> Response:
+    # In a thread: an answer may have ten megabytes.
+    body = await anyio.to_thread.run_sync(lambda: encode(content()))
+    return Response(body, status, {"Cache-Control": "no-store", **headers}, "application/json")
+
+
+async def _body(request: Request, kind: type[Parsed], limit: int = MAX_BODY_BYTES) -> Parsed:
+    """The body, parsed; an empty one is null. Raises RunsError."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise RunsError("body_too_large", f"the body is longer than {limit:,} bytes", "Send less.")
+    try:
+        return _parsed(parse(bytes(body)) if body.strip() else None, kind)
+    except GuestJsonError as error:
+        raise RunsError("invalid_json", f"the body is no valid JSON: {error}", "Send JSON.") from None
+
+
+def _parsed(given: Any, kind: type[Parsed]) -> Parsed:
+    try:
+        return _ADAPTERS(kind).validate_python(given)  # type: ignore[no-any-return, arg-type]  # cache() forgets types
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:60] or "the request"
+        raise RunsError("invalid_arguments", f"{place}: {first['msg']}", "See docs/runs.md.") from None

@@ -1,0 +1,39 @@
+"""A running portal, as its server needs it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from portal.app.reload import Reload
+from portal.calls.questions import SamplingDepths
+from portal.identity.accounts import Accounts
+from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
+from portal.runs.service import Runs
+from portal.server.client_resources import ClientResources
+from portal.server.rounds import Rounds
+from portal.server.views import View
+from sandbox_runtime.build_guest import Baked
+from sandbox_runtime.sandbox import Sandbox
+from upstreams.fleet import Fleet
+
+
+@dataclass(frozen=True)
+class Portal(View):
+    """A running portal, for any transport or command.
+
+    It is itself the view of callers without a profile (other than `open_portal`'s `profile`).
+    """
+
+    views: Mapping[str | None, View]
+    """The views by profile; None for callers without one."""
+    fleet: Fleet
+    sandbox: Callable[[], Awaitable[Sandbox]]
+    """Waits until the sandbox is open."""
+    baked: Baked | None
+    """The packages of the operator's own component, if there is one."""
+    rounds: Rounds
+    runs: Runs
+    accounts: Accounts
+    resources: ClientResources
+    reload: Reload
+    telemetry: Telemetry = NO_TELEMETRY
+    sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)

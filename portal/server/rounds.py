@@ -1,0 +1,178 @@
+"""Requests of revision 2026-07-28 that wait for the client's answer, which comes with another request.
+
+Rule 1: `requestState` only identifies the waiting request. It is a random name, valid once, and only with the same
+arguments and caller.
+
+Source: MCP 2026-07-28, basic/patterns/mrtr.
+"""
+
+import hashlib
+import json
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    InputRequests,
+    InputRequiredResult,
+    InputResponses,
+    Result,
+)
+
+from manifests.json_value import Json
+from portal.base.caller import Caller
+from portal.calls.channel import ClientChannel
+from portal.calls.questions import Ask, Question, Questions
+from portal.identity.approvers import Decider
+from portal.records.ledger import Ledger
+
+MAX_WAITING: Final = 100
+"""Requests that wait for their clients. One more ends the oldest one of the caller with the most."""
+
+WAITING_SECONDS: Final = 600.0
+"""Time that a request waits. Its own time limits keep running, and most end it earlier."""
+
+Work: TypeAlias = Callable[["PendingRequest"], Awaitable[Result]]
+
+
+class PendingRequest:
+    """One request that runs in its own task, so that it outlives the HTTP request that started it."""
+
+    def __init__(self, queue_key: str, binding: str, questions: Callable[[Ask], Questions]) -> None:
+        self.queue_key = queue_key
+        self.binding = binding
+        self.ledger = Ledger()
+        self.channel = ClientChannel(questions(self.ask))
+        self.scope = anyio.CancelScope()
+        self.has_begun = False
+        self.has_ended = False
+        self.result: Result | None = None
+        """None if it was cancelled."""
+        self.questions: InputRequests = {}
+        """Open questions to the client."""
+        self._answers: dict[str, tuple[dict[str, Json], Decider]] = {}
+        self._asked = 0
+        self._changed = anyio.Event()
+
+    async def run(self, work: Work) -> None:
+        try:
+            with self.scope:
+                self.result = await work(self)
+        finally:
+            self.has_ended = True
+            self._note_change()
+
+    async def ask(self, question: Question) -> dict[str, Json]:
+        """Ask the client and wait for its answer. At the return the channel's decider is whoever answered."""
+        self._asked += 1
+        key = f"question-{self._asked}"
+        self.questions[key] = question
+        self._note_change()
+        try:
+            while key not in self._answers:
+                await self._changed.wait()
+        finally:
+            self.questions.pop(key, None)
+        # Set here and not when the answer comes: others may come before this one is read.
+        answer, self.channel.decider = self._answers.pop(key)
+        return answer
+
+    async def round(self) -> None:
+        """Wait until the request has ended or has a question."""
+        while not self.has_ended and not self.questions:
+            await self._changed.wait()
+
+    def add_answers(self, answers: InputResponses, decider: Decider) -> None:
+        """Add answers, which may come with another token than the request. Ignores those to no open question."""
+        for key, answer in answers.items():
+            if self.questions.pop(key, None) is not None:
+                shown = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+                self._answers[key] = shown, decider
+        self._note_change()
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+class Rounds:
+    """The requests that wait for an answer of their clients. They run in `tasks`; their names begin with `home`."""
+
+    def __init__(self, tasks: TaskGroup, seconds: float = WAITING_SECONDS, home: str = "") -> None:
+        self._tasks = tasks
+        self._home = home
+        self._seconds = seconds
+        self._waiting: dict[str, PendingRequest] = {}
+
+    def joined(
+        self, caller: Caller, params: CallToolRequestParams, questions: Callable[[Ask], Questions]
+    ) -> PendingRequest:
+        """The pending request that `params` continues, or a new one.
+
+        Raises:
+            MCPError: `requestState` is unknown, or belongs to another caller or to other arguments.
+        """
+        binding = _binding(caller, params)
+        if params.request_state is None:
+            return PendingRequest(caller.queue_key, binding, questions)
+        known = self._waiting.get(params.request_state)
+        if known is None or known.binding != binding:
+            raise MCPError(
+                INVALID_PARAMS,
+                "requestState is not valid: it was used, has ended, or belongs to another request",
+            )
+        del self._waiting[params.request_state]
+        known.add_answers(params.input_responses or {}, questions(known.ask).decider)
+        return known
+
+    def start(self, pending: PendingRequest, work: Work) -> None:
+        """Start the request, unless it runs already."""
+        if not pending.has_begun:
+            pending.has_begun = True
+            self._tasks.start_soon(pending.run, work)
+
+    async def outcome(self, pending: PendingRequest) -> Result | None:
+        """The outcome of one round; None if the request has ended without a result."""
+        try:
+            await pending.round()
+        except anyio.get_cancelled_exc_class():
+            pending.scope.cancel()
+            raise
+        if pending.has_ended:
+            return pending.result
+        state = self._wait_for_answer(pending)
+        return InputRequiredResult(input_requests={**pending.questions}, request_state=state)
+
+    def _wait_for_answer(self, pending: PendingRequest) -> str:
+        if len(self._waiting) >= MAX_WAITING:
+            # The caller with the most requests loses its oldest.
+            owners = [*(each.queue_key for each in self._waiting.values()), pending.queue_key]
+            most = Counter(owners).most_common(1)[0][0]
+            self._end(next(state for state, each in self._waiting.items() if each.queue_key == most))
+        state = self._home + secrets.token_urlsafe(32)
+        self._waiting[state] = pending
+        self._tasks.start_soon(self._expire, state)
+        return state
+
+    async def _expire(self, state: str) -> None:
+        await anyio.sleep(self._seconds)
+        if state in self._waiting:
+            self._end(state)
+
+    def _end(self, state: str) -> None:
+        self._waiting.pop(state).scope.cancel()
+
+
+def _binding(caller: Caller, params: CallToolRequestParams) -> str:
+    request = [caller.owner, caller.profile, params.name, params.arguments]
+    try:
+        text = json.dumps(request, sort_keys=True)
+    except ValueError:  # an integer with more digits than Python formats
+        text = secrets.token_hex(32)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,340 @@
+"""The MCP server: two tools in both eras of the protocol. Errors become answers."""
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any, TypeAlias, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ContentBlock,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+)
+from mcp_types import Result as McpResult
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.requests import Request
+
+from manifests.json_value import Json
+from portal.base.caller import WITHOUT_TOKEN, Caller
+from portal.base.clean_json import is_larger, sendable, sendable_json
+from portal.base.requests import (
+    DOCS_SEARCH,
+    EXECUTE_CODE,
+    RequestError,
+    docs_search_request,
+    execute_code_request,
+)
+from portal.base.tokens import compact, is_loaded
+from portal.calls.channel import ClientChannel
+from portal.calls.questions import Ask, Questions, ask_by_request, comes_in_rounds
+from portal.catalog.authority import effective_capabilities
+from portal.identity.approvers import Decider
+from portal.records.ledger import Ledger
+from portal.records.store.records import QuotaError, RunState, short_id
+from portal.records.telemetry.requests import record_requests
+from portal.runs.answer import GOING_WELL, Answer, Fitted, fitted
+from portal.server.callers import caller_of
+from portal.server.definitions import DEFAULT_MAX_TOKENS, INPUT_SCHEMAS, INSTRUCTIONS, tool_definitions
+from portal.server.portal import Portal
+from portal.server.rounds import PendingRequest
+from portal.server.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
+from sandbox_runtime.result import RunError
+
+log = structlog.get_logger()
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+"""What the SDK hands to every handler."""
+
+Result = TypeVar("Result")
+
+_SMALL_CHARACTERS = 20_000
+
+
+class ChangingServer(Server[Any]):
+    """The SDK's server, which also announces `listChanged`. Since 2026-07-28 the SDK announces it by itself."""
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
+    ) -> InitializationOptions:
+        changing = NotificationOptions(prompts_changed=True, resources_changed=True)
+        return super().create_initialization_options(notification_options or changing, *rest, **named)
+
+
+def build_server(portal: Portal) -> Server[Any]:
+    """The server of one portal, for any transport. Connections share it; it holds no state per connection.
+
+    Source: MCP 2026-07-28, server/tools; older revisions are served by the SDK.
+    """
+
+    async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        modules = portal.baked.modules if portal.baked else ()
+        view = portal.views[caller_of(context).profile]
+        return ListToolsResult(tools=tool_definitions(effective_capabilities(view.manifest), modules))
+
+    async def call_tool(context: Context, params: CallToolRequestParams) -> McpResult:
+        if params.name not in (DOCS_SEARCH, EXECUTE_CODE):
+            message = f"unknown tool {params.name[:100]!r}; the tools are {DOCS_SEARCH} and {EXECUTE_CODE}"
+            raise MCPError(INVALID_PARAMS, message)
+        call = _call_in_rounds if comes_in_rounds(context, params) else _call
+        answer = await _until_disconnected(context, partial(call, portal, context, params))
+        if isinstance(answer, MCPError):
+            raise answer
+        return answer or _failure_result(portal, params.name, "cancelled", "the client disconnected")
+
+    server = ChangingServer(
+        "mcp-code-portal",
+        version=version("mcp-code-portal"),
+        title="MCP code portal",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,  # type: ignore[arg-type]  # a Task, as the SDK does not know extensions
+        get_tool_input_schema=INPUT_SCHEMAS.get,  # else the SDK calls `list_tools` before each call
+        **_resource_handlers(portal),
+    )
+    if portal.runs.store is not None:
+        tasks = _tasks(portal)
+        server.extensions[TASKS] = {}
+        server.add_request_handler("tasks/get", TaskParams, _handler(portal, tasks.get))
+        server.add_request_handler("tasks/update", TaskUpdateParams, _handler(portal, tasks.update))
+        server.add_request_handler("tasks/cancel", TaskParams, _handler(portal, tasks.cancel))
+    record_requests(server, portal.telemetry)
+    is_whole = portal.manifest.portal.server.structured
+    log.info("answer_form_set", form="text and structuredContent" if is_whole else "text")
+    return server
+
+
+def _tasks(portal: Portal) -> Tasks:
+    return Tasks(portal.runs, partial(fit_answer, portal))
+
+
+def _resource_handlers(portal: Portal) -> dict[str, Any]:
+    """The handlers for what `server.offers` lists."""
+    offers, resources = portal.manifest.portal.server.offers, portal.resources
+    handlers: dict[str, Any] = {}
+    if "resources" in offers:
+        handlers["on_list_resources"] = _handler(portal, resources.list_resources)
+        handlers["on_list_resource_templates"] = _handler(portal, resources.list_templates)
+        handlers["on_read_resource"] = _handler(portal, resources.read_resource)
+    if "prompts" in offers:
+        handlers["on_list_prompts"] = _handler(portal, resources.list_prompts)
+        handlers["on_get_prompt"] = _handler(portal, resources.get_prompt)
+    if offers:
+        handlers["on_subscriptions_listen"] = ListenHandler(resources.changes.bus)
+    return handlers
+
+
+def _handler(
+    portal: Portal, handler: Callable[[Context, Any], Awaitable[Any]]
+) -> Callable[[Context, Any], Awaitable[Any]]:
+    """Wrap a handler: report progress, cancel it when the client disconnects, answer every error."""
+
+    async def work(context: Context, params: Any) -> Any:
+        try:
+            return await handler(context, params)
+        except MCPError as error:  # a value, until the task groups are left: they would wrap it
+            return error
+
+    async def with_progress(context: Context, params: Any) -> Any:
+        channel = ClientChannel()
+        async with channel.open(context, Ledger(), portal.manifest.portal.server.progress_seconds):
+            channel.stage("waiting for upstreams")
+            return await _catch_errors(
+                partial(work, context, params), lambda _, message: MCPError(INTERNAL_ERROR, message)
+            )
+
+    async def handle(context: Context, params: Any) -> Any:
+        answer = await _until_disconnected(context, partial(with_progress, context, params))
+        if answer is None:
+            raise MCPError(INTERNAL_ERROR, "the client disconnected")
+        if isinstance(answer, MCPError):
+            raise answer
+        return answer
+
+    return handle
+
+
+async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Result]]) -> Result | None:
+    """Return the result, or None if the client disconnects first, which cancels the work.
+
+    Since revision 2026-07-28 the SDK cancels by itself. Earlier revisions let a client reconnect for its answer. That
+    needs an event store, which the portal does not have, so nobody could receive the answer.
+
+    Source: MCP 2025-11-25, basic/transports#resumability-and-redelivery.
+    """
+    request = context.request
+    if not isinstance(request, Request) or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return await work()
+    result: Result | None = None
+    async with anyio.create_task_group() as tasks:
+
+        async def watch() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        result = await work()
+        tasks.cancel_scope.cancel()
+    return result
+
+
+def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
+    # Several clients may share this caller. Questions of one must not reach another.
+    owner = caller.owner if caller.is_one_client else secrets.token_hex(8)
+    can, decider = context.session.client_capabilities, Decider.of(context)
+    return Questions(ask, can, owner, caller.queue_key, portal.sampling_depths, decider)
+
+
+async def _call(portal: Portal, context: Context, params: CallToolRequestParams) -> CallToolResult | Task:
+    caller, ledger = caller_of(context), Ledger()
+    channel = ClientChannel(_questions(portal, context, caller, ask_by_request(context)))
+    async with channel.open(context, ledger, portal.manifest.portal.server.progress_seconds):
+        return await _answer(portal, context, params, ledger, channel)
+
+
+async def _call_in_rounds(
+    portal: Portal, context: Context, params: CallToolRequestParams
+) -> McpResult | MCPError:
+    """One round: return the result, or the questions that the client must answer first.
+
+    The work continues between rounds, in its own task.
+    """
+    caller = caller_of(context)
+
+    async def work(pending: PendingRequest) -> CallToolResult | Task:
+        return await _answer(portal, context, params, pending.ledger, pending.channel)
+
+    pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
+    seconds = portal.manifest.portal.server.progress_seconds
+    async with pending.channel.open(context, pending.ledger, seconds):
+        portal.rounds.start(pending, work)
+        outcome = await portal.rounds.outcome(pending)
+    return outcome or MCPError(INVALID_PARAMS, "the request has ended without a result")
+
+
+async def _answer(
+    portal: Portal, context: Context, params: CallToolRequestParams, ledger: Ledger, channel: ClientChannel
+) -> CallToolResult | Task:
+    """Answer one tool call. `channel` leads to the client; the calls of a script go into `ledger`."""
+    caller, arguments = caller_of(context), params.arguments or {}
+    view = portal.views[caller.profile]
+
+    async def work() -> CallToolResult | Task:
+        if params.name == EXECUTE_CODE:
+            request = execute_code_request(arguments)
+            answer = await view.execution.run(request, caller, ledger, channel)
+            if request.background and (task := await _tasks(portal).created(context, answer)):
+                return task
+            result = await fit_answer(portal, caller, answer, request.max_tokens)
+            shown = sum(len(each.text.encode()) for each in result.content if isinstance(each, TextContent))
+            portal.telemetry.answer_bytes.add(shown)
+            return result
+        channel.stage("waiting for upstreams that are starting")
+        found = await view.docs_search.answer(docs_search_request(arguments))
+        return _result(portal, found.text, found.structured)
+
+    return await _catch_errors(work, partial(_failure_result, portal, params.name, ledger=ledger))
+
+
+async def _catch_errors(
+    work: Callable[[], Awaitable[Result]], failed: Callable[[str, str], Result]
+) -> Result:
+    """Return the result of the work. For an unexpected error: a code and a log reference, never internals."""
+    try:
+        return await work()
+    except RequestError as error:
+        return failed(error.code, str(error))
+    except Exception as error:
+        number = secrets.token_hex(4)
+        log.exception("request_failed", number=number, error=type(error).__name__)
+        return failed("internal_error", f"the portal failed on this request; search its log for {number}")
+
+
+async def fit_answer(
+    portal: Portal, caller: Caller, answer: Answer, max_tokens: int | None = None
+) -> CallToolResult:
+    """The answer within `server.output_tokens`. What is not shown whole is kept, and the answer names its handle.
+
+    A value of more than `max_tokens` is not: the smaller of 2,000 and `output_tokens` without one, `output_tokens` at
+    most.
+    """
+    settings, notices, kept = portal.manifest.portal.server, [*answer.notices], dict[str, str]()
+    most = min(max_tokens or DEFAULT_MAX_TOKENS, settings.output_tokens)
+    if max_tokens is not None and max_tokens > most:
+        notices.append(f"max_tokens {max_tokens} was lowered to server.output_tokens = {most}")
+
+    # Without a token others may be the same caller, so that ids are secrets.
+    name = short_id if caller.owner and caller.run_owner != WITHOUT_TOKEN else str
+
+    async def fit(kept: dict[str, str] | None) -> Fitted:
+        told = replace(answer, notices=tuple(notices))
+        limits = most, settings.output_tokens, kept
+        work = partial(fitted, told, name, *limits, is_whole=settings.structured)
+        few = _SMALL_CHARACTERS if is_loaded() else most // 6
+        if is_larger([told.structured(), *told.emitted], few):
+            # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
+            return await anyio.to_thread.run_sync(work)
+        return work()
+
+    found = await fit(None)
+    for key in sorted(found.cut):
+        whole = answer.result if key == "result" else answer.stdout
+        try:
+            run, owner = answer.run_id, caller.run_owner
+            handle = await portal.runs.results.keep(run, key, owner, whole, answer.sources)
+            kept |= {key: handle} if handle else {}
+        except QuotaError as error:
+            notices.append(f"The whole {key} is not kept: {error}. {error.hint}")
+    found = await fit(kept) if found.cut else found
+    is_error = answer.status not in GOING_WELL
+    return _result(portal, found.text, found.structured, found.blocks, is_error=is_error)
+
+
+def _failure_result(
+    portal: Portal, tool: str, code: str, message: str, ledger: Ledger | None = None
+) -> CallToolResult:
+    """A failure in the shape of the tool's answer. It lists the calls that the script made before."""
+    hint = RequestError.hint if code == RequestError.code else "Tell the operator, or try again later."
+    if tool == EXECUTE_CODE:
+        ledger, error = ledger or Ledger(), RunError(code, message, hint=hint)
+        status: RunState = "error" if ledger.run_id else "refused"
+        failed = Answer(status, ledger.run_id, error=error, calls=ledger.rows())
+        found = fitted(failed, str, DEFAULT_MAX_TOKENS, output_tokens=1_000, is_whole=True)
+        return _result(portal, found.text, found.structured, is_error=True)
+    told = {"code": code, "message": message, "hint": hint}
+    whole = {"functions": [], "total": 0, "notices": [message], "error": told}
+    return _result(portal, {"error": f"{code}: {message}", "hint": hint}, whole, is_error=True)
+
+
+def _result(
+    portal: Portal,
+    text: Json,
+    structured: Json,
+    blocks: Sequence[ContentBlock] = (),
+    *,
+    is_error: bool = False,
+) -> CallToolResult:
+    """One copy: the text, which a model reads. Clients differ in which they show, and some show both.
+
+    `server.structured` adds the whole shape, for programs.
+    """
+    told = sendable(text if isinstance(text, str) else compact(text))
+    whole = sendable_json(structured) if portal.manifest.portal.server.structured else None
+    return CallToolResult(
+        content=[TextContent(text=told), *blocks], structured_content=whole, is_error=is_error
+    )

@@ -1,0 +1,60 @@
+"""The port for calls of a script, which whoever runs it supplies."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from manifests.json_value import Json
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a running script.
+
+    `seq` counts the calls of one run from 1, in the order of their arrival at the host. `function` is
+    "namespace.name"; like `arguments` it comes from the guest and is untrusted.
+    """
+
+    seq: int
+    function: str
+    arguments: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class CallError:
+    """The error of a call. The script gets it as a `ToolError` with the same `code` and `hint`."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a call: a value, or an error.
+
+    `text` is the value as JSON in UTF-8, if it exists already. It saves the serialization. `content` are all blocks
+    that the upstream sent, None if the value has all; `beside` says which of them the value lacks. A text that
+    is None is the value's (`portal.library.results`). `data` is an error's data for programs.
+    """
+
+    value: Json = None
+    error: CallError | None = None
+    text: bytes | None = None
+    content: list[Json] | None = None
+    beside: Sequence[int] = ()
+    data: Json = None
+
+
+CallPort: TypeAlias = Callable[[ToolCall], Awaitable[Outcome]]
+"""Answers one call. It is cancelled and awaited if the run ends first. Its exceptions end the run."""
+
+
+class CallObserver(Protocol):
+    """Observes every call, including those that never reach the port."""
+
+    def open(self, seq: int, function: str) -> None:
+        """The script made a call. It may still have to wait, and the run may end before it starts."""
+
+    def withhold(self, seq: int, error: CallError) -> None:
+        """A limit kept the call from the port, or the outcome from the script."""

@@ -1,0 +1,22 @@
+"""Texts of the guest in the memory of the engine."""
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    pass
+
+
+class Text:
+    """A string of the guest, copied only by `read`, so that its size can be checked first. Valid during the call."""
+
+    __slots__ = ("_vector", "size")
+
+    def __init__(self, value: Any) -> None:
+        self._vector = value.of.string
+        self.size: int = self._vector.size
+
+    def read(self, most: int) -> bytes:
+        """Its first `most` bytes, UTF-8."""
+        size = min(self.size, most)
+        return ctypes.string_at(self._vector.data, size) if size else b""
