@@ -10,13 +10,10 @@ from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker, frame
-
-if TYPE_CHECKING:
-    from sandbox_runtime.run import Run
 
 _START_SECONDS = 10.0
 _SERVER_START_SECONDS = 20.0
@@ -155,6 +152,19 @@ class ForkLauncher:
         raise WorkerStartError("the fork server did not start")
 
 
+class Listener(Protocol):
+    """The run that a worker works for."""
+
+    @property
+    def waits_for_calls(self) -> bool: ...
+
+    def receive(self, kind: int, payload: bytes) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def on_worker_lost(self, reason: str) -> None: ...
+
+
 class WorkerProcess(asyncio.Protocol):
     """One worker: its socket, its end, and its listener.
 
@@ -169,7 +179,7 @@ class WorkerProcess(asyncio.Protocol):
         """Whether it does not read its answers. Then no call is started."""
         self.on_death: Callable[[WorkerProcess], None] = lambda _: None
         self._reader = FrameReader(_IDLE_FRAME_BYTES)
-        self._listener: Run | None = None
+        self._listener: Listener | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport
         self._kill: Callable[[], None] = lambda: None
@@ -203,7 +213,7 @@ class WorkerProcess(asyncio.Protocol):
         """Whether a call of its script is under way."""
         return self._listener is not None and self._listener.waits_for_calls
 
-    def listen(self, listener: "Run | None", max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
+    def listen(self, listener: Listener | None, max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
         """Pass frames to `listener` from now on. Its FrameError, or a frame without a listener, kills the worker."""
         self._listener = listener
         self._reader.max_bytes = max_frame_bytes

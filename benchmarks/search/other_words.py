@@ -3,8 +3,9 @@
 `other_verb`: a tool's name whose first word is list, search, get, create, update or delete, with another word for that
 ("remove label" for `delete_label`); `other_object`: with another word for one of its objects ("create ticket" for
 `create_issue`); `other_verb_and_object`: both. Right is any tool of that name, of whichever server. Names that a tool
-really has are not asked. The other words are ones that the index has been told of (portal/catalog/search/query.py): what is
-measured is whether such a word is enough to find one tool among thousands, not how many words it has been told of.
+really has are not asked. The other words are ones that the index has been told of (portal/catalog/search/query.py):
+what is measured is whether such a word is enough to find one tool among thousands, not how many words it has been told
+of.
 
 `own_words`: a tool's name as it is, of those that begin with one of these words; `own_small_words`: of those with words
 that search leaves out elsewhere, like "to", "by", "all" and "like".

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -62,6 +63,13 @@ log = structlog.get_logger()
 RunsMode: TypeAlias = Literal["all", "own", "none"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OpenPortal(Portal):
+    """A portal that this process runs."""
+
+    reload: Reload
+
+
 class LazySandbox:
     """A sandbox that opens in the background, because its first start compiles for seconds."""
 
@@ -96,7 +104,7 @@ async def open_portal(
     await_upstreams: AwaitUpstreams | None = None,
     runs: RunsMode = "all",
     sandbox: Sandbox | None = None,
-) -> AsyncIterator[Portal]:
+) -> AsyncIterator[OpenPortal]:
     """Start upstreams, sandbox and checker concurrently, without waiting for them.
 
     `progress` is called with a line when something takes seconds. Without `runs_scripts` there is no sandbox and no
@@ -183,7 +191,7 @@ async def open_portal(
             if settings.offers:
                 tasks.start_soon(changes.keep)
             own = views.by_profile[None]
-            yield Portal(
+            yield OpenPortal(
                 own.authority,
                 own.catalog,
                 own.docs_search,

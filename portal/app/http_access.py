@@ -25,8 +25,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from manifests.portal_manifest import AuthSettings, ServerSettings, TelemetrySettings, Tenants
 from portal.base.caller import BEARER, Bearer
 from portal.base.errors import ASK_OPERATOR, OpenBindError
-from portal.identity.approvers import Approvers, Decider
+from portal.identity.approvers import Approvers
 from portal.identity.sign_in import SignIn, SignInError
+from portal.server.callers import decider_of_request
 from sandbox_runtime.grants.fetch import FROM_SCRIPT
 
 
@@ -231,7 +232,7 @@ class HttpAccessMiddleware:
         # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
         # In them a person's other token may answer, so one that may decide has sessions of its own.
         scope = {**scope, BEARER: bearer}
-        may_decide = self.approvers().include(Decider.of_request(Request(scope), ""))
+        may_decide = self.approvers().include(decider_of_request(Request(scope), ""))
         whose = f"{bearer.run_owner} {may_decide}"
         return {**scope, "user": AuthenticatedUser(AccessToken(token="", client_id=whose, scopes=[]))}
 

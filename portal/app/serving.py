@@ -30,7 +30,7 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.portal_manifest import ServerSettings, TelemetrySettings, Tenants
 from portal.app.accepted import running
-from portal.app.composition import open_portal
+from portal.app.composition import OpenPortal, open_portal
 from portal.app.http_access import (
     METRICS_PATH,
     BrowserAccessMiddleware,
@@ -199,7 +199,7 @@ async def serve_stdio(
 
 @asynccontextmanager
 async def _reloading(
-    portal: Portal,
+    portal: OpenPortal,
     apply: Callable[[Manifest], Awaitable[object]],
     announce: Callable[[Mapping[str, str]], None],
     until: anyio.CancelScope,

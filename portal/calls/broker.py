@@ -1,7 +1,7 @@
 """The only way from a script to upstreams and the network: authorizes, validates, records and forwards each call.
 
-Rule 1: the guest is untrusted. `Authorization.authorize()` (`portal/catalog/authority.py`) decides on every call. The host side
-of the sandbox has checked sizes before. Files go through `sandbox_runtime/grants/files.py`.
+Rule 1: the guest is untrusted. `Authorization.authorize()` (`portal/catalog/authority.py`) decides on every call. The
+host side of the sandbox has checked sizes before. Files go through `sandbox_runtime/grants/files.py`.
 Rule 2: every call has an entry in the ledger before anything happens. The entry is `unknown` from the moment at which
 the upstream may see the call until its answer is read.
 Rule 3: calls are decided in the order in which the script made them, even if one takes long to decide. Middleware that
@@ -33,6 +33,7 @@ from portal.calls.channel import NO_CLIENT, ClientChannel
 from portal.calls.questions import CallQuestions
 from portal.calls.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.calls.resources import ResourceError, Resources, recorded
+from portal.calls.run import WAITED, CallJournal, CallWaits
 from portal.calls.session_history import SessionHistory
 from portal.catalog.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.catalog.snapshot import Snapshot
@@ -46,9 +47,6 @@ from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
 from portal.records.ledger import CallState, Entry, Ledger, RepairNotes, plain_name
 from portal.records.telemetry import instruments
 from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
-from portal.runs.journal import Journal
-from portal.runs.waits import FUNCTIONS as WAITED
-from portal.runs.waits import Waits
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
 from upstreams.errors import (
@@ -110,8 +108,8 @@ class Broker:
     channel: ClientChannel = NO_CLIENT
     history: SessionHistory = field(default_factory=SessionHistory)
     middleware: Sequence[Middleware] = ()
-    journal: Journal | None = None
-    waits: Waits | None = None
+    journal: CallJournal | None = None
+    waits: CallWaits | None = None
     telemetry: Telemetry = NO_TELEMETRY
     repairs: RepairNotes = field(default_factory=RepairNotes)
     began: float = inf

@@ -5,16 +5,12 @@ Rule 2: a terminal decides about every call: whoever can write the store may.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final, Self
-
-from mcp.server.context import ServerRequestContext
-from starlette.requests import Request
+from typing import Final, Self
 
 from manifests.manifest import Manifest
-from portal.base.caller import BEARER, LOCAL, Bearer, identity_of, tenant_of
+from portal.base.caller import Bearer, identity_of, tenant_of
 from portal.base.errors import RunsError
 from portal.identity.claims import values_of
-from portal.server.callers import http_caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +23,6 @@ class Decider:
     bearer: Bearer | None = None
     is_known: bool = True
     """False over HTTP without a token: it may be any program that reaches the port, also a script."""
-
-    @classmethod
-    def of_request(cls, request: Request, door: str) -> Self:
-        """Who sent a request over HTTP. `door` says what it came through."""
-        bearer, owner = request.scope.get(BEARER), http_caller(request).run_owner
-        if isinstance(bearer, Bearer):
-            return cls(f"{door} {bearer.name}", owner, bearer)
-        return cls(door, owner, is_known=BEARER in request.scope)
-
-    @classmethod
-    def of(cls, context: ServerRequestContext[Any, Any]) -> Self:
-        """The person at an MCP client: over stdio the one there is."""
-        if isinstance(context.request, Request):
-            return cls.of_request(context.request, "client")
-        return cls("client", LOCAL.run_owner)
 
 
 NOBODY: Final = Decider("", "", is_known=False)

@@ -34,7 +34,7 @@ from portal.records.telemetry.instruments import ERROR, RUN, STATUS
 from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry, current_trace, link_to
 from portal.runs.answer import Answer, at_line
 from portal.runs.journal import Journal, unwritten
-from portal.runs.past import NO_PAST, Past, RunHead, new_run_id
+from portal.runs.past import Past, Piece, RunHead, new_run_id
 from portal.runs.service import Runs
 from portal.runs.sessions import SessionError, Sessions
 from portal.runs.waits import Waits
@@ -70,19 +70,6 @@ _UNWRITTEN = "the store of runs cannot be written now, so a crash of the portal 
 
 AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]]
 """Waits until these upstreams have started, or their time to start is over."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A run from its start, or from where it was left, until it ends or waits in the store.
-
-    `epoch` is 0 for a run that a client waits for; otherwise the portal itself goes on with it.
-    """
-
-    run_id: str
-    head: RunHead
-    past: Past = NO_PAST
-    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -227,12 +214,14 @@ class Execution:
                     )
                     where, code = partial(self._where_of, wall), request.code
                     if isinstance(recording, Repetition):
-                        work = partial(self._resume, recording, sandbox, where, caller, grants, broker)
+                        work = partial(
+                            self._resume, recording, sandbox, where, caller, grants, broker, journal
+                        )
                     else:
                         run = sandbox.run(
                             limits, where, session, caller.queue_key, grants, recording, len(code)
                         )
-                        work = partial(self._start, run, code, broker)
+                        work = partial(self._start, run, code, broker, journal)
                     answer = await self._journaled(journal, work, notices)
                 identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
@@ -283,7 +272,9 @@ class Execution:
             self.runs.closed(journal)
         return _noted(await self.runs.answer(journal.run_id, None), notices)
 
-    async def _start(self, waiting: AbstractAsyncContextManager[Run], code: str, broker: Broker) -> Answer:
+    async def _start(
+        self, waiting: AbstractAsyncContextManager[Run], code: str, broker: Broker, journal: Journal | None
+    ) -> Answer:
         """Check and run a script from its beginning, as soon as there is a process for it."""
         ledger, stage = broker.ledger, broker.channel.stage
         began = time.perf_counter()
@@ -302,15 +293,15 @@ class Execution:
                 return _refused(ledger, error, prepared.notices)
             broker.snapshot = snapshot
             broker.history.record_namespaces(snapshot.library, prepared.names)
-            if broker.journal is not None:
-                broker.journal.note_notices((*prepared.notices, *found))
+            if journal is not None:
+                journal.note_notices((*prepared.notices, *found))
             stage("running the script")
             try:
                 result = await run.execute(snapshot.table(prepared.names), self.port(broker), broker)
             except anyio.get_cancelled_exc_class():
                 ledger.stdout = run.stdout
                 raise
-            notices = broker.journal.head.notices if broker.journal else (*prepared.notices, *found)
+            notices = journal.head.notices if journal else (*prepared.notices, *found)
             return self._answered(result, broker, notices, code)
 
     async def _resume(
@@ -321,10 +312,11 @@ class Execution:
         caller: Caller,
         grants: RunGrants,
         broker: Broker,
+        journal: Journal | None,
     ) -> Answer:
         """Go on where the record of a run ends. It was checked when it began."""
-        journal, port = broker.journal, self.port(broker)
         assert journal is not None
+        port = self.port(broker)
         script = repetition.replayed.script
         await self._await_mentioned(broker.snapshot, Prepared(script, frozenset(_WORD.findall(script))))
         async with self.catalog.steady() as snapshot:

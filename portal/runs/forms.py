@@ -1,7 +1,6 @@
-"""What a call looks like to the person who decides about it, and the form in which they do.
+"""The form in which a person decides about calls.
 
-Rule 1: each part of the arguments has its share of the length, so that none hides another one. What is cut is told.
-Rule 2: it shows what the call says, and reads no file: that would be a call that nobody granted.
+Rule 1: it shows what the call says, and reads no file: that would be a call that nobody granted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +10,8 @@ from mcp_types import ElicitRequest
 
 from manifests.json_value import Json
 from portal.base.plain_text import escaped
-from portal.calls.questions import MAX_MESSAGE_CHARACTERS, request_of
-from portal.runs.shown_calls import MAX_LATER, readable
+from portal.calls.questions import request_of
+from portal.runs.shown_calls import MAX_CHARACTERS, MAX_LATER, readable
 
 MAX_CALLS: Final = 10
 """Calls in one form. Others follow in the next one."""
@@ -29,7 +28,7 @@ def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> Elicit
         lines = [f"A script (run {run}) asks: {asked[0]['question']}"]
     for each in asked if "question" not in asked[0] else ():
         lines += ["", f"{each['function']} of the upstream {each['upstream']}, with"]
-        arguments, share = each["arguments"], 3 * MAX_MESSAGE_CHARACTERS // max(len(asked), 3)
+        arguments, share = each["arguments"], 3 * MAX_CHARACTERS // max(len(asked), 3)
         lines += [arguments] if isinstance(arguments, str) else readable(arguments, share)
         lines.append(f"The rule {each['rule']} asks you first.")
     may_stand = not four_eyes and all(each.get("may_stand") for each in asked)

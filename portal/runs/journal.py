@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import anyio
 import structlog
 
 from manifests.json_value import Json
+from manifests.portal_manifest import RunsSettings
 from portal.catalog.authority import Authorization
 from portal.records.ledger import CallState, Entry, Ledger
 from portal.records.store.records import (
@@ -48,9 +49,7 @@ from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record, Recording
 from sandbox_runtime.result import RunError
-
-if TYPE_CHECKING:
-    from portal.runs.service import Runs
+from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
 
@@ -64,6 +63,23 @@ IDLE_SHARE: Final = 0.5
 """A worker that used less than this share of the time did not compute, so its run may be parked."""
 
 
+class Home(Protocol):
+    """What a journal needs of the portal's runs."""
+
+    settings: RunsSettings
+    mask: Redaction
+    began: float
+
+    @property
+    def is_holding(self) -> bool: ...
+
+    async def hold(self, run: str, epoch: int) -> None: ...
+
+    def register(self, run: str, seq: int) -> anyio.Event: ...
+
+    def note_change(self) -> None: ...
+
+
 @dataclass(eq=False)
 class Journal:
     """Writes the journal of one piece of a run: from its start or its last wake to its end or to its parking.
@@ -72,7 +88,7 @@ class Journal:
     """
 
     run_id: str
-    runs: "Runs"
+    runs: Home
     store: RunStore
     head: RunHead
     park_seconds: float

@@ -165,3 +165,16 @@ def load_outcome(text: bytes) -> tuple[CallState, Outcome]:
     told = {name: data[name] for name in ("value", "content", "beside", "data") if name in data}
     error = data.get("error")
     return data["state"], Outcome(error=None if error is None else CallError(**error), **told)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run from its start, or from where it was left, until it ends or waits in the store.
+
+    `epoch` is 0 for a run that a client waits for; otherwise the portal itself goes on with it.
+    """
+
+    run_id: str
+    head: RunHead
+    past: Past = NO_PAST
+    epoch: int = 0

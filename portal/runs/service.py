@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 import structlog
@@ -33,16 +33,13 @@ from portal.runs.components import Components
 from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
 from portal.runs.forms import MAX_CALLS, approval_form, decision_of
 from portal.runs.journal import Journal, unwritten
-from portal.runs.past import HEAD, Past, RunHead, new_row, new_run_id
+from portal.runs.past import HEAD, Past, Piece, RunHead, new_row, new_run_id
 from portal.runs.results import KeptResults
 from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
 from sandbox_runtime.run import MAX_SCRIPT_BYTES, too_long
 from upstreams.redaction import Redaction
-
-if TYPE_CHECKING:
-    from portal.runs.execution import Execution, Piece
 
 log = structlog.get_logger()
 
@@ -68,6 +65,17 @@ GATHER_SECONDS: Final = 0.05
 
 UNATTENDED_SECONDS: Final = 0.1
 """After this time a run is parked for which no client waits."""
+
+
+class Continues(Protocol):
+    """Goes on with runs of one profile."""
+
+    @property
+    def profile(self) -> str | None: ...
+
+    async def go_on(
+        self, run_id: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel
+    ) -> Answer: ...
 
 
 class Runs:
@@ -122,7 +130,7 @@ class Runs:
         """Where other portals with this store reach this one; "" if they cannot."""
         self.replace(manifest, ())
 
-    def replace(self, manifest: Manifest, executions: Sequence["Execution"]) -> None:
+    def replace(self, manifest: Manifest, executions: Sequence[Continues]) -> None:
         """Mask and let people decide by this manifest from now on, and take up runs with these executions."""
         self.mask.replace(manifest.hidden)
         self.approvers = Approvers.of(manifest)
@@ -132,7 +140,7 @@ class Runs:
     # For executions
 
     def journal(
-        self, piece: "Piece", recording: Recording | None, ledger: Ledger, authorization: Authorization
+        self, piece: Piece, recording: Recording | None, ledger: Ledger, authorization: Authorization
     ) -> Journal | None:
         """The journal of one piece of a run; None without a store."""
         if self.store is None:
@@ -165,7 +173,7 @@ class Runs:
         """An event that is set when something about a waiting call may have been decided."""
         return self._waits.setdefault(run, {}).setdefault(seq, anyio.Event())
 
-    async def start(self, execution: "Execution", request: ExecuteCode, caller: Caller) -> Answer:
+    async def start(self, execution: Continues, request: ExecuteCode, caller: Caller) -> Answer:
         """Run a script in the background. The answer says only that it runs, under which id."""
         if self.store is None:
             return Answer("refused", "", error=self.unavailable("A run in the background"))

@@ -1,6 +1,7 @@
 """Arguments of a call as the person reads them who decides about it.
 
-Rule 1: each part of the arguments has its share of the length, so that none hides another one. What is cut is told."""
+Rule 1: each part of the arguments has its share of the length, so that none hides another one. What is cut is told.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -9,7 +10,9 @@ from typing import Final
 
 from manifests.json_value import Json
 from portal.base.tokens import compact
-from portal.calls.questions import MAX_MESSAGE_CHARACTERS
+
+MAX_CHARACTERS: Final = 2_000
+"""Of all arguments of a call in a form."""
 
 MAX_SHOWN_CHARACTERS: Final = 20_000
 """Longer arguments are kept for the person as a form shows them; their sha256 identifies the whole."""
@@ -24,7 +27,7 @@ _LONGEST_NAME: Final = 60
 _LONGEST_PARTED: Final = 100_000  # characters of what is shown part by part, which takes milliseconds
 
 
-def readable(value: Json, characters: int = MAX_MESSAGE_CHARACTERS, name: str = "") -> list[str]:
+def readable(value: Json, characters: int = MAX_CHARACTERS, name: str = "") -> list[str]:
     """Arguments as lines of about so many characters in all: `name: value`, or a name and a block of marked lines."""
     if (parts := _parts(name, value)) is None:
         return _value(name or "arguments", value, characters)

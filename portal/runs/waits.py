@@ -17,6 +17,7 @@ from manifests.json_value import Json
 from portal.base.errors import ASK_OPERATOR
 from portal.base.tokens import compact
 from portal.calls.channel import NO_CLIENT, ClientChannel
+from portal.calls.run import APPROVE, EVENT, EVENT_URL, RECALL, SEARCH_TEXT, SLEEP
 from portal.catalog.authority import ApprovalNeeded, Authorization
 from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit
 from portal.records.ledger import Entry
@@ -26,14 +27,6 @@ from portal.runs.journal import Journal
 from portal.runs.service import Runs
 from portal.runs.shown_calls import MAX_SHOWN_CHARACTERS, readable
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
-
-SLEEP: Final = "portal.sleep"
-EVENT: Final = "portal.event"
-EVENT_URL: Final = "portal.event_url"
-APPROVE: Final = "portal.approve"
-RECALL: Final = "portal.recall"
-SEARCH_TEXT: Final = "portal.search_text"
-FUNCTIONS: Final = frozenset({SLEEP, EVENT, EVENT_URL, APPROVE, RECALL, SEARCH_TEXT})
 
 MAX_NAME_CHARACTERS: Final = 100
 MAX_QUESTION_CHARACTERS: Final = 2_000
@@ -52,7 +45,7 @@ class Waits:
     audit: RunAudit = NO_RUN_AUDIT
 
     async def __call__(self, call: ToolCall, entry: Entry) -> Outcome:
-        """Answer one of FUNCTIONS. Errors are returned, never raised, except FencedError."""
+        """Answer one of `portal.calls.run.WAITED`. Errors are returned, never raised, except FencedError."""
         work = {
             SLEEP: self._sleep,
             EVENT: self._event,

@@ -8,6 +8,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from portal.base.caller import BEARER, LOCAL, WITHOUT_TOKEN, Bearer, Caller
+from portal.identity.approvers import Decider
 
 _SESSION_HEADER = "mcp-session-id"
 
@@ -48,3 +49,18 @@ def _session(context: ServerRequestContext[Any, Any], request: Request) -> Calle
         session = f"session {request.headers[_SESSION_HEADER]}"
         return Caller(session, session)
     return None
+
+
+def decider_of(context: ServerRequestContext[Any, Any]) -> Decider:
+    """The person at an MCP client: over stdio the one there is."""
+    if isinstance(context.request, Request):
+        return decider_of_request(context.request, "client")
+    return Decider("client", LOCAL.run_owner)
+
+
+def decider_of_request(request: Request, door: str) -> Decider:
+    """Who sent a request over HTTP. `door` says what it came through."""
+    bearer, owner = request.scope.get(BEARER), http_caller(request).run_owner
+    if isinstance(bearer, Bearer):
+        return Decider(f"{door} {bearer.name}", owner, bearer)
+    return Decider(door, owner, is_known=BEARER in request.scope)

@@ -28,7 +28,7 @@ from portal.records.store.records import OPEN, LogRow, OwnLimitError, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import details, find_run, fork_run, iso, run_view, waiting_view
 from portal.runs.service import Runs
-from portal.server.callers import http_caller
+from portal.server.callers import decider_of_request, http_caller
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _event(row: LogRow) -> str:
 
 
 def _decider(request: Request) -> Decider:
-    return Decider.of_request(request, "http")
+    return decider_of_request(request, "http")
 
 
 def _named(request: Request) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from portal.app.reload import Reload
 from portal.calls.questions import SamplingDepths
 from portal.identity.accounts import Accounts
 from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
@@ -34,6 +33,5 @@ class Portal(View):
     runs: Runs
     accounts: Accounts
     resources: ClientResources
-    reload: Reload
     telemetry: Telemetry = NO_TELEMETRY
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)

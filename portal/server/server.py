@@ -43,12 +43,11 @@ from portal.base.tokens import compact, is_loaded
 from portal.calls.channel import ClientChannel
 from portal.calls.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.catalog.authority import effective_capabilities
-from portal.identity.approvers import Decider
 from portal.records.ledger import Ledger
 from portal.records.store.records import QuotaError, RunState, short_id
 from portal.records.telemetry.requests import record_requests
 from portal.runs.answer import GOING_WELL, Answer, Fitted, fitted
-from portal.server.callers import caller_of
+from portal.server.callers import caller_of, decider_of
 from portal.server.definitions import DEFAULT_MAX_TOKENS, INPUT_SCHEMAS, INSTRUCTIONS, tool_definitions
 from portal.server.portal import Portal
 from portal.server.rounds import PendingRequest
@@ -196,7 +195,7 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
     # Several clients may share this caller. Questions of one must not reach another.
     owner = caller.owner if caller.is_one_client else secrets.token_hex(8)
-    can, decider = context.session.client_capabilities, Decider.of(context)
+    can, decider = context.session.client_capabilities, decider_of(context)
     return Questions(ask, can, owner, caller.queue_key, portal.sampling_depths, decider)
 
 

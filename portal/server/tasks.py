@@ -35,7 +35,6 @@ from manifests.json_value import Json
 from portal.base.caller import Caller
 from portal.base.errors import RunsError
 from portal.calls.questions import can_show_forms
-from portal.identity.approvers import Decider
 from portal.records.store.records import OPEN, CallRow, RunRow, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS
@@ -44,7 +43,7 @@ from portal.runs.decisions import answer_of, find_run, iso
 from portal.runs.forms import approval_form, decision_of
 from portal.runs.past import HEAD
 from portal.runs.service import Runs
-from portal.server.callers import caller_of
+from portal.server.callers import caller_of, decider_of
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Status: TypeAlias = Literal["working", "input_required", "completed", "cancelled"]
@@ -115,7 +114,7 @@ class Tasks:
             return task("completed", result=result)
         task = partial(task, status_message=_waits_for(calls))
         approvers = self.runs.approvers
-        is_refused = approvers.refusal(row.owner, Decider.of(context)) is not None
+        is_refused = approvers.refusal(row.owner, decider_of(context)) is not None
         requests: InputRequests = {
             key: approval_form(row.id, [json.loads(call.shown)], four_eyes=approvers.four_eyes)
             for key, call in ({} if is_refused else _asked(context, calls)).items()
@@ -130,7 +129,7 @@ class Tasks:
         row, calls = await self._find(context, params.task_id)
         asked, given = _asked(context, calls), params.input_responses
         decisions = {call.seq: _decision(key, given[key]) for key, call in asked.items() if key in given}
-        decider = Decider.of(context)
+        decider = decider_of(context)
         for seq, decision in decisions.items():
             if decision is None:
                 continue

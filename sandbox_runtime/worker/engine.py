@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from ctypes import byref
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import wasmtime._ffi as ffi
 from wasmtime import Config, Engine, Store, WasiConfig, WasmtimeError
@@ -19,10 +19,8 @@ from wasmtime.component import Component, Linker
 from sandbox_runtime.worker.configuration import MAX_WASM_STACK, NEEDED_FEATURES, NOT_WRITTEN
 from sandbox_runtime.worker.lockdown import end_with_parent
 from sandbox_runtime.worker.memory import GuestMemory
+from sandbox_runtime.worker.run_host import RunHost
 from sandbox_runtime.worker.texts import Text
-
-if TYPE_CHECKING:
-    from sandbox_runtime.worker.run_host import RunHost
 
 HostFunction: TypeAlias = Callable[[Any, Any], None]
 """Called with the array of argument values and the array of result values."""
@@ -77,7 +75,7 @@ def compile_file(component: str, target: str, parent: str) -> None:
 class GuestEngine:
     """The engine with the guest component loaded and linked."""
 
-    def __init__(self, compiled: str, host: "RunHost") -> None:
+    def __init__(self, compiled: str, host: RunHost) -> None:
         """Load a file from `compile_file`. It is native code, so its folder must be private. Raises WasmtimeError."""
         self.engine = new_engine()
         self.component = Component.deserialize_file(self.engine, compiled)
@@ -185,7 +183,7 @@ def _heap_bytes() -> int | None:
     return int(found.uordblks) + int(found.hblkhd)
 
 
-def _interfaces(host: "RunHost") -> dict[str, dict[str, HostFunction]]:
+def _interfaces(host: RunHost) -> dict[str, dict[str, HostFunction]]:
     """The host functions by interface. Clocks and randomness belong to the run (docs/decisions/0006).
 
     Linking an interface replaces all functions that the engine has under its name.

@@ -20,12 +20,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from math import log
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from snowballstemmer.english_stemmer import EnglishStemmer  # type: ignore[import-untyped]  # ships no types
-
-if TYPE_CHECKING:
-    from portal.catalog.search.index import Ranking
 
 STOPWORDS = frozenset(
     """
@@ -255,7 +252,20 @@ def partitions(name: str) -> Iterator[tuple[str, str]]:
         yield ".".join(parts[:at]), ".".join(parts[at:])
 
 
-def expanded_terms(words: Sequence[str], index: "Ranking") -> dict[str, float]:
+class Vocabulary(Protocol):
+    """The terms that occur in an index."""
+
+    @property
+    def terms(self) -> Sequence[str]: ...
+
+    def __contains__(self, term: str) -> bool: ...
+
+    def idf(self, term: str) -> float | None: ...
+
+    def is_named(self, term: str) -> bool: ...
+
+
+def expanded_terms(words: Sequence[str], index: Vocabulary) -> dict[str, float]:
     """Expand the words to the terms that occur, with weights.
 
     The words themselves weigh 1, repeated ones a little more. Two neighbours as one word ("app config" for `appconfig`)
@@ -271,7 +281,7 @@ def expanded_terms(words: Sequence[str], index: "Ranking") -> dict[str, float]:
     return {term: weight for term, weight in weights.items() if term in index}
 
 
-def synonym_terms(words: Sequence[str], index: "Ranking") -> dict[str, float]:
+def synonym_terms(words: Sequence[str], index: Vocabulary) -> dict[str, float]:
     """Synonyms of the words in functions' names, with weights; the word itself weighs 1.
 
     A long query leaves less to guess, so each synonym weighs less. A rare synonym of a common word weighs little too:

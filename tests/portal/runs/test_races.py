@@ -118,9 +118,9 @@ async def test_a_run_that_no_worker_can_take_up_is_tried_again(
         execution, tries = portal.portal.runs.executions[0], iter(range(4))
         start = execution._start
 
-        async def busy(take: Any, code: str, broker: Any) -> Answer:
+        async def busy(take: Any, code: str, broker: Any, journal: Any) -> Answer:
             if next(tries) == 3:
-                return await start(take, code, broker)
+                return await start(take, code, broker, journal)
             return Answer("refused", broker.ledger.run_id, error=RunError("sandbox_busy", "busy"))
 
         object.__setattr__(execution, "_start", busy)
