@@ -9,7 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.acceptance import real_servers
-from tests.acceptance.model import Json, Model
+from tests.acceptance.model import Json, Model, text_of
 from tests.acceptance.scratch import make_database
 from tests.warm_commands import warm_command
 
@@ -98,12 +98,13 @@ async def test_import_check_serve_and_back(home: Path) -> None:
         command=entry["command"], args=entry["args"], env={"HOME": str(home), **CACHE}, cwd="/"
     )
     async with Client(parameters) as client:
-        value = await Model(client).result_of(
+        code = (
             "now = await time_.get_current_time(timezone='UTC')\n"
             "rows = await shop.read_query(query='select item from orders order by id')\n"
             "[now['timezone'], 'tea' in str(rows)]"
         )
-    assert value == ["UTC", True]
+        answer = text_of(await Model(client).call("execute_code", {"code": code}))
+    assert json.loads(answer)["result"] == ["UTC", True]
 
     done = portal(home, *importing, *(word for client in CLIENTS for word in ("--undo", client)))
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.acceptance.model import Model
+from tests.acceptance.model import Model, text_of
 from tests.packaging.source_tree import (
     CONSTRAINTS,
     ROOT,
@@ -132,5 +132,6 @@ async def assert_serves(python: Path, folder: Path) -> None:
     )
     async with Client(parameters) as client:
         model = Model(client)
-        assert any("no upstreams" in notice for notice in (await model.search())["notices"])
-        assert (await model.result_of("import sys; sys.version_info[:2]")) == [3, 14]
+        assert "no upstreams" in text_of(await model.call("docs_search", {}))
+        code = "import sys; sys.version_info[:2]"
+        assert json.loads(text_of(await model.call("execute_code", {"code": code})))["result"] == [3, 14]

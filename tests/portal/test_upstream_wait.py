@@ -33,7 +33,7 @@ def done_when_told(go: Path, *arguments: str) -> Done:
 def test_run_waits_for_what_may_be_another_clients_name_for_a_tool(go: Path) -> None:
     (go.parent / "script.py").write_text("await mcp__slow__echo(n=1)")
     done = done_when_told(go, "run", "script.py")
-    assert "slow.echo(" in done.stdout + done.stderr
+    assert "`mcp__slow__echo` means slow.echo" in done.stderr
 
 
 @pytest.mark.parametrize(

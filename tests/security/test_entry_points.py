@@ -204,9 +204,9 @@ async def test_no_command_reaches_it(tmp_path: Path, name: str, capsys: pytest.C
             await command(manifest, Namespace(json=False, profile=profile, **options), Terminal())
             return capsys.readouterr().out
 
-        await output_of(run.command, script=str(tmp_path / "wipe.py"), timeout=None)
+        await output_of(run.command, script=tmp_path / "wipe.py", timeout=None)
         assert reached(up) == set()
-        await output_of(run.command, script=str(tmp_path / "read.py"), timeout=None)
+        await output_of(run.command, script=tmp_path / "read.py", timeout=None)
         assert reached(up) == {"read"}
         found = await output_of(library.search, query="everything", full=True, upstream=None, limit=5)
         for shown in (found, await output_of(library.stubs, namespace="up", out=None)):

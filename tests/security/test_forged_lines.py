@@ -193,10 +193,9 @@ def logged(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> str:
 
 
 def test_a_defect_is_told_in_marked_lines() -> None:
-    fault = (
-        f"import portal.cli.command_line as line\ndef run_command_line(_): raise ValueError({EVERYTHING!r})"
-    )
-    code = f"{fault}\nline.run_command_line = run_command_line\nfrom portal.__main__ import main\nmain()"
+    fault = f"import portal.cli.command_line as line\ndef run_command(_): raise ValueError({EVERYTHING!r})"
+    patched = f"{fault}\nline.run_command = run_command\nimport sys\nsys.argv[1:] = ['schema']"
+    code = f"{patched}\nfrom portal.__main__ import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", cwd=ROOT)
     assert done.returncode == 1 and forged(done.stderr) == [] and hidden(done.stderr) == set()
     assert done.stderr.startswith("Traceback (most recent call last):\n    | ")
