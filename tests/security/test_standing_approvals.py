@@ -123,6 +123,16 @@ def test_revoked_approval_asks_again(tables: RunTables, run: RunRow, denied: int
     assert error.value.code == "already_decided"
 
 
+@pytest.mark.parametrize("function", ["git.merge", "git.push"])
+def test_whoever_denies_a_call_that_waits_is_asked_about_later_ones(
+    tables: RunTables, run: RunRow, function: str
+) -> None:
+    waits(tables, run, 2, function=function)  # its form was open when the other one was answered
+    decide(tables, run.id, 2, is_approved=False)
+    waits(tables, run, 3)
+    assert stands(tables, run.id, 3) is (function == "git.push")
+
+
 @pytest.mark.parametrize(
     "rules",
     [
