@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mcp_types import ElicitResult
 from manifests.json_value import Json
 from portal.approvers import Approvers, Decider
 from portal.errors import RunsError
+from portal.passthrough.notifications import ClientChannel
 from portal.runs.decisions import decide_call, details, let_pass
 from portal.runs.forms import MAX_LATER
 from portal.server import build_server
@@ -300,6 +302,67 @@ async def test_calls_beyond_the_first_form_are_not_asked_about(tmp_path: Path) -
             await own.call("execute_code", code="await asyncio.gather(*(git.merge(id=n) for n in range(25)))")
         ).structured_content
     assert (answer["status"], len(person.asked), len(up.calls)) == ("ok", 1, 25)
+
+
+async def test_further_form_is_withdrawn_when_its_client_leaves(tmp_path: Path) -> None:
+    person, is_shown, is_withdrawn = Person("approve"), anyio.Event(), anyio.Event()
+
+    async def meanwhile() -> None:
+        if len(person.asked) == 2:
+            is_shown.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                is_withdrawn.set()
+
+    person.meanwhile = meanwhile
+    code = "await asyncio.gather(*(git.merge(id=n) for n in range(12)))"
+    # It waits that long, so that it is not parked before.
+    runs: dict[str, Json] = {"store": "runs.sqlite", "park_after_seconds": 60}
+    async with at_a_client(tmp_path, person, "legacy", runs=runs) as (own, _):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(own.call, "execute_code", code=code))
+            await is_shown.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(5):
+            await is_withdrawn.wait()
+
+
+async def test_decisions_of_a_form_are_those_of_whoever_answered_it(tmp_path: Path) -> None:
+    class TwoPeople(ClientChannel):
+        async def ask_person(self, form: Any) -> dict[str, Json]:
+            if "asks:" in form.params.message:
+                is_asked.set()
+                await is_answered.wait()
+                self.decider = Decider("bob")
+                return {"action": "accept", "content": {"decision": "deny"}}
+            await runs.ask(run, 3, {"question": "?"}, self)
+            await is_asked.wait()
+            self.decider = Decider("ann")
+            is_answered.set()
+            return {"action": "accept", "content": {"decision": "approve"}}
+
+    is_asked, is_answered, channel = anyio.Event(), anyio.Event(), TwoPeople()
+    code = "await asyncio.gather(git.merge(id=1), git.merge(id=2), portal.approve('?'))"
+    async with at_a_client(tmp_path, Person()) as (own, _):
+        runs = own.portal.runs
+        started = await own.call("execute_code", code=code, background=True)
+        run = started.structured_content["run_id"]
+
+        async def until(is_it: Callable[[CallRow], bool]) -> None:
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while True:
+                    news, calls = runs.news, (await runs.load(run, None)).calls
+                    if sum(map(is_it, calls)) == 3:
+                        return
+                    await news.wait()
+
+        await until(lambda call: call.state == "waiting")
+        for seq in (1, 2):
+            asked = {"upstream": "git", "function": "git.merge", "arguments": {}, "rule": "ask"}
+            await runs.ask(run, seq, asked, channel)
+        await until(lambda call: bool(call.decided_by))
+        assert [each.decided_by for each in (await runs.load(run, None)).calls] == ["ann", "ann", "bob"]
 
 
 async def test_person_who_revokes_meanwhile_is_asked_again(tmp_path: Path) -> None:
