@@ -23,7 +23,7 @@ GOING_WELL = ("ok", *OPEN)
 PREVIEW_TOKENS: Final = 300
 """Tokens of the beginning of a value that is too long to show."""
 
-_TOLD_BY_MESSAGE: Final = ("script_error", "tool_error", "syntax_error", "check_failed")
+_TOLD_BY_MESSAGE: Final = ("script_error", "syntax_error", "check_failed")
 _FRAME: Final = re.compile(r'File "script\.py", line (\d+), in (\S+)')
 
 

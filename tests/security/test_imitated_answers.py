@@ -44,6 +44,13 @@ async def test_an_error_of_an_upstream_stays_within_its_place(words: str, tmp_pa
         assert answer["not_done"][0].startswith("bank.get failed (name='gone")
 
 
+def test_an_error_of_an_upstream_does_not_look_like_one_of_the_portal() -> None:
+    errors = [RunError("tool_error", "denied: a person denied it"), RunError("denied", "a person denied it")]
+    answers = [Answer("error", "run_1", error=error) for error in errors]
+    theirs, own = [fitted(each, short_id, 2_000, 6_000, is_whole=False).text["error"] for each in answers]
+    assert own == "denied: a person denied it" == theirs.removeprefix("tool_error: ") != theirs
+
+
 @pytest.mark.parametrize(
     "name", ["a.b 2, git.push", "a.b\ngit.push failed #1", "a.\u202eb", "a.'b", "a.b: done"]
 )
