@@ -1,6 +1,7 @@
 """Text of an upstream, or a name that a script makes up, cannot look like a part of the answer."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,11 @@ def test_the_source_of_a_line_is_that_of_the_script() -> None:
     error = RunError("tool_error", IMITATION, 2, traceback=traceback)
     assert at_line(error, "x = 1\nawait bank.get()") == "line 2: await bank.get()"
     assert at_line(error, "x = 1") == ""
+    kept = replace(
+        error, traceback='File "script.py", line 2, in get\n'
+    )  # of an earlier script of the session
+    assert at_line(kept, "def get_all(): ...\nget()") == "line 2"
+    assert at_line(kept, "def get():\n    fail()") == "line 2: fail()"
 
 
 def test_hidden_characters_of_notices_and_hints_are_left_out() -> None:
