@@ -194,6 +194,15 @@ def test_where_no_approval_may_stand_none_is_taken(
     decide(tables, run.id, 1, rules)
 
 
+def test_approval_of_changed_arguments_stands_for_none_of_the_script(tables: RunTables) -> None:
+    run = begun(tables)
+    waits(tables, run, 1)
+    with pytest.raises(RunsError) as error:
+        decide(tables, run.id, 1, stands=True, arguments={"id": 1})
+    assert error.value.code == "may_not_stand"
+    decide(tables, run.id, 1, arguments={"id": 1})
+
+
 # With a client
 
 
