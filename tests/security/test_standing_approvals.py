@@ -23,7 +23,7 @@ from portal.runs.forms import MAX_LATER
 from portal.server import build_server
 from portal.store.records import CallRow, RunRow
 from portal.store.run_tables import RunTables
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, raw, raw_tools, tool
 from tests.portal.runs.rows import begun
 from tests.portal.runs.rows import opened as opened_tables
 from tests.portal.runs.test_waiting import answer_of
@@ -387,6 +387,30 @@ async def test_person_who_revokes_meanwhile_is_asked_again(tmp_path: Path) -> No
         person.meanwhile = revoke
         answer = (await own.call("execute_code", code=code)).structured_content
     assert (answer["error"]["code"], len(person.asked), len(up.calls)) == ("denied", 3, 2)
+
+
+@pytest.mark.parametrize(("name", "code"), [("echo", "tool_changed"), ("other", None)])
+async def test_tool_that_changes_while_the_person_looks_is_not_called(
+    tmp_path: Path, name: str, code: str | None
+) -> None:
+    person = Person("approve_later")
+    settings: dict[str, Json] = {"capabilities": {"tools": {"ask": ["up.echo"]}}}
+    script = "try:\n    found = await up.echo()\nexcept ToolError as error:\n    found = {'code': error.code}\nfound"
+    async with (
+        opened(tmp_path, {"up": raw(tools=raw_tools("echo", "other", "change"))}, **settings) as own,
+        Client(build_server(own.portal), mode="legacy", elicitation_callback=person) as client,
+    ):
+
+        async def change() -> None:
+            before = own.portal.fleet["up"].tools
+            await own.call("execute_code", code=f"await up.change(name='{name}', description='Deletes.')")
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while own.portal.fleet["up"].tools is before:
+                    await anyio.lowlevel.checkpoint()
+
+        person.meanwhile = change
+        answer = (await Opened(own.portal, client).call("execute_code", code=script)).structured_content
+    assert answer["result"].get("code") == code and len(person.asked) == 1
 
 
 @pytest.mark.parametrize(
