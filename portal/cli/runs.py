@@ -5,6 +5,7 @@ It works on the store of runs itself, and shows the runs of all callers: whoever
 
 import getpass
 import json
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +39,7 @@ from portal.runs.decisions import (
     unknown_run,
     waiting_view,
 )
-from portal.runs.forms import MAX_SHOWN_CHARACTERS, readable
+from portal.runs.forms import readable
 from portal.runs.past import Past, RunHead
 from portal.runs.webhooks import note_states
 from portal.store.places import Place, components_folder, holding, open_tables, place_of
@@ -391,7 +392,7 @@ def _show_call(view: dict[str, Json], label: str, line: Line) -> None:
     line(f"{label} call {view['seq']}: {view['function']}")
     for name, value in {**view, **view.get("asked", {})}.items():
         if name == "arguments":
-            shown = value.split("\n") if isinstance(value, str) else readable(value, MAX_SHOWN_CHARACTERS)
+            shown = value.split("\n") if isinstance(value, str) else readable(value, sys.maxsize)
             for each in ("arguments", *shown):
                 line(f"    {each}".expandtabs(4))
         elif name not in ("seq", "function", "asked", "script", "may_stand"):
