@@ -90,15 +90,9 @@ class Redaction:
     def start(self, text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
         """The first `limit` characters of a text, masked before it is cut: half a secret is a secret, too."""
         end = limit + self.longest
-        if (
-            len(text) > end
-        ):  # at its end may be half a secret, which is shown where longer ones before it are masked
-            end = max(
-                [
-                    limit,
-                    *(each.end() for each in self._pattern.finditer(text, 0, end) if each.start() < limit),
-                ]
-            )
+        if len(text) > end:  # it may end with half a secret, which comes forward where others are masked
+            secrets = self._pattern.finditer(text, 0, end)
+            end = max([limit, *(each.end() for each in secrets if each.start() < limit)])
         masked = self(text[:end])
         return masked if len(masked) <= limit and len(text) <= end else f"{masked[:limit]}…"
 
