@@ -89,8 +89,12 @@ class Redaction:
 
     def start(self, text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
         """The first `limit` characters of a text, masked before it is cut: half a secret is a secret, too."""
-        masked = self(text[: limit + self.longest])
-        return masked if len(masked) <= limit and len(text) <= limit + self.longest else f"{masked[:limit]}…"
+        end = limit + self.longest
+        if len(text) > end:  # it may end with half a secret, which comes forward where others are masked
+            secrets = self._pattern.finditer(text, 0, end)
+            end = max([limit, *(each.end() for each in secrets if each.start() < limit)])
+        masked = self(text[:end])
+        return masked if len(masked) <= limit and len(text) <= end else f"{masked[:limit]}…"
 
     def excerpt(self, text: bytes, limit: int = 120) -> str:
         """The beginning of untrusted text: masked, printable, on one line."""

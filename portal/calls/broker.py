@@ -291,7 +291,7 @@ class Broker:
         if self.waits is None:
             return needed.error
         upstream = NETWORK if function is None else function.upstream
-        arguments = await self.waits.approval(call, needed, upstream, self._digest(function))
+        arguments = await self.waits.approval(call, needed, upstream, partial(self._digest, function))
         if isinstance(arguments, CallError):
             return arguments
         permit = await self._authorize(replace(call, arguments=arguments), function, is_approved=True)

@@ -33,5 +33,5 @@ class CallWaits(Protocol):
     async def __call__(self, call: ToolCall, entry: Entry) -> Outcome: ...
 
     async def approval(
-        self, call: ToolCall, needed: ApprovalNeeded, upstream: str, digest: str
+        self, call: ToolCall, needed: ApprovalNeeded, upstream: str, digest_now: Callable[[], str]
     ) -> dict[str, Json] | CallError: ...

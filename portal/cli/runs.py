@@ -5,6 +5,7 @@ It works on the store of runs itself, and shows the runs of all callers: whoever
 
 import getpass
 import json
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +44,7 @@ from portal.runs.decisions import (
 )
 from portal.runs.deliveries import note_states
 from portal.runs.past import Past, RunHead
-from portal.runs.shown_calls import MAX_SHOWN_CHARACTERS, readable
+from portal.runs.shown_calls import readable
 from sandbox_runtime.errors import DivergenceError, RecordError
 from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import replay as replay_record
@@ -391,7 +392,7 @@ def _show_call(view: dict[str, Json], label: str, line: Line) -> None:
     line(f"{label} call {view['seq']}: {view['function']}")
     for name, value in {**view, **view.get("asked", {})}.items():
         if name == "arguments":
-            shown = value.split("\n") if isinstance(value, str) else readable(value, MAX_SHOWN_CHARACTERS)
+            shown = value.split("\n") if isinstance(value, str) else readable(value, sys.maxsize)
             for each in ("arguments", *shown):
                 line(f"    {each}".expandtabs(4))
         elif name not in ("seq", "function", "asked", "script", "may_stand"):

@@ -23,7 +23,7 @@ GOING_WELL = ("ok", *OPEN)
 PREVIEW_TOKENS: Final = 300
 """Tokens of the beginning of a value that is too long to show."""
 
-_TOLD_BY_MESSAGE: Final = ("script_error", "tool_error", "syntax_error", "check_failed")
+_TOLD_BY_MESSAGE: Final = ("script_error", "syntax_error", "check_failed")
 _FRAME: Final = re.compile(r'File "script\.py", line (\d+), in (\S+)')
 
 
@@ -144,7 +144,7 @@ def at_line(error: RunError, code: str) -> str:
     if error.line is None or error.line > len(lines):
         return ""
     frames = [(int(line), function) for line, function in _FRAME.findall(error.traceback)]
-    own = (each.startswith("<") or f"def {each}" in code for line, each in frames if line == error.line)
+    own = (each.startswith("<") or f"def {each}(" in code for line, each in frames if line == error.line)
     source = f": {lines[error.line - 1].strip()[:120]}" if all(own) else ""
     # The message comes last, and may look like frames.
     before = _FRAME.findall(error.traceback.rpartition(error.message)[0])

@@ -79,7 +79,7 @@ def decide_call(
 
     The only place where a decision is written, and so the one that asks who may. Changed `arguments` are validated and
     authorised when the call is made. With `stands` it approves later calls of this function in this run, too, `through`
-    this one, until somebody denies one that is decided. Returns the call as it was.
+    this one, until somebody denies one of them, decided or not. Returns the call as it was.
     Raises RunsError: there is no such call, somebody else has to decide, or somebody decided before.
     """
     row = find_seen(tables, run, decider, approvers)
@@ -87,17 +87,17 @@ def decide_call(
         raise refusal
     call = call_to_decide(tables, row, seq)
     run, seq = call.run, call.seq
-    if stands and not _may_stand(call, approvers):
+    if stands and (arguments is not None or not _may_stand(call, approvers)):  # later ones have the script's
         message = f"an approval of call {seq} cannot stand for later ones"
         raise RunsError("may_not_stand", message, "Decide about each of them.")
     state: CallRowState = "approved" if is_approved else "denied"
     told = {"decision": state, "at": iso(tables.now()), "reason": reason, "arguments": arguments}
     more = {"stands": f"for {MAX_LATER} later calls"} if stands else {"through": through} if through else {}
-    if not tables.decide(run, seq, state, json.dumps(told | more).encode(), decider.by):
-        if not is_approved and tables.get("stands", run, call.function):
-            tables.drop("stands", run, call.function)
-            tables.note(run, "revoked", seq)
-            return call
+    is_first = tables.decide(run, seq, state, json.dumps(told | more).encode(), decider.by)
+    if not is_approved and tables.get("stands", run, call.function):
+        tables.drop("stands", run, call.function)
+        tables.note(run, "revoked", seq)
+    elif not is_first:
         known = tables.call(run, seq) or call
         was = {"approved": "already approved", "denied": "already denied"}.get(known.state, "already over")
         who = f" by {known.decided_by}" if known.decided_by else ""

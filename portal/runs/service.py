@@ -239,13 +239,16 @@ class Runs:
                 await anyio.sleep(GATHER_SECONDS)
                 left = dict(sorted(unshown.items()))
                 unshown.clear()  # another form shows what comes from now on
+                questions.update(dict.fromkeys(left, scope))  # until the client leaves
                 while left:
                     shown = [each for each in left if "question" not in left[each]][:MAX_CALLS] or [*left][:1]
                     four_eyes = self.approvers.four_eyes
                     form = approval_form(run, [left.pop(each) for each in shown], four_eyes=four_eyes)
-                    if (decision := decision_of(await channel.ask_person(form))) is not None:
+                    answer = await channel.ask_person(form)
+                    decider = channel.decider  # later it may be whoever answers another form
+                    if (decision := decision_of(answer)) is not None:
                         for each in shown:
-                            await self._settle(run, each, self.decide(run, each, channel.decider, **decision))
+                            await self._settle(run, each, self.decide(run, each, decider, **decision))
                     shown += [each for each in left if await self._stands(run, each, left[each])]
                     for each in shown:
                         left.pop(each, None)
@@ -288,7 +291,7 @@ class Runs:
     def leave(self, run: str) -> None:
         """The client of a run does not wait any more."""
         self._channels.pop(run, None)
-        self._unshown.pop(run, None)
+        self._unshown.pop(run, {}).clear()
         for scope in self._questions.pop(run, {}).values():
             scope.cancel()
 

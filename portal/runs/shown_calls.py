@@ -24,12 +24,14 @@ _LEAST_CHARACTERS: Final = 40  # the share of a part; if there are too many, the
 
 _LONGEST_NAME: Final = 60
 
+_LONGEST_KEY: Final = 200  # of a map, such as a path
+
 _LONGEST_PARTED: Final = 100_000  # characters of what is shown part by part, which takes milliseconds
 
 
 def readable(value: Json, characters: int = MAX_CHARACTERS, name: str = "") -> list[str]:
     """Arguments as lines of about so many characters in all: `name: value`, or a name and a block of marked lines."""
-    if (parts := _parts(name, value)) is None:
+    if (parts := _parts(name, value, characters)) is None:
         return _value(name or "arguments", value, characters)
     shown, left, share = parts[: max(1, characters // _LEAST_CHARACTERS)], characters, 0
     for n, size in enumerate(sorted(len(compact(part)) for _, part in shown)):
@@ -42,21 +44,24 @@ def readable(value: Json, characters: int = MAX_CHARACTERS, name: str = "") -> l
     return [*lines, f"  … and {more:,} more of {name or 'the arguments'}, not shown"] if more else lines
 
 
-def _parts(name: str, value: Json) -> list[tuple[str, Json]] | None:
-    """What is shown one by one: the arguments, and what in them has texts of several lines or changes; else None.
-    A change is a pair of texts.
+def _parts(name: str, value: Json, characters: int) -> list[tuple[str, Json]] | None:
+    """What is shown one by one: the arguments, and what in them has texts of several lines, changes, or parts that a
+    line of so many characters would hide; else None. A change is a pair of texts.
     """
     if not isinstance(value, dict | list):
         return None
     text = compact(value) if name else "\\n"
-    if len(name) > _LONGEST_NAME or len(text) > _LONGEST_PARTED or not ("\\n" in text or '"old' in text):
+    hides = len(text) > characters >= len(value) * _LEAST_CHARACTERS
+    is_line = not hides and "\\n" not in text and '"old' not in text
+    if len(name) > _LONGEST_NAME or len(text) > _LONGEST_PARTED or is_line:
         return None
     if isinstance(value, list):
         return [(f"{name}[{n}]", part) for n, part in enumerate(value)]
     parts: list[tuple[str, Json]] = []
     for key, part in value.items():
         # What could look like something else on its line is quoted.
-        word = key if key.isidentifier() and len(key) <= _LONGEST_NAME else compact(key[:_LONGEST_NAME])
+        word = key if key.isidentifier() and len(key) <= _LONGEST_NAME else compact(key[:_LONGEST_KEY])
+        word += f"… ({len(key):,} characters)" * (len(key) > _LONGEST_KEY)
         old, new = value.get(f"old{key[3:]}"), value.get(f"new{key[3:]}")
         is_change = key[:3] in ("old", "new") and isinstance(old, str) and isinstance(new, str)
         if not is_change or key[:3] == "old":

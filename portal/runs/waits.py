@@ -6,7 +6,7 @@ Source: MCP 2026-07-28, client/elicitation#response-actions.
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, TypeGuard
@@ -62,7 +62,7 @@ class Waits:
         return Outcome(error=error) if error else Outcome(value=answer)
 
     async def approval(
-        self, call: ToolCall, needed: ApprovalNeeded, upstream: str, digest: str
+        self, call: ToolCall, needed: ApprovalNeeded, upstream: str, digest_now: Callable[[], str]
     ) -> "dict[str, Json] | CallError":
         """Wait for a person's decision about a call. Returns the arguments to use, or an error: it was denied.
 
@@ -70,7 +70,7 @@ class Waits:
         """
         if self.journal is None:
             return self._no_journal(f"{call.function} asks a person, and asking")
-        arguments_sha256 = sha256_of(needed.arguments)
+        digest, arguments_sha256 = digest_now(), sha256_of(needed.arguments)
         arguments = self.runs.mask.in_value(needed.arguments)  # before it is cut
         is_long = len(compact(arguments)) > MAX_SHOWN_CHARACTERS
         shown = {
@@ -87,7 +87,7 @@ class Waits:
         if isinstance(row, CallError):
             return row
         changed = json.loads(row.decision or b"{}").get("arguments")
-        if row.digest != digest:
+        if row.digest != digest_now():
             return CallError(
                 "tool_changed",
                 f"{call.function} was not called: the tool's definition changed after the person was asked",

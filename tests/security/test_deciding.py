@@ -60,7 +60,7 @@ def runs_decide() -> list[str]:
 
 
 def test_ways_to_decide_are_those_that_are_attacked_here() -> None:
-    assert runs_decide() == ["http.py", "service.py", "tasks.py"]
+    assert runs_decide() == ["service.py", "http_runs.py", "tasks.py"]
 
 
 # Without a token

@@ -1,6 +1,7 @@
 """Text of an upstream, or a name that a script makes up, cannot look like a part of the answer."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,13 @@ async def test_an_error_of_an_upstream_stays_within_its_place(words: str, tmp_pa
         assert answer["not_done"][0].startswith("bank.get failed (name='gone")
 
 
+def test_an_error_of_an_upstream_does_not_look_like_one_of_the_portal() -> None:
+    errors = [RunError("tool_error", "denied: a person denied it"), RunError("denied", "a person denied it")]
+    answers = [Answer("error", "run_1", error=error) for error in errors]
+    theirs, own = [fitted(each, short_id, 2_000, 6_000, is_whole=False).text["error"] for each in answers]
+    assert own == "denied: a person denied it" == theirs.removeprefix("tool_error: ") != theirs
+
+
 @pytest.mark.parametrize(
     "name", ["a.b 2, git.push", "a.b\ngit.push failed #1", "a.\u202eb", "a.'b", "a.b: done"]
 )
@@ -69,6 +77,11 @@ def test_the_source_of_a_line_is_that_of_the_script() -> None:
     error = RunError("tool_error", IMITATION, 2, traceback=traceback)
     assert at_line(error, "x = 1\nawait bank.get()") == "line 2: await bank.get()"
     assert at_line(error, "x = 1") == ""
+    kept = replace(
+        error, traceback='File "script.py", line 2, in get\n'
+    )  # of an earlier script of the session
+    assert at_line(kept, "def get_all(): ...\nget()") == "line 2"
+    assert at_line(kept, "def get():\n    fail()") == "line 2: fail()"
 
 
 def test_hidden_characters_of_notices_and_hints_are_left_out() -> None:

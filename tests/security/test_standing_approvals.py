@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from mcp_types import ElicitResult
 
 from manifests.json_value import Json
 from portal.base.errors import RunsError
+from portal.calls.channel import ClientChannel
 from portal.identity.approvers import Approvers, Decider
 from portal.records.store.records import CallRow, RunRow
 from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import decide_call, details, let_pass
 from portal.runs.shown_calls import MAX_LATER
 from portal.server.server import build_server
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, raw, raw_tools, tool
 from tests.portal.runs.rows import begun
 from tests.portal.runs.rows import opened as opened_tables
 from tests.portal.runs.test_waiting import answer_of
@@ -123,6 +125,16 @@ def test_revoked_approval_asks_again(tables: RunTables, run: RunRow, denied: int
     assert error.value.code == "already_decided"
 
 
+@pytest.mark.parametrize("function", ["git.merge", "git.push"])
+def test_whoever_denies_a_call_that_waits_is_asked_about_later_ones(
+    tables: RunTables, run: RunRow, function: str
+) -> None:
+    waits(tables, run, 2, function=function)  # its form was open when the other one was answered
+    decide(tables, run.id, 2, is_approved=False)
+    waits(tables, run, 3)
+    assert stands(tables, run.id, 3) is (function == "git.push")
+
+
 @pytest.mark.parametrize(
     "rules",
     [
@@ -180,6 +192,15 @@ def test_where_no_approval_may_stand_none_is_taken(
         decide(tables, run.id, 1, rules, stands=True)
     assert error.value.code == "may_not_stand"
     decide(tables, run.id, 1, rules)
+
+
+def test_approval_of_changed_arguments_stands_for_none_of_the_script(tables: RunTables) -> None:
+    run = begun(tables)
+    waits(tables, run, 1)
+    with pytest.raises(RunsError) as error:
+        decide(tables, run.id, 1, stands=True, arguments={"id": 1})
+    assert error.value.code == "may_not_stand"
+    decide(tables, run.id, 1, arguments={"id": 1})
 
 
 # With a client
@@ -292,6 +313,67 @@ async def test_calls_beyond_the_first_form_are_not_asked_about(tmp_path: Path) -
     assert (answer["status"], len(person.asked), len(up.calls)) == ("ok", 1, 25)
 
 
+async def test_further_form_is_withdrawn_when_its_client_leaves(tmp_path: Path) -> None:
+    person, is_shown, is_withdrawn = Person("approve"), anyio.Event(), anyio.Event()
+
+    async def meanwhile() -> None:
+        if len(person.asked) == 2:
+            is_shown.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                is_withdrawn.set()
+
+    person.meanwhile = meanwhile
+    code = "await asyncio.gather(*(git.merge(id=n) for n in range(12)))"
+    # It waits that long, so that it is not parked before.
+    runs: dict[str, Json] = {"store": "runs.sqlite", "park_after_seconds": 60}
+    async with at_a_client(tmp_path, person, "legacy", runs=runs) as (own, _):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(own.call, "execute_code", code=code))
+            await is_shown.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(5):
+            await is_withdrawn.wait()
+
+
+async def test_decisions_of_a_form_are_those_of_whoever_answered_it(tmp_path: Path) -> None:
+    class TwoPeople(ClientChannel):
+        async def ask_person(self, form: Any) -> dict[str, Json]:
+            if "asks:" in form.params.message:
+                is_asked.set()
+                await is_answered.wait()
+                self.decider = Decider("bob")
+                return {"action": "accept", "content": {"decision": "deny"}}
+            await runs.ask(run, 3, {"question": "?"}, self)
+            await is_asked.wait()
+            self.decider = Decider("ann")
+            is_answered.set()
+            return {"action": "accept", "content": {"decision": "approve"}}
+
+    is_asked, is_answered, channel = anyio.Event(), anyio.Event(), TwoPeople()
+    code = "await asyncio.gather(git.merge(id=1), git.merge(id=2), portal.approve('?'))"
+    async with at_a_client(tmp_path, Person()) as (own, _):
+        runs = own.portal.runs
+        started = await own.call("execute_code", code=code, background=True)
+        run = started.structured_content["run_id"]
+
+        async def until(is_it: Callable[[CallRow], bool]) -> None:
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while True:
+                    news, calls = runs.news, (await runs.load(run, None)).calls
+                    if sum(map(is_it, calls)) == 3:
+                        return
+                    await news.wait()
+
+        await until(lambda call: call.state == "waiting")
+        for seq in (1, 2):
+            asked = {"upstream": "git", "function": "git.merge", "arguments": {}, "rule": "ask"}
+            await runs.ask(run, seq, asked, channel)
+        await until(lambda call: bool(call.decided_by))
+        assert [each.decided_by for each in (await runs.load(run, None)).calls] == ["ann", "ann", "bob"]
+
+
 async def test_person_who_revokes_meanwhile_is_asked_again(tmp_path: Path) -> None:
     person = Person("approve_later", "approve")
     code = "await git.merge(id=1)\nawait git.merge(id=2)\nawait portal.approve('?')\nawait git.merge(id=3)"
@@ -305,6 +387,30 @@ async def test_person_who_revokes_meanwhile_is_asked_again(tmp_path: Path) -> No
         person.meanwhile = revoke
         answer = (await own.call("execute_code", code=code)).structured_content
     assert (answer["error"]["code"], len(person.asked), len(up.calls)) == ("denied", 3, 2)
+
+
+@pytest.mark.parametrize(("name", "code"), [("echo", "tool_changed"), ("other", None)])
+async def test_tool_that_changes_while_the_person_looks_is_not_called(
+    tmp_path: Path, name: str, code: str | None
+) -> None:
+    person = Person("approve_later")
+    settings: dict[str, Json] = {"capabilities": {"tools": {"ask": ["up.echo"]}}}
+    script = "try:\n    found = await up.echo()\nexcept ToolError as error:\n    found = {'code': error.code}\nfound"
+    async with (
+        opened(tmp_path, {"up": raw(tools=raw_tools("echo", "other", "change"))}, **settings) as own,
+        Client(build_server(own.portal), mode="legacy", elicitation_callback=person) as client,
+    ):
+
+        async def change() -> None:
+            before = own.portal.fleet["up"].tools
+            await own.call("execute_code", code=f"await up.change(name='{name}', description='Deletes.')")
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while own.portal.fleet["up"].tools is before:
+                    await anyio.lowlevel.checkpoint()
+
+        person.meanwhile = change
+        answer = (await Opened(own.portal, client).call("execute_code", code=script)).structured_content
+    assert answer["result"].get("code") == code and len(person.asked) == 1
 
 
 @pytest.mark.parametrize(

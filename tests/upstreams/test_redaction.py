@@ -66,6 +66,15 @@ def test_secret_of_short_runs_is_masked_in_a_text_that_is_json() -> None:
         assert masked == {"text": json.dumps({"key": MASK})}
 
 
+@pytest.mark.parametrize("words", ["", "x", "see "])
+def test_start_shows_no_half_secret_after_masked_ones(words: str) -> None:
+    secret = "canary-5b1e-zyx9-of-many-characters"
+    redaction, text = Redaction([secret]), words + secret * 9
+    for limit in range(10, 200):
+        assert "canary"[:3] not in redaction.start(text, limit)
+    assert redaction.start(words + "harmless " * 99, 40) == f"{words}{'harmless ' * 99}"[:40] + "…"
+
+
 def test_secret_at_the_cut_is_masked_whole() -> None:
     secret = "s3cret-" * 10
     shown = Redaction([secret]).start("x" * 95 + secret, 100)

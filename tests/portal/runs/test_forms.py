@@ -62,6 +62,8 @@ def test_change_is_shown_as_removed_and_added_lines(old: str, new: str) -> None:
         {"old": f"{LONG}\n", "new": "evil\n"},
         {"old": "same\n" * 3_000 + "x", "new": "same\n" * 3_000 + "evil"},
         {**{f"n{n}": LONG for n in range(12)}, "to": "evil"},
+        {"options": {"body": LONG, "more": [LONG, "evil"]}},
+        {"files": {f"{'docs/' * 30}/../evil": "a\n"}},
     ],
 )
 def test_long_harmless_part_does_not_hide_another_one(arguments: Json) -> None:
@@ -76,6 +78,8 @@ def test_long_harmless_part_does_not_hide_another_one(arguments: Json) -> None:
         ({"content": f"{LONG}\nevil"}, "cut: it has 27,005 characters"),
         ({f"n{n}": n for n in range(90)}, "40 more of the arguments, not shown"),
         ({"files": ["a\nb"] * 90}, "40 more of files, not shown"),
+        ({"n": [*range(9_000)]}, "cut: it has 43,891 characters"),
+        ({"k" * 999: 1}, "… (999 characters): 1"),
     ],
 )
 def test_what_is_left_out_is_told(arguments: Json, left_out: str) -> None:

@@ -19,6 +19,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
+from portal.cli.runs import _show_call
 from portal.identity.approvers import Approvers, Decider
 from portal.records.store.places import open_tables, place_of, present
 from portal.records.store.records import CallRow, short_id
@@ -363,6 +364,16 @@ def test_one_of_several_calls_has_to_be_named(shell: Shell) -> None:
     assert done.returncode == 1
     assert "3 (git.push), 4 (git.push)" in done.stderr
     assert [call.state for call in shell.store.calls(RUN)] == ["waiting", "waiting"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"old": "a\n" * 4_500, "new": "b\n" * 4_500 + "evil"}, {f"n{n}": 0 for n in range(999)} | {"evil": 1}],
+)
+def test_arguments_that_a_form_would_cut_are_shown_whole(arguments: Json) -> None:
+    lines: list[str] = []
+    _show_call({"seq": 1, "function": "git.merge", "asked": {"arguments": arguments}}, "waits", lines.append)
+    assert any("evil" in each for each in lines) and not any("…" in each for each in lines)
 
 
 @pytest.mark.parametrize("arguments", ["[1]", "{", "null"])
