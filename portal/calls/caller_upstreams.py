@@ -11,11 +11,7 @@ import anyio
 from portal.base.caller import LOCAL, Caller
 from portal.calls.channel import NO_CLIENT, ClientChannel
 from portal.identity.accounts import Accounts
-from upstreams.errors import (
-    UpstreamNeedsLoginError,
-    UpstreamSignInError,
-    UpstreamUnavailableError,
-)
+from upstreams.errors import UpstreamNeedsLoginError, UpstreamSignInError, UpstreamUnavailableError
 from upstreams.fleet import Fleet
 from upstreams.oauth.authorization_server import OAuthError
 from upstreams.people import Person

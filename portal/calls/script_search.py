@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from manifests.json_value import Json
 from portal.base.requests import RequestError, docs_search_request
@@ -11,9 +11,6 @@ from portal.catalog.docs_search import DocsSearch, Found, rows
 from portal.catalog.snapshot import Snapshot
 from portal.library.function import Function
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
-
-if TYPE_CHECKING:
-    pass
 
 SEARCH: Final = "portal.search"
 

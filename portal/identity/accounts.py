@@ -17,10 +17,7 @@ from portal.identity.logins import PersonLogins
 from portal.records.audit.audit import NO_AUDIT, Audit
 from portal.records.store.records import fernet_of
 from portal.records.store.writer import RunStore
-from upstreams.errors import (
-    UpstreamCallerError,
-    UpstreamUnavailableError,
-)
+from upstreams.errors import UpstreamCallerError, UpstreamUnavailableError
 from upstreams.fleet import Fleet
 from upstreams.people import Person
 

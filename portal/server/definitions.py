@@ -11,10 +11,7 @@ from mcp_types import Tool, ToolAnnotations
 
 from manifests.json_value import Json
 from manifests.portal_manifest import Capabilities
-from portal.base.requests import (
-    DOCS_SEARCH,
-    EXECUTE_CODE,
-)
+from portal.base.requests import DOCS_SEARCH, EXECUTE_CODE
 from portal.catalog.authority import describe_capabilities
 
 DEFAULT_MAX_TOKENS = 2_000

@@ -29,11 +29,7 @@ from tests.upstreams.peers import closed_port
 from tests.upstreams.test_token_renewal import tokens_of
 from upstreams.fleet import login_store
 from upstreams.oauth import tokens
-from upstreams.oauth.authorization_server import (
-    OAuthRefusedError,
-    discover,
-    open_guarded_http,
-)
+from upstreams.oauth.authorization_server import OAuthRefusedError, discover, open_guarded_http
 from upstreams.oauth.login import CodeRequest, revoke
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]

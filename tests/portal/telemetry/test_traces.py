@@ -17,14 +17,7 @@ from manifests.json_value import Json
 from portal.records.telemetry.telemetry import Telemetry
 from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, opened, text, tool
-from tests.portal.telemetry.collector import (
-    PARENT,
-    TRACE,
-    TRACEPARENT,
-    Collector,
-    attributes_of,
-    collecting,
-)
+from tests.portal.telemetry.collector import PARENT, TRACE, TRACEPARENT, Collector, attributes_of, collecting
 from tests.portal.test_reload import changed
 from tests.upstreams.peers import http_peer
 from upstreams.redaction import Redaction
