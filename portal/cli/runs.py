@@ -28,6 +28,7 @@ from portal.identity.approvers import Approvers, Decider
 from portal.records.store.places import Place, components_folder, holding, open_tables, place_of
 from portal.records.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError, ambiguous, short_id
 from portal.records.store.run_tables import RunTables
+from portal.runs.answer import awaited
 from portal.runs.components import Components
 from portal.runs.decisions import (
     answer_of,
@@ -428,12 +429,8 @@ def _say_if_nobody(tables: RunTables, run: str, terminal: Terminal) -> None:
 
 def _what(calls: Sequence[CallRow]) -> str:
     """What a run waits for, in few words."""
-    waiting = [call for call in calls if call.state == "waiting"]
-    if not waiting:
-        return ""
-    first = waiting[0]
-    what = iso(first.due_at) if first.kind == "sleep" and first.due_at else first.name or first.function
-    return f"{first.kind} {what}" + (f" +{len(waiting) - 1}" if len(waiting) > 1 else "")
+    first, *others = [*map(awaited, waiting_view(calls))] or [""]
+    return f"{first} +{len(others)}" if others else first
 
 
 def _age(began: float) -> str:

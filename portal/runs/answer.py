@@ -103,10 +103,10 @@ class Answer:
         if self.status == "ok" and not values:
             values = {"result": None}
         said = compact([failure, values])
-        awaited = {view["seq"] for view in self.waiting}
-        rows = [row for row in self.calls if row["seq"] not in awaited]
+        waiting = {view["seq"] for view in self.waiting}
+        rows = [row for row in self.calls if row["seq"] not in waiting]
         over = [row for row in rows if self.status not in OPEN or "error" in row]  # others are under way
-        waits = [*dict.fromkeys(map(_awaited, self.waiting[:10]))]
+        waits = [*dict.fromkeys(map(awaited, self.waiting[:10]))]
         needs_run = not is_over or (self.status == "error" and bool(rows))
         parts: dict[str, Json] = {
             "status": "" if is_over else self.status,
@@ -153,7 +153,7 @@ def at_line(error: RunError, code: str) -> str:
     return f"line {error.line}{source}{led}"
 
 
-def _awaited(view: Mapping[str, Json]) -> str:
+def awaited(view: Mapping[str, Json]) -> str:
     """What a run waits for, in words."""
     asked, until = view.get("asked"), f"until {view['until']}" if "until" in view else ""
     if asked:

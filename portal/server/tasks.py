@@ -38,8 +38,8 @@ from portal.calls.questions import can_show_forms
 from portal.records.store.records import OPEN, CallRow, RunRow, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS
-from portal.runs.answer import Answer
-from portal.runs.decisions import answer_of, find_run, iso
+from portal.runs.answer import Answer, awaited
+from portal.runs.decisions import answer_of, find_run, iso, waiting_view
 from portal.runs.forms import approval_form, decision_of
 from portal.runs.past import HEAD
 from portal.runs.service import Runs
@@ -112,7 +112,8 @@ class Tasks:
             asked = HEAD.validate_json(stored.head).request.max_tokens
             result = await self.result(caller_of(context), answer_of(stored), asked)
             return task("completed", result=result)
-        task = partial(task, status_message=_waits_for(calls))
+        waits = "; ".join(map(awaited, waiting_view(calls)[:5]))
+        task = partial(task, status_message=f"waits for {waits}" if waits else None)
         approvers = self.runs.approvers
         is_refused = approvers.refusal(row.owner, decider_of(context)) is not None
         requests: InputRequests = {
@@ -207,14 +208,3 @@ def _decision(key: str, answer: Json) -> dict[str, Any] | None:
     if decision is None and action == "accept":
         raise MCPError(INVALID_PARAMS, message)
     return decision
-
-
-def _waits_for(calls: Sequence[CallRow]) -> str | None:
-    """What a run waits for, in words, at most five calls; None if for nothing."""
-    texts = []
-    for call in [call for call in calls if call.state == "waiting"][:5]:
-        who = f"a person to decide about call {call.seq}, " if call.asks else ""
-        name = f" {call.name!r}" if call.name else ""
-        until = f" until {iso(call.due_at)}" if call.due_at is not None else ""
-        texts.append(f"{who}{call.function}{name}{until}")
-    return f"waits for {'; '.join(texts)}" if texts else None

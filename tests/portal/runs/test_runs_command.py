@@ -141,7 +141,9 @@ def test_open_runs_are_listed_with_what_they_wait_for(shell: Shell) -> None:
     shell.end(Answer("ok", OTHER))
     done = shell()
     assert (done.returncode, short_id(OTHER) in done.stdout) == (0, False)
-    assert re.search(rf"{short_id(RUN)} +waiting +\d+ s +ann of red +ask git.push +# release", done.stdout)
+    assert re.search(
+        rf"{short_id(RUN)} +waiting +\d+ s +ann of red +a person: git.push +# release", done.stdout
+    )
     everything = shell.json("list", "--all")
     assert [(each["run_id"], each["state"]) for each in everything] == [(RUN, "waiting"), (OTHER, "ok")]
     newest = shell.json("list", "--all", "--limit", "1")
