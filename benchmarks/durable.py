@@ -223,7 +223,7 @@ async def _run(portal: Portal, run_file: Path) -> str:
     if known:
         return known[0].id
     script = f"run = {run_file.stem!r}\n" + SCRIPT.replace("(n=n)", "(n=n, run=run)")
-    answer = await portal.runs.start(portal.execution, ExecuteCode(script), LOCAL)
+    answer = await portal.runs.start(portal.execution.profile, ExecuteCode(script), LOCAL)
     return answer.run_id
 
 

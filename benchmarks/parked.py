@@ -73,7 +73,8 @@ async def all_parked(portal: Portal, count: int) -> float:
     store, real = portal.runs.store_or_error(), min(REAL, count)
     began = time.perf_counter()
     runs = [
-        (await portal.runs.start(portal.execution, ExecuteCode(SCRIPT), LOCAL)).run_id for _ in range(real)
+        (await portal.runs.start(portal.execution.profile, ExecuteCode(SCRIPT), LOCAL)).run_id
+        for _ in range(real)
     ]
     while True:
         news = portal.runs.news

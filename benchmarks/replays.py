@@ -46,7 +46,7 @@ from sandbox_runtime.replay import replay
 
 async def journaled(portal: Portal, code: str) -> tuple[Answer, Record]:
     """Run a script in the background to its end. Returns its answer, and the record in the store."""
-    run = (await portal.runs.start(portal.execution, ExecuteCode(code), LOCAL)).run_id
+    run = (await portal.runs.start(portal.execution.profile, ExecuteCode(code), LOCAL)).run_id
     with anyio.fail_after(DEADLINE_SECONDS):
         while True:
             news = portal.runs.news

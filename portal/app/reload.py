@@ -158,7 +158,8 @@ class Reload:
         self.manifest = manifest
         changes = self.fleet.replace(upstream_settings(manifest), manifest.hidden)
         self.views.replace(manifests)
-        self.runs.replace(manifests[None], [self.views.by_profile[each].execution for each in manifests])
+        executions = [self.views.by_profile[each].execution for each in manifests]
+        self.runs.replace(manifests[None], {each.profile: each.go_on for each in executions})
         return changes
 
 

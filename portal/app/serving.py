@@ -93,7 +93,7 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
         custom_starlette_routes=[
             Route("/healthz", healthz),
             Route("/readyz", readyz),
-            *run_routes(portal.runs, lambda profile: portal.views[profile].execution),
+            *run_routes(portal.runs, lambda profile: portal.views[profile].execution.profile),
             *([Route(METRICS_PATH, metrics)] if portal.telemetry.page else []),
             *sign_in_routes(settings.auth),
             *account_routes(portal.accounts, whose),

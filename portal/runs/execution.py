@@ -114,7 +114,7 @@ class Execution:
         if request.run is not None:
             return await self._earlier(request.run, caller)
         if request.background:
-            return await self.runs.start(self, request, caller)
+            return await self.runs.start(self.profile, request, caller)
         piece = Piece(
             new_run_id(), RunHead(request, caller, self.profile, trace=current_trace(), began=time.time())
         )

@@ -4,11 +4,11 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import anyio
 import structlog
@@ -67,15 +67,8 @@ UNATTENDED_SECONDS: Final = 0.1
 """After this time a run is parked for which no client waits."""
 
 
-class Continues(Protocol):
-    """Goes on with runs of one profile."""
-
-    @property
-    def profile(self) -> str | None: ...
-
-    async def go_on(
-        self, run_id: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel
-    ) -> Answer: ...
+GoOn: TypeAlias = Callable[[str, RunHead, Past, int, ClientChannel], Awaitable[Answer]]
+"""Goes on with a run that is held under this epoch: `Execution.go_on`."""
 
 
 class Runs:
@@ -128,10 +121,10 @@ class Runs:
         """When the store last had a sign of life of this portal."""
         self.replica_url = ""
         """Where other portals with this store reach this one; "" if they cannot."""
-        self.replace(manifest, ())
+        self.replace(manifest, {})
 
-    def replace(self, manifest: Manifest, executions: Sequence[Continues]) -> None:
-        """Mask and let people decide by this manifest from now on, and take up runs with these executions."""
+    def replace(self, manifest: Manifest, executions: Mapping[str | None, GoOn]) -> None:
+        """Mask and let people decide by this manifest from now on, and take up runs of these profiles."""
         self.mask.replace(manifest.hidden)
         self.approvers = Approvers.of(manifest)
         self.executions = executions
@@ -173,15 +166,13 @@ class Runs:
         """An event that is set when something about a waiting call may have been decided."""
         return self._waits.setdefault(run, {}).setdefault(seq, anyio.Event())
 
-    async def start(self, execution: Continues, request: ExecuteCode, caller: Caller) -> Answer:
+    async def start(self, profile: str | None, request: ExecuteCode, caller: Caller) -> Answer:
         """Run a script in the background. The answer says only that it runs, under which id."""
         if self.store is None:
             return Answer("refused", "", error=self.unavailable("A run in the background"))
         if (size := len(request.code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
             return Answer("refused", "", error=too_long(size))
-        head = RunHead(
-            request, caller, execution.profile, is_background=True, trace=current_trace(), began=time.time()
-        )
+        head = RunHead(request, caller, profile, is_background=True, trace=current_trace(), began=time.time())
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
         row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))
         try:
@@ -415,7 +406,7 @@ class Runs:
             news, now, next_at = self.news, store.now(), math.inf
             try:
                 await self._write_ends()
-                profiles = [each.profile for each in self.executions]
+                profiles = [*self.executions]
                 look = partial(_look, now=now, profiles=profiles, takes_all=self._takes_all)
                 due, left, next_at = await store.read(look)
                 self._note_store(None)
@@ -511,10 +502,10 @@ class Runs:
             await self.end(run, "error")  # a run of a session
             return
         log.info("run_taken_up", run=run, epoch=stored.row.epoch)
-        execution = next((each for each in self.executions if each.profile == head.profile), None)
+        go_on = self.executions.get(head.profile)
         channel = self._channels.get(run, NO_CLIENT)
-        if execution is not None:  # else a reload has removed its profile
-            answer = await execution.go_on(run, head, past, stored.row.epoch, channel)
+        if go_on is not None:  # else a reload has removed its profile
+            answer = await go_on(run, head, past, stored.row.epoch, channel)
             if answer.error is None or answer.error.code != "sandbox_busy":
                 self._failures.pop(run, None)
                 return

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -30,9 +30,6 @@ from portal.runs.decisions import details, find_run, fork_run, iso, run_view, wa
 from portal.runs.service import Runs
 from portal.server.callers import decider_of_request, http_caller
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
-
-if TYPE_CHECKING:
-    from portal.runs.execution import Execution
 
 log = structlog.get_logger()
 
@@ -97,9 +94,10 @@ class Decision:
     arguments: dict[str, Json] | None = None
 
 
-def run_routes(runs: Runs, execution: Callable[[str | None], "Execution"]) -> list[Route]:
-    """The routes. `execution` is that of a profile. All but `/hooks/` have to be behind the portal's authentication."""
-    own = RunRoutes(runs, execution)
+def run_routes(runs: Runs, profile: Callable[[str | None], str | None]) -> list[Route]:
+    """The routes. `profile` is what callers with that of a token have. All but `/hooks/` have to be behind the portal's
+    authentication."""
+    own = RunRoutes(runs, profile)
     routes: list[tuple[str, str, Handler]] = [
         ("POST", "/runs", own.start),
         ("GET", "/runs", own.listed),
@@ -118,13 +116,13 @@ class RunRoutes:
     """The handlers. They raise RunsError and StoreError."""
 
     runs: Runs
-    execution: Callable[[str | None], "Execution"]
+    profile: Callable[[str | None], str | None]
 
     async def start(self, request: Request) -> Response:
         """Start a run; with `?wait=` answer when it has ended, at the latest after that many seconds."""
         new, query, caller = await _body(request, NewRun), Query.of(request), http_caller(request)
         asked = ExecuteCode(new.code, timeout_seconds=new.timeout_seconds, background=True)
-        answer = await self.runs.start(self.execution(caller.profile), asked, caller)
+        answer = await self.runs.start(self.profile(caller.profile), asked, caller)
         if answer.error is not None:
             raise RunsError(answer.error.code, answer.error.message, answer.error.hint)
         run, owner = answer.run_id, caller.run_owner
@@ -165,7 +163,7 @@ class RunRoutes:
 
     async def fork(self, request: Request) -> Response:
         fork, (run, _), caller = await _body(request, Fork), _named(request), http_caller(request)
-        profile = self.execution(caller.profile).profile
+        profile = self.profile(caller.profile)
         work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=caller, profile=profile)
         row = await self.runs.store_or_error().write(work, is_lasting=True)
         self.runs.wake(row.id)

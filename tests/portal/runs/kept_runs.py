@@ -46,7 +46,6 @@ class Script:
     """Does what the script's first word says, in the place of an Execution."""
 
     store: RunStore
-    profile: None = None
 
     async def go_on(self, run: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel) -> Answer:
         act, call = head.request.code.split()[0], past.calls.get(1)
@@ -92,7 +91,7 @@ class KeptRuns:
             yield client
 
     async def start(self, code: str) -> str:
-        answer = await self.runs.start(self.runs.executions[0], ExecuteCode(code, background=True), LOCAL)
+        answer = await self.runs.start(None, ExecuteCode(code, background=True), LOCAL)
         return answer.run_id
 
     async def until(self, run: str, state: str) -> None:
@@ -132,11 +131,11 @@ async def kept_runs(
         await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
         components = Components(components_folder(place), stack, lambda line: None)
         runs = Runs(manifest, store, components, tasks, takes_all=True)
-        runs.replace(manifest, [Script(store)])
+        runs.replace(manifest, {None: Script(store).go_on})
         tasks.start_soon(runs.keep)
         tasks.start_soon(Webhooks(manifest, runs, store).keep)
         access = Middleware(HttpAccessMiddleware, access=HttpAccess("127.0.0.1", manifest.portal.server))
-        routes = run_routes(runs, lambda profile: runs.executions[0])
+        routes = run_routes(runs, lambda profile: None)
         headers = {"Authorization": "Bearer token-of-operator"} if is_known else {}
         yield KeptRuns(runs, store, Starlette(routes=routes, middleware=[access]), headers)
         tasks.cancel_scope.cancel()

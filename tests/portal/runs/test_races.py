@@ -115,7 +115,7 @@ async def test_a_run_that_no_worker_can_take_up_is_tried_again(
 ) -> None:
     monkeypatch.setattr(service, "RETRY_SECONDS", 0.001)
     async with opened(tmp_path) as portal:
-        execution, tries = portal.portal.runs.executions[0], iter(range(4))
+        execution, tries = portal.portal.execution, iter(range(4))
         start = execution._start
 
         async def busy(take: Any, code: str, broker: Any, journal: Any) -> Answer:
