@@ -20,7 +20,7 @@ SLOW_MS = 1_000
 """A call that takes longer is told even if it went well."""
 
 MAX_NAMED = 5
-"""Calls with one error that are named by their numbers."""
+"""Equal calls that are named by their numbers."""
 
 READING: Final = "portal.files.read"
 """Stands for all that a run read of granted files."""
@@ -171,11 +171,12 @@ def counted(rows: Sequence[dict[str, Json]]) -> str:
 
 
 def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) -> list[str]:
-    """The calls that did not go well, or took over a second, by their error: `git.git_log failed #4, #6: no such file`.
+    """The calls that did not go well, or took over a second: `git.git_log failed #4, #6: no such file`.
 
-    An error that `is_said` already is left out. Nothing in an error or in arguments can look like another call.
+    Equal ones are one, with the numbers of the first. An error that `is_said` already is left out. Nothing in an error
+    or in arguments can look like another call.
     """
-    told: dict[tuple[str, str], dict[str, list[str]]] = {}
+    told: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         message = row.get("error", {}).get("message", "")
         what = f"{plain_name(row['function'])} {row['state']}"
@@ -187,24 +188,16 @@ def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) ->
         more = f" and {row['count'] - 1} more" if row.get("count", 1) > 1 else ""
         number = f" #{row['seq']}{more}" if len(rows) > 1 or more else ""
         arguments = f" ({row['arguments']})" if "arguments" in row else ""
-        calls = told.setdefault((message, "" if message else what), {}).setdefault(what, [])
-        calls.append(number + arguments if len(calls) < MAX_NAMED else "")
+        told.setdefault((what, message), []).append(number + arguments)
     return [
-        "; ".join(
-            what + ",".join(filter(None, calls)) + "…" * ("" in calls[1:]) for what, calls in group.items()
-        )
-        + (f": {message}" if message else "")
-        for (message, _), group in told.items()
+        what + ",".join(calls[:MAX_NAMED]) + "…" * (len(calls) > MAX_NAMED) + f": {message}" * bool(message)
+        for (what, message), calls in told.items()
     ]
 
 
 def plain_name(name: str) -> str:
     """The name of a function or an argument; `?` if a script has made up one that is none."""
     return name[:200] if name == "…" or all(map(str.isidentifier, name.split("."))) else "?"
-
-
-MAX_NOTES: Final = 10
-"""Kinds of repairs of one run that are listed; the rest are counted."""
 
 
 @dataclass
@@ -224,5 +217,4 @@ class RepairNotes:
         found = [
             f"{message} ({count} times)" if count > 1 else message for message, count in self._found.values()
         ]
-        more = [f"{len(found) - MAX_NOTES} more kinds of repairs"] if len(found) > MAX_NOTES else []
-        return ["; ".join([*found[:MAX_NOTES], *more])] if found else []
+        return ["; ".join(found)] if found else []
