@@ -25,8 +25,6 @@ MAX_KEPT_BYTES: Final = 64 << 20
 MAX_CONTEXT: Final = 2_000
 MAX_HITS: Final = 100
 
-_USAGE: Final = "Call it as portal.search_text(handle, text, context=200, limit=10)."
-
 
 class KeptResults:
     """The kept results of all callers. Each belongs to the owner of its run, for `runs.keep_days`."""
@@ -92,14 +90,11 @@ class KeptResults:
             arguments.get("context", 200),
             arguments.get("limit", 10),
         )
-        if not isinstance(wanted, str) or not wanted:
-            return CallError("invalid_arguments", "portal.search_text takes the text to look for", _USAGE)
-        if not (isinstance(context, int) and 0 <= context <= MAX_CONTEXT):
-            return CallError(
-                "invalid_arguments", f"context is a number of characters, at most {MAX_CONTEXT}", _USAGE
-            )
-        if not (isinstance(limit, int) and 1 <= limit <= MAX_HITS):
-            return CallError("invalid_arguments", f"limit is from 1 to {MAX_HITS}", _USAGE)
+        is_right = isinstance(wanted, str) and isinstance(context, int) and isinstance(limit, int)
+        if not (is_right and wanted and 0 <= context <= MAX_CONTEXT and 1 <= limit <= MAX_HITS):
+            what = f"a text, a context from 0 to {MAX_CONTEXT} characters, and a limit from 1 to {MAX_HITS}"
+            usage = "Call it as portal.search_text(handle, text, context=200, limit=10)."
+            return CallError("invalid_arguments", f"portal.search_text takes {what}", usage)
         value = await self.recall(arguments.get("handle"), owner, carry)
         if isinstance(value, CallError):
             return value
