@@ -39,7 +39,7 @@ from portal.base.requests import (
     docs_search_request,
     execute_code_request,
 )
-from portal.base.tokens import compact, is_loaded
+from portal.base.tokens import compact
 from portal.calls.channel import ClientChannel
 from portal.calls.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.catalog.authority import effective_capabilities
@@ -60,8 +60,6 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 """What the SDK hands to every handler."""
 
 Result = TypeVar("Result")
-
-_SMALL_CHARACTERS = 20_000
 
 
 class ChangingServer(Server[Any]):
@@ -284,9 +282,8 @@ async def fit_answer(
         told = replace(answer, notices=tuple(notices))
         limits = most, settings.output_tokens, kept
         work = partial(fitted, told, name, *limits, is_whole=settings.structured)
-        few = _SMALL_CHARACTERS if is_loaded() else most // 6
-        if is_larger([told.structured(), *told.emitted], few):
-            # In a thread: truncating ten megabytes takes 0.1 s, and other clients must not wait.
+        if is_larger([told.structured(), *told.emitted], most // 6):
+            # In a thread: loading the tokens takes 0.3 s, truncating ten megabytes 0.1 s, and others must not wait.
             return await anyio.to_thread.run_sync(work)
         return work()
 
