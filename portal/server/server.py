@@ -88,10 +88,7 @@ def build_server(portal: Portal) -> Server[Any]:
             message = f"unknown tool {params.name[:100]!r}; the tools are {DOCS_SEARCH} and {EXECUTE_CODE}"
             raise MCPError(INVALID_PARAMS, message)
         call = _call_in_rounds if comes_in_rounds(context, params) else _call
-        answer = await _until_disconnected(context, partial(call, portal, context, params))
-        if isinstance(answer, MCPError):
-            raise answer
-        return answer or _failure_result(portal, params.name, "cancelled", "the client disconnected")
+        return await _until_disconnected(context, partial(call, portal, context, params))
 
     server = ChangingServer(
         "mcp-code-portal",
@@ -155,18 +152,13 @@ def _handler(
             )
 
     async def handle(context: Context, params: Any) -> Any:
-        answer = await _until_disconnected(context, partial(with_progress, context, params))
-        if answer is None:
-            raise MCPError(INTERNAL_ERROR, "the client disconnected")
-        if isinstance(answer, MCPError):
-            raise answer
-        return answer
+        return await _until_disconnected(context, partial(with_progress, context, params))
 
     return handle
 
 
-async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Result]]) -> Result | None:
-    """Return the result, or None if the client disconnects first, which cancels the work.
+async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Result | MCPError]]) -> Result:
+    """Return the result, or raise the error that is one. The work is cancelled if the client disconnects first.
 
     Since revision 2026-07-28 the SDK cancels by itself. Earlier revisions let a client reconnect for its answer. That
     needs an event store, which the portal does not have, so nobody could receive the answer.
@@ -174,19 +166,22 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
     Source: MCP 2025-11-25, basic/transports#resumability-and-redelivery.
     """
     request = context.request
+    result: Result | MCPError = MCPError(INTERNAL_ERROR, "the client disconnected")
     if not isinstance(request, Request) or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        return await work()
-    result: Result | None = None
-    async with anyio.create_task_group() as tasks:
-
-        async def watch() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-            tasks.cancel_scope.cancel()
-
-        tasks.start_soon(watch)
         result = await work()
-        tasks.cancel_scope.cancel()
+    else:
+        async with anyio.create_task_group() as tasks:
+
+            async def watch() -> None:
+                while (await request.receive())["type"] != "http.disconnect":
+                    pass
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(watch)
+            result = await work()
+            tasks.cancel_scope.cancel()
+    if isinstance(result, MCPError):
+        raise result
     return result
 
 
