@@ -238,6 +238,9 @@ class SchemaTypes:
             return (f"dict[str, {text(self._type(other, place))}]",)
         if len(properties) > MAX_FIELDS:
             return _LOOSE["object"]
+        return self._typed_dict(node, place)
+
+    def _typed_dict(self, node: dict[str, Any], place: str) -> Type:
         name = type_name(node.get("title", "")) or place
         return self._definitions.define(self._owner, name, *self._fields(node, name))
 
