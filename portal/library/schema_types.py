@@ -23,9 +23,6 @@ MAX_FIELDS: Final = 250
 MAX_LITERALS: Final = 300
 """Values of one `enum`. A larger one is shown by the types of its values."""
 
-LONGEST_INLINE_LITERAL: Final = 160
-"""Characters of an inline literal. A longer one gets a name."""
-
 LONGEST_TYPE_NAME: Final = 48
 
 _MAX_PARTS: Final = 60
@@ -84,18 +81,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A typed dict; or, without `fields`, an alias of the type `text`."""
+    """A typed dict."""
 
     name: str
     text: str
-    """For a typed dict, the source after its base or its fields: `, total=False`."""
-    fields: tuple[Field, ...] | None = None
+    """The source after its base or its fields: `, total=False`."""
+    fields: tuple[Field, ...]
 
     def source(self, hidden: Mapping[str, str]) -> str:
         """The source, without a final newline. `hidden` words are `respelt`."""
         behind = respelt(self.text, hidden)
-        if self.fields is None:
-            return f"{self.name} = {behind}"
         rows = [(each.key, respelt(each.type, hidden), comment(each.doc)) for each in self.fields]
         mentioned = _words(self.text, *(each.type for each in self.fields))
         base, taken = respelt("TypedDict", hidden), mentioned.union(TYPING_WORDS, BUILTIN_WORDS)
@@ -126,10 +121,10 @@ class Definitions:
         self.left = len(functions) * MAX_NODES
         """Subschemas of shared typed dicts that may still get a type."""
         self._shared: dict[Reference, Type] = {}
-        self._names: dict[tuple[str, tuple[Field, ...] | None], str] = {}
+        self._names: dict[tuple[str, tuple[Field, ...]], str] = {}
         self._reserved = _RESERVED.union(functions)
 
-    def define(self, owner: str, wanted: str, source: str, fields: tuple[Field, ...] | None = None) -> Type:
+    def define(self, owner: str, wanted: str, source: str, fields: tuple[Field, ...] = ()) -> Type:
         """Add a definition, if none is equal, and return its name."""
         known = self._names.get((source, fields))
         if known is None:
@@ -202,7 +197,7 @@ class SchemaTypes:
         if "anyOf" in node and not carries_type(base):
             return union(self._type(member, place) for member in node["anyOf"] if member is not False)
         if "enum" in node:
-            return self._enum(node, place)
+            return self._enum(node)
         is_object = "properties" in node or "additionalProperties" in node
         is_list = "items" in node or "prefixItems" in node
         kinds = node.get("type") or (["object"] if is_object else ["array"] if is_list else [])
@@ -259,17 +254,12 @@ class SchemaTypes:
             behind += f", extra_items={text(self._type(other, self._nested(name, 'value')))}"
         return behind, tuple(fields)
 
-    def _enum(self, node: dict[str, Any], place: str) -> Type:
+    def _enum(self, node: dict[str, Any]) -> Type:
         values = [value for value in node["enum"] if "type" not in node or is_kind(value, node["type"])]
         exact = [value for value in values if is_literal(value)] if len(values) <= MAX_LITERALS else []
         loose = [_LOOSE[kind_of(value)] for value in values if not (exact and is_literal(value))]
         literals = union(NONE if value is None else (f"={literal_text(value)}",) for value in exact)
-        type_ = union([literals, *loose] if exact else loose)
-        if len(text(type_)) <= LONGEST_INLINE_LITERAL or not exact:
-            return type_
-        source = text(tuple(each for each in literals if each != "None"))
-        name = self._definitions.define(self._owner, type_name(node.get("title", "")) or place, source)
-        return name + tuple(member for member in type_ if not member.startswith("="))
+        return union([literals, *loose] if exact else loose)
 
     def _nested(self, name: str, key: str) -> str:
         """The name of a type without a title, after its place: `CreateIssueLabels`."""

@@ -90,13 +90,13 @@ class _Shape(SchemaTypes):
             rows[key] = name if self._has_keys_only else f"{name}: {self.text(properties[key])}"
         return rows
 
-    def _enum(self, node: dict[str, Any], place: str) -> Type:
+    def _enum(self, node: dict[str, Any]) -> Type:
         values = [value for value in node["enum"] if "type" not in node or is_kind(value, node["type"])]
         exact = [literal_text(value) for value in values if is_literal(value) and value is not None]
         most = _FEW_LITERALS if self._has_keys_only else MAX_LITERALS
         shown = [*exact[:most], *(["…"] if len(exact) > most else [])]
         kinds = {kind_of(value): None for value in values if value is None or not is_literal(value)}
-        others = (self._of_kind(kind, {}, place) if kind != "null" else NONE for kind in kinds)
+        others = (self._of_kind(kind, {}, "") if kind != "null" else NONE for kind in kinds)
         return union([("|".join(shown),) if exact else (), *others])
 
 
