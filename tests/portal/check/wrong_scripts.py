@@ -23,16 +23,15 @@ UNKNOWN: list[Row] = [
     ("await tools.github.list_isues(repo='a')", 1, "list_isues github.list_issues"),
     ("class A:\n    async def go(self):\n        return await weather.forcast(city='x')\nawait A().go()", 3, "forcast"),
     ("from asyncio import TaskGroup\nasync with TaskGroup() as t:\n    t.create_task(weather.forcast())", 3, "forcast"),
-    ("from tools.github import Issue, get_issue", 1, "github.Issue type TYPE_CHECKING"),
     ("[await weather.forcast(city=c) for c in ['a', 'b']]", 1, "forcast weather.forecast"),
     ("try:\n    x = 1\nfinally:\n    await echo.nope()", 4, "nope"),
     ("await get_issue(number=1)", 1, "get_issue github.get_issue"),
     ("json.dumps([])", 1, "json import"),
-    ("await call_tool('github.get_issue', {'number': 1})", 1, "call_tool github.get_issue(*, number: int)"),
-    ("await call_tool('mcp__github__get_issue', {})", 1, "call_tool github.get_issue(*, number: int)"),
-    ("await mcp.call_tool(server='x', name='github_get_issue')", 1, "call_tool github.get_issue(*, number: int)"),
+    ("await call_tool('github.get_issue', {'number': 1})", 1, "call_tool github.get_issue(number: int)"),
+    ("await call_tool('mcp__github__get_issue', {})", 1, "call_tool github.get_issue(number: int)"),
+    ("await mcp.call_tool(server='x', name='github_get_issue')", 1, "call_tool github.get_issue(number: int)"),
     ("await mcp__github__get_isue(number=1)", 1, "get_isue github.get_issue"),
-    ("await github_get_issue(number=1)", 1, "github_get_issue github.get_issue(*, number: int)"),
+    ("await github_get_issue(number=1)", 1, "github_get_issue github.get_issue(number: int)"),
 ]  # fmt: skip
 
 ARGUMENTS: list[Row] = [
@@ -98,7 +97,6 @@ AWAITS: list[Row] = [
         "github.get_issue async",
     ),
     ("class A:\n    rows = github.list_issues(repo='a')['items']", 2, "github.list_issues"),
-    ("async def main():\n    return await github.get_issue(number=1)\nx = main()\nx['a']", 4, "await"),
 ]
 
 REFUSED = [
@@ -127,7 +125,7 @@ TOLD: list[tuple[str, int, str, str]] = [
     ("with suppress(Exception):\n    await echo.say(text=[])\n", 2, "text", "invalid_arguments"),
     ("async def unused():\n    return await echo.nope()\n5", 2, "nope", "unknown_function"),
     ("r = await github.list_issues(repo='a')\nfor x in r: print(x)", 2, "keys {items: list[{", "keys_only"),
-    ("r = await github.list_issues(repo='a')\nlen(r)", 2, "keys total: int", "keys_only"),
+    ("r = await github.list_issues(repo='a')\nlen(r)", 2, "keys total", "keys_only"),
     ("'crash' in await github.list_issues(repo='a')", 1, "keys {items:", "keys_only"),
     ("r = await github.list_issues(repo='a')\nr.get('rows', [])", 2, "'rows' {items:", "keys_only"),
     ("try:\n    r = await slack.post(x=1)\nexcept NameError:\n    r = 5", 2, "slack", "unknown_function"),
