@@ -23,8 +23,9 @@ import structlog
 from benchmarks import faulty_http
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from tests.upstreams.faults.bench import STDIO_SERVER
+from tests.upstreams.peers import open_fleet
 from upstreams.errors import UpstreamError
-from upstreams.fleet import Fleet, open_fleet
+from upstreams.fleet import Fleet
 
 FAULTY_CALL_SECONDS: Final = 0.5
 SECONDS: Final = 0.6

@@ -25,8 +25,8 @@ import structlog
 from benchmarks.measuring import RESULTS, commit, machine, percentile
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from tests.upstreams.faults.http_server import Exchange, FaultyHttpServer
+from tests.upstreams.peers import open_fleet
 from upstreams.errors import UpstreamError
-from upstreams.fleet import open_fleet
 from upstreams.upstream import Upstream
 
 ROOT = str(Path(__file__).resolve().parents[1])

@@ -9,7 +9,8 @@ import anyio
 
 from benchmarks.beside_fault import Spec, stdio
 from benchmarks.measuring import percentile
-from upstreams.fleet import Fleet, open_fleet
+from tests.upstreams.peers import open_fleet
+from upstreams.fleet import Fleet
 from upstreams.upstream import Upstream
 
 _KINDS: Final = {0: "silent_at_start", 5: "exit_at_start"}

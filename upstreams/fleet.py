@@ -1,8 +1,8 @@
 """All upstreams of a portal."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -257,28 +257,6 @@ class UpstreamSettings:
             written = {key: value for key, value in written.items() if key != "tools"}
         spec = self.spec.model_copy(update={"tools": ToolRules()})
         return replace(self, spec=spec, written=written, renew=None)
-
-
-@asynccontextmanager
-async def open_fleet(
-    specs: Mapping[str, StdioUpstream | HttpUpstream],
-    folder: Path,
-    on_change: Callable[[Upstream], None],
-    listings: Path | None = None,
-    secrets: Collection[str] = (),
-    portal_logins: LoginsOf | None = None,
-) -> AsyncIterator[Fleet]:
-    """Supervise these upstreams, each in its own task. Returns before any is ready. `secrets` are masked.
-
-    On exit all connections close at once, and no child process is left.
-    """
-    async with anyio.create_task_group() as tasks:
-        fleet = Fleet(tasks, folder, on_change, listings=listings, portal_logins=portal_logins)
-        fleet.replace({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
-        try:
-            yield fleet
-        finally:
-            tasks.cancel_scope.cancel()
 
 
 def login_store(name: str, spec: HttpUpstream) -> "LoginStore":

@@ -458,19 +458,11 @@ class Broker:
         entry.end("done")
         value = script_value(result, function.recorded.output_schema)
         if isinstance(value, str) and function.data_since < self.began:
-            value = self._data_of(function, value)
+            value = parsed_text(value)
         if not is_persons:  # keys of one person's results are not for all
             self.observations.note(function, permit.arguments, value)
         content, beside = content_of(result, value)
         return Outcome(value=value, content=content, beside=beside)
-
-    def _data_of(self, function: Function, text: str) -> Json:
-        """The JSON in a declared text, if it is some."""
-        value = parsed_text(text)
-        if value is not text and self.observations.is_news(function):
-            about = f"{function.qualified} returned JSON in a text each time, so it returns the data now"
-            self.repairs.note({about: f"{about}; portal.text(result) is the text"})
-        return value
 
     async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:
         assert self.fetcher is not None, "a permit for fetch requires a network grant"

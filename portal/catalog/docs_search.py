@@ -20,7 +20,6 @@ from portal.catalog.authority import Authority, grant_lines
 from portal.catalog.catalog import Catalog, describe_state
 from portal.catalog.search.query import FEW_WORDS, asked_name, may_mean, read_query, terms_of
 from portal.catalog.snapshot import MAX_NAME_CHARACTERS, Snapshot
-from portal.library.full_form import full_forms
 from portal.library.function import Function
 from portal.library.library import PORTAL
 from portal.library.schema import MAX_DEPTH
@@ -44,7 +43,7 @@ class Found:
     """The best functions, best first. The first `full` are shown with types and documentation.
 
     `total` counts all that match. `namespaces` is set if the query asked for them, and `own` counts those of `portal`.
-    `depth` shortens results, see `full_forms`.
+    `depth` shortens results, see `Function.full`.
     """
 
     functions: Sequence[Function]
@@ -53,7 +52,7 @@ class Found:
     notices: Sequence[str]
     namespaces: Sequence[dict[str, Json]] | None = None
     own: int = 0
-    depth: int | None = None
+    depth: int = MAX_DEPTH
 
     def structured(self) -> dict[str, Json]:
         """Everything as data."""
@@ -93,7 +92,7 @@ class Found:
             best = part
         return best
 
-    def _cut(self, shown: int, listed: int, full: int, depth: int | None = None) -> "Found":
+    def _cut(self, shown: int, listed: int, full: int, depth: int = MAX_DEPTH) -> "Found":
         notices = list(self.notices)
         if left_out := len(self.functions) - shown + len(self.namespaces or ()) - listed:
             notices.append(
@@ -102,7 +101,7 @@ class Found:
         name = self.functions[0].qualified if self.functions else ""
         if self.full and not full:
             notices.append(f"types and documentation of {name} do not fit into server.output_tokens")
-        if depth is not None:
+        if depth < MAX_DEPTH:
             notices.append(f"the result of {name} is shortened to fit into server.output_tokens: look at one")
         spaces = None if self.namespaces is None else self.namespaces[:listed]
         full, kept = min(full, shown), self.functions[:shown]
@@ -127,7 +126,7 @@ def _namespace_line(row: dict[str, Json]) -> str:
     return f"{row['namespace']} {row['functions']}{upstream}{state}"
 
 
-def rows(functions: Sequence[Function], full: int, depth: int | None = None) -> list[dict[str, Json]]:
+def rows(functions: Sequence[Function], full: int, depth: int = MAX_DEPTH) -> list[dict[str, Json]]:
     """One row per function. The first `full` rows have a `stub`."""
     shown: list[dict[str, Json]] = [
         {
@@ -139,14 +138,16 @@ def rows(functions: Sequence[Function], full: int, depth: int | None = None) -> 
         }
         for function in functions
     ]
-    for row, stub in zip(shown, full_forms(functions[:full], depth), strict=False):
-        row["stub"] = stub
+    told: set[str] = set()
+    for row, function in zip(shown, functions[:full], strict=False):
+        row["stub"] = function.full(told, depth)
     return shown
 
 
-def function_lines(functions: Sequence[Function], full: int, depth: int | None = None) -> Iterator[str]:
+def function_lines(functions: Sequence[Function], full: int, depth: int = MAX_DEPTH) -> Iterator[str]:
     """The first `full` functions with types and documentation, the others in one line each."""
-    yield from (f"{form}\n" for form in full_forms(functions[:full], depth))
+    told: set[str] = set()
+    yield from (f"{each.full(told, depth)}\n" for each in functions[:full])
     for function in functions[full:]:
         remark = function.remark if function.remark.startswith("JSON: ") else ""
         about = filter(None, [remark, function.summary.removesuffix(".")])

@@ -3,19 +3,19 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Final
 
 from manifests.json_value import Json, SchemaValidator, SoundNode
 from manifests.names import former_of, function_names
 from portal.base.plain_text import comment, default_text, docstring, one_line
-from portal.library.schema import CONDITIONS, arguments_schema, is_kind, sound_schema
+from portal.library.schema import CONDITIONS, MAX_DEPTH, arguments_schema, is_kind, sound_schema
 from portal.library.schema_types import (
     ANY,
     MAX_FIELDS,
     NONE,
-    Definitions,
     SchemaTypes,
     Type,
     merged,
@@ -25,7 +25,7 @@ from portal.library.schema_types import (
     union,
     value_doc,
 )
-from portal.library.shape_text import shape_text
+from portal.library.shape_text import full_text, indented, shape_text
 from upstreams.tools import MISSING, Missing, RecordedTool
 
 LONGEST_BRIEF: Final = 160
@@ -82,8 +82,6 @@ class Function:
     description: str
     mark: str
     """For the docstring: that a person has to approve its calls, or why it is not granted. Usually ""."""
-    definitions: Definitions = field(repr=False)
-    """Those of its namespace, by the names that annotations mention."""
     observed: Json | None
     """JSON Schema of its real results, if they say more than its declaration."""
     is_observable: bool
@@ -93,12 +91,6 @@ class Function:
 
     A run that began before still gets the text.
     """
-
-    def respelt(self, names: Mapping[str, str]) -> "Function":
-        """The same function, whose types have other names."""
-        named = (replace(each, annotation=respelt(each.annotation, names)) for each in self.parameters)
-        others, returns = respelt(self.others, names), respelt(self.returns, names)
-        return replace(self, parameters=tuple(named), others=others, returns=returns)
 
     @cached_property
     def arguments(self) -> SchemaValidator:
@@ -118,9 +110,12 @@ class Function:
     @cached_property
     def result_shape(self) -> str:
         """What it returns, as declared or as observed, in one line; "" if nothing is known."""
-        declared = declared_result(self.recorded.output_schema)
-        shape = shape_text(declared if self.observed is None else sound_schema(self.observed))
+        shape = shape_text(self._result())
         return "" if shape == "Any" else shape
+
+    def _result(self) -> SoundNode:
+        is_observed = self.observed is not None
+        return sound_schema(self.observed) if is_observed else declared_result(self.recorded.output_schema)
 
     @property
     def tool(self) -> str:
@@ -152,6 +147,30 @@ class Function:
         if self.others:
             shown.append(self.others.partition(":")[0])
         return f"{self.qualified}({', '.join(shown)}) -> {self.result_shape or 'Any'}"
+
+    def full(self, told: set[str], depth: int = MAX_DEPTH) -> str:
+        """All of `brief`, with comments and documentation. For `told` and the `depth` of the result see `full_text`.
+
+        Below 0, the result is `Any`.
+        """
+        whole = _root_object(arguments_schema(self.recorded.input_schema))
+        nodes = whole.get("properties", {})
+        shown = [
+            lean_parameter(each, full_text(nodes.get(each.wire_name, True), told)) for each in self.parameters
+        ]
+        docs = [comment(each.doc, LONGEST_PARAMETER_DOC) for each in self.parameters]
+        if self.others:
+            shown.append(
+                f"{self.others.partition(':')[0]}: {shape_text(whole.get('additionalProperties', True))}"
+            )
+            shown[-1] = shown[-1].removesuffix(": Any")
+        arguments = ", ".join(shown)
+        if any(docs) or "\n" in arguments:
+            rows = (f"{text},{doc}" for text, doc in zip_longest(shown, docs, fillvalue=""))
+            arguments = "".join(["\n", *map(indented, rows)])
+        returns = full_text(self._result(), told, depth) if depth >= 0 else "Any"
+        head = f"{self.qualified}({arguments}) -> {returns}{self.comments}"
+        return f"{head}\n{docstring(self.documentation, indent='    ')}" if self.documentation else head
 
     def module_definition(self, hidden: Mapping[str, str]) -> str:
         """The source in its stub module, on one line or with one line per parameter. `hidden` words are `respelt`.

@@ -201,13 +201,9 @@ def _compiled(source: LibrarySource) -> Namespace:
     names = source.names or function_names([tool.name for tool in source.tools])
     tools = {names[tool.name]: tool for tool in source.tools}
     definitions = Definitions(tools)
-    # Arguments and results apart: a converter of OpenAPI may mean two types by one name.
-    reductions = SharedReduction(len(tools)), SharedReduction(len(tools))
-    functions = {
-        name: _function(source, name, tools[name], definitions, *reductions) for name in sorted(tools)
-    }
-    if renamed := definitions.unite():
-        functions = {name: each.respelt(renamed) for name, each in functions.items()}
+    # A converter of OpenAPI may mean two types by one name, in arguments and in results.
+    reduction = SharedReduction(len(tools), SharedReduction(len(tools), sound_schema).sound_schema)
+    functions = {name: _function(source, name, tools[name], definitions, reduction) for name in sorted(tools)}
     return Namespace(
         name=source.namespace,
         summary=one_line(source.summary, 200),
@@ -222,14 +218,13 @@ def _function(
     name: str,
     tool: RecordedTool,
     definitions: Definitions,
-    inputs: SharedReduction,
-    outputs: SharedReduction,
+    reduction: SharedReduction,
 ) -> Function:
     types = SchemaTypes(type_name(name) or "Tool", definitions)
-    named, others = parameters(arguments_schema(tool.input_schema, inputs.sound_schema), types)
+    named, others = parameters(arguments_schema(tool.input_schema, reduction.sound_schema), types)
     returns = ANY
     if tool.output_schema is not None:
-        returns = types.result_type(declared_result(tool.output_schema, outputs.sound_schema))
+        returns = types.result_type(declared_result(tool.output_schema, reduction.sound_schema))
     is_silent, mismatch = says_nothing(returns), source.mismatches.get(tool.name)
     remark = MISMATCHED + mismatch if mismatch else ""
     since = source.data_since.get(tool.name, inf) if text(returns) == "str" else inf
@@ -260,7 +255,6 @@ def _function(
         is_deprecated=is_deprecated,
         description=readable(description, LONGEST_DESCRIPTION),
         mark=f"{mark} {one_line(refusal or '', LONGEST_REFUSAL)}".strip(),
-        definitions=definitions,
         observed=observed,
         is_observable=is_silent or is_json,
         data_since=since,

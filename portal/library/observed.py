@@ -388,7 +388,6 @@ class Observations:
         self._known: dict[str, dict[str, Observed]] = {}
         self._waiting: deque[tuple[Function, Json, Json]] = deque(maxlen=MAX_WAITING)
         self._unsaved: set[str] = set()
-        self._told: set[tuple[str, str]] = set()
         self._compared: Counter[tuple[str, str]] = Counter()
         self._woken = anyio.Event()
 
@@ -408,13 +407,6 @@ class Observations:
         while self._waiting:
             self._learn_result(*self._waiting.popleft())
             await anyio.lowlevel.checkpoint()
-
-    def is_news(self, function: Function) -> bool:
-        """Whether nobody was told yet that the JSON in a tool's declared text is data."""
-        tool = function.upstream, function.tool
-        is_new = tool not in self._told
-        self._told.add(tool)
-        return is_new
 
     def of(self, upstream: str) -> Mapping[str, Observed]:
         """What is known now about an upstream's tools, by name."""

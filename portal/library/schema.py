@@ -146,12 +146,13 @@ class _Reduction:
 class SharedReduction(_Reduction):
     """Reduces the schemas of one upstream. The `$defs` that all of them have alike are reduced once.
 
-    A schema that defines a name in another way than one before it is reduced on its own. So are all, once a definition
+    A schema that defines a name in another way than one before it is reduced `otherwise`. So are all, once a definition
     refers to something that is none, or once the definitions together exceed MAX_SUBSCHEMAS for each schema.
     """
 
-    def __init__(self, schemas: int) -> None:
+    def __init__(self, schemas: int, otherwise: Callable[[Json], SoundNode]) -> None:
         super().__init__({"$defs": {}}, schemas * MAX_SUBSCHEMAS)
+        self._otherwise = otherwise
 
     def sound_schema(self, document: Json) -> SoundNode:
         """Like the function of this name."""
@@ -160,7 +161,7 @@ class SharedReduction(_Reduction):
             self.finish()
             if self._left >= 0:
                 return root
-        return sound_schema(document)
+        return self._otherwise(document)
 
     def _has_joined(self, document: Json) -> bool:
         """Add a schema's definitions, if it has some and they agree with those before."""

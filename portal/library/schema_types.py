@@ -4,10 +4,8 @@ Text of a schema appears only in literals and comments.
 """
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import chain, count
 from keyword import iskeyword
 from typing import Any, Final, TypeAlias, TypeGuard
@@ -24,9 +22,6 @@ MAX_FIELDS: Final = 250
 
 MAX_LITERALS: Final = 300
 """Values of one `enum`. A larger one is shown by the types of its values."""
-
-LONGEST_INLINE_LITERAL: Final = 160
-"""Characters of an inline literal. A longer one gets a name."""
 
 LONGEST_TYPE_NAME: Final = 48
 
@@ -70,7 +65,7 @@ def respelt(source: str, spellings: Mapping[str, str]) -> str:
     return _WORD.sub(lambda found: spellings.get(found[1], found[0]), source) if spellings else source
 
 
-def words(*sources: str) -> set[str]:
+def _words(*sources: str) -> set[str]:
     """The names in these sources, without those in literals."""
     return {word for source in sources for word in _WORD.findall(source) if word}
 
@@ -81,37 +76,24 @@ class Field:
 
     key: str
     type: str
-    doc: str = field(default="", compare=False)
+    doc: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Definition:
-    """A typed dict; or, without `fields`, an alias of the type `text`."""
+    """A typed dict."""
 
     name: str
     text: str
-    """For a typed dict, the source after its base or its fields: `, total=False`."""
-    fields: tuple[Field, ...] | None = None
-
-    @cached_property
-    def mentioned(self) -> set[str]:
-        return words(self.text, *(each.type for each in self.fields or ()))
-
-    def respelt(self, spellings: Mapping[str, str]) -> "Definition":
-        """The definition with other names."""
-        if spellings.keys().isdisjoint({*self.mentioned, self.name}):
-            return self
-        of = [replace(each, type=respelt(each.type, spellings)) for each in self.fields or ()]
-        behind, name = respelt(self.text, spellings), spellings.get(self.name, self.name)
-        return Definition(name, behind, None if self.fields is None else tuple(of))
+    """The source after its base or its fields: `, total=False`."""
+    fields: tuple[Field, ...]
 
     def source(self, hidden: Mapping[str, str]) -> str:
         """The source, without a final newline. `hidden` words are `respelt`."""
         behind = respelt(self.text, hidden)
-        if self.fields is None:
-            return f"{self.name} = {behind}"
         rows = [(each.key, respelt(each.type, hidden), comment(each.doc)) for each in self.fields]
-        base, taken = respelt("TypedDict", hidden), self.mentioned.union(TYPING_WORDS, BUILTIN_WORDS)
+        mentioned = _words(self.text, *(each.type for each in self.fields))
+        base, taken = respelt("TypedDict", hidden), mentioned.union(TYPING_WORDS, BUILTIN_WORDS)
         if rows and all(_is_attribute(key, taken) for key, _, _ in rows):
             lines = [f"    {key}: {type_}{doc}" for key, type_, doc in rows]
             return "\n".join([f"class {self.name}({base}{behind}):", *lines])
@@ -128,8 +110,8 @@ def _is_attribute(key: str, taken: Collection[str]) -> bool:
 class Definitions:
     """The definitions of one namespace's module, by name.
 
-    Two tools share a type that both define alike. If types only share a name, the first keeps it, and the others are
-    prefixed with their function's name.
+    Equal types are one, which has the name that it gets first. If types only share a name, the first keeps it, and the
+    others are prefixed with their function's name.
     """
 
     def __init__(self, functions: Collection[str]) -> None:
@@ -139,18 +121,19 @@ class Definitions:
         self.left = len(functions) * MAX_NODES
         """Subschemas of shared typed dicts that may still get a type."""
         self._shared: dict[Reference, Type] = {}
-        self._wanted: dict[str, str] = {}
+        self._names: dict[tuple[str, tuple[Field, ...]], str] = {}
         self._reserved = _RESERVED.union(functions)
 
-    def define(self, owner: str, wanted: str, source: str, fields: tuple[Field, ...] | None = None) -> Type:
-        """Add a definition and return its name. A type without a title `wanted` its place, a dot before the key."""
-        plain = wanted.replace(".", "")
-        own = plain if plain.startswith(owner) else f"{owner}{plain}"
-        names = chain((plain, own), (f"{own}{number}" for number in count(2)))
-        made = (Definition(name, source, fields) for name in names if name not in self._reserved)
-        name = next(each.name for each in made if self.by_name.setdefault(each.name, each) == each)
-        self._wanted.setdefault(name, wanted)
-        return (name,)
+    def define(self, owner: str, wanted: str, source: str, fields: tuple[Field, ...] = ()) -> Type:
+        """Add a definition, if none is equal, and return its name."""
+        known = self._names.get((source, fields))
+        if known is None:
+            own = wanted if wanted.startswith(owner) else f"{owner}{wanted}"
+            names = chain((wanted, own), (f"{own}{number}" for number in count(2)))
+            known = next(each for each in names if each not in self._reserved and each not in self.by_name)
+            self._names[source, fields] = known
+            self.by_name[known] = Definition(known, source, fields)
+        return (known,)
 
     def promise(self, reference: Reference, wanted: str) -> Type:
         """The name of a shared typed dict, which gets its fields later: it may need itself."""
@@ -158,48 +141,6 @@ class Definitions:
             (name,) = self._shared[reference] = self.define(wanted, wanted, f"{len(self._shared)}")
             self.waiting.append((name, reference))
         return self._shared[reference]
-
-    def unite(self) -> Mapping[str, str]:
-        """Make equal types one, unless their titles differ. Returns the new names by the former ones.
-
-        A type without a title takes the name of one with a title, else the key that it has at most places.
-        """
-        renamed: dict[str, str] = {}
-        while True:
-            alike: dict[Any, list[str]] = {}
-            for each in self.by_name.values():
-                docs = tuple(field.doc for field in each.fields or ())
-                alike.setdefault((each.text, each.fields, docs), []).append(each.name)
-            new = dict(chain.from_iterable(map(self._united, alike.values())))
-            if not new:
-                return renamed
-            renamed = new | {old: new.get(name, name) for old, name in renamed.items()}
-            former, self.by_name = self.by_name, {}
-            for each in former.values():
-                self.by_name.setdefault(new.get(each.name, each.name), each.respelt(new))
-
-    def _united(self, names: list[str]) -> list[tuple[str, str]]:
-        """The names of equal types that change, each with the one that it gets."""
-        if len(names) == 1:
-            return []
-        titled = {self._wanted[name]: name for name in reversed(names) if "." not in self._wanted[name]}
-        keys = Counter(self._wanted[name].rpartition(".")[2] for name in names)
-        free = (key for key, _ in keys.most_common() if key not in self._wanted and key not in self._reserved)
-        best = next((name for name in names if name in titled.values()), "") or next(free, names[0])
-        self._wanted.setdefault(best, f".{best}")
-        made = ((name, titled.get(self._wanted[name], best)) for name in names)
-        return [(name, new) for name, new in made if name != new]
-
-    def levels(self, *sources: str) -> list[set[str]]:
-        """The definitions that these sources mention, those that these mention, and so on."""
-        levels, seen = list[set[str]](), set[str]()
-        level = words(*sources) & self.by_name.keys()
-        while level:
-            levels.append(level)
-            seen |= level
-            inner = {name for each in level for name in self.by_name[each].mentioned}
-            level = (inner & self.by_name.keys()) - seen
-        return levels
 
 
 @dataclass
@@ -218,13 +159,12 @@ class SchemaTypes:
 
     def property_type(self, key: str, node: SoundNode) -> Type:
         """The type of one of the tool's own parameters: `CreateIssueLabels`, but not `CreateIssueIssue`."""
-        part = type_name(key) or "?"
-        is_nested, before = not self._owner.endswith(part), self._owner.removesuffix(part)
-        return self._whole(node, self._nested(self._owner, key) if is_nested else f"{before}.{part}")
+        is_repetition = self._owner.endswith(type_name(key) or "?")
+        return self._whole(node, self._owner if is_repetition else self._nested(self._owner, key))
 
     def result_type(self, node: SoundNode) -> Type:
         """The type of the tool's result."""
-        return self._whole(node, f"{self._owner}.Result")
+        return self._whole(node, f"{self._owner}Result")
 
     def _whole(self, node: SoundNode, place: str) -> Type:
         """The type. Also gives the shared typed dicts that it needs their fields."""
@@ -257,7 +197,7 @@ class SchemaTypes:
         if "anyOf" in node and not carries_type(base):
             return union(self._type(member, place) for member in node["anyOf"] if member is not False)
         if "enum" in node:
-            return self._enum(node, place)
+            return self._enum(node)
         is_object = "properties" in node or "additionalProperties" in node
         is_list = "items" in node or "prefixItems" in node
         kinds = node.get("type") or (["object"] if is_object else ["array"] if is_list else [])
@@ -288,18 +228,21 @@ class SchemaTypes:
         return type_
 
     def _object(self, node: dict[str, Any], place: str) -> Type:
-        properties, other = _properties(node), node.get("additionalProperties", True)
+        properties, other = properties_of(node), node.get("additionalProperties", True)
         if not properties and other is not False:
             return (f"dict[str, {text(self._type(other, place))}]",)
         if len(properties) > MAX_FIELDS:
             return _LOOSE["object"]
+        return self._typed_dict(node, place)
+
+    def _typed_dict(self, node: dict[str, Any], place: str) -> Type:
         name = type_name(node.get("title", "")) or place
         return self._definitions.define(self._owner, name, *self._fields(node, name))
 
     def _fields(self, node: dict[str, Any], name: str) -> tuple[str, tuple[Field, ...]]:
         """The text and the fields of a typed dict's definition."""
         other: SoundNode = node.get("additionalProperties", True)
-        properties, required = _properties(node), dict.fromkeys(node.get("required", ()))
+        properties, required = properties_of(node), dict.fromkeys(node.get("required", ()))
         is_partial = properties.keys().isdisjoint(required)
         fields = []
         for key, child in properties.items():
@@ -311,25 +254,20 @@ class SchemaTypes:
             behind += f", extra_items={text(self._type(other, self._nested(name, 'value')))}"
         return behind, tuple(fields)
 
-    def _enum(self, node: dict[str, Any], place: str) -> Type:
+    def _enum(self, node: dict[str, Any]) -> Type:
         values = [value for value in node["enum"] if "type" not in node or is_kind(value, node["type"])]
         exact = [value for value in values if is_literal(value)] if len(values) <= MAX_LITERALS else []
         loose = [_LOOSE[kind_of(value)] for value in values if not (exact and is_literal(value))]
         literals = union(NONE if value is None else (f"={literal_text(value)}",) for value in exact)
-        type_ = union([literals, *loose] if exact else loose)
-        if len(text(type_)) <= LONGEST_INLINE_LITERAL or not exact:
-            return type_
-        source = text(tuple(each for each in literals if each != "None"))
-        name = self._definitions.define(self._owner, type_name(node.get("title", "")) or place, source)
-        return name + tuple(member for member in type_ if not member.startswith("="))
+        return union([literals, *loose] if exact else loose)
 
     def _nested(self, name: str, key: str) -> str:
-        """The name of a type without a title, after its place: `CreateIssue.Labels`."""
-        name, part = name.replace(".", ""), type_name(key) or "Value"
-        return f"{name if len(name + part) <= LONGEST_TYPE_NAME else self._owner}.{part}"
+        """The name of a type without a title, after its place: `CreateIssueLabels`."""
+        part = type_name(key) or "Value"
+        return f"{name if len(name + part) <= LONGEST_TYPE_NAME else self._owner}{part}"
 
 
-def _properties(node: dict[str, Any]) -> dict[str, SoundNode]:
+def properties_of(node: dict[str, Any]) -> dict[str, SoundNode]:
     """The keys of a typed dict. A required key is one even if nothing else is declared about it."""
     properties, other = node.get("properties", {}), node.get("additionalProperties", True)
     required = () if other is False else node.get("required", ())
@@ -340,7 +278,7 @@ def _is_typed_dict(node: SoundNode) -> TypeGuard[dict[str, Any]]:
     """Whether a schema is just an object with some keys."""
     if not isinstance(node, dict) or not {"$ref", "allOf", "anyOf", "enum"}.isdisjoint(node):
         return False
-    return node.get("type", ["object"]) == ["object"] and 0 < len(_properties(node)) <= MAX_FIELDS
+    return node.get("type", ["object"]) == ["object"] and 0 < len(properties_of(node)) <= MAX_FIELDS
 
 
 def carries_type(node: SoundNode) -> bool:

@@ -1,92 +1,127 @@
-"""A type in place, in one line: `{items: list[{id: int, kind?: 'a'|'b'}], total: int}`."""
+"""A type in place: `{items: list[{id: int, kind?: 'a'|'b'}], total: int}`, in one line or in full."""
 
 import re
-from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from manifests.json_value import SoundNode
-from portal.base.plain_text import cut, is_literal, literal_text
-from portal.library.schema import is_kind, kind_of
-from portal.library.schema_types import carries_type, merged
+from manifests.json_value import Reference, SoundNode
+from portal.base.plain_text import comment, cut, is_literal, literal_text
+from portal.library.schema import MAX_DEPTH, is_kind, kind_of
+from portal.library.schema_types import (
+    ANY,
+    MAX_LITERALS,
+    MAX_NODES,
+    NONE,
+    Definitions,
+    SchemaTypes,
+    Type,
+    properties_of,
+    text,
+    union,
+    value_doc,
+)
 
 LONGEST_SHAPE: Final = 160
-"""Characters of a type in place. In a longer one, objects are their keys, and what is left out is `…`."""
+"""Characters of a type in one line. In a longer one, objects are their keys, and what is left out is `…`."""
 
 _MAX_KEYS: Final = 10
-_MAX_LITERALS: Final = 8
+_FEW_LITERALS: Final = 8
 _MAX_PARTS: Final = 60
 _PLAIN_KEY: Final = re.compile(r"[\w$@.-]{1,60}", re.ASCII)
-_KINDS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-_LOOSE: Final = {**_KINDS, "object": "dict", "array": "list"}
+_BARE: Final = {"list[Any]": "list", "dict[str, Any]": "dict"}
 
 
 def shape_text(node: SoundNode) -> str:
     """The type of a schema; "Any" if it says none. `?` marks keys that may be missing."""
     for most, has_keys_only in ((LONGEST_SHAPE, False), (3 * LONGEST_SHAPE, True)):
         shape = _Shape(has_keys_only)
-        text = shape.text(node)
-        if len(text) <= most and shape.left >= 0:
-            return text
-    return _union(_LOOSE[kind] for kind in node.get("type", ())) if isinstance(node, dict) else "Any"
+        found = shape.text(node)
+        if len(found) <= most and shape.is_whole:
+            return found
+    return _Shape(has_keys_only=True).text({"type": node.get("type", [])} if isinstance(node, dict) else node)
 
 
-class _Shape:
-    """One rendering of a schema. `left` is negative if it has more parts than are rendered."""
+def full_text(node: SoundNode, told: set[str], levels: int = MAX_DEPTH) -> str:
+    """The type of a schema in full. An object has one line for each key if it is long or keys have comments.
 
-    def __init__(self, has_keys_only: bool) -> None:
+    Such an object and each comment is `told` once in an answer; then objects are their keys, as they are below so many
+    `levels` of them. A type within itself is `Any`.
+    """
+    return _FullShape(told, levels).text(node)
+
+
+class _Shape(SchemaTypes):
+    """One rendering of a schema, without definitions."""
+
+    def __init__(self, has_keys_only: bool, left: int = _MAX_PARTS) -> None:
+        super().__init__("", Definitions(()), left)
         self._has_keys_only = has_keys_only
-        self.left = _MAX_PARTS
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has no more parts than are rendered."""
+        return self._left >= 0
 
     def text(self, node: SoundNode) -> str:
-        return _union(self._members(node))
+        return text(self._type(node, ""))
 
-    def _members(self, node: SoundNode) -> Iterator[str]:
-        self.left -= 1
-        if not isinstance(node, dict) or self.left < 0:
-            yield "Any"
-        elif "$ref" in node:
-            yield from self._members(node["$ref"].schema)
-        elif "allOf" in node:
-            yield from self._members(merged(node))
-        elif "anyOf" in node and not carries_type({word: node[word] for word in node if word != "anyOf"}):
-            for each in node["anyOf"]:
-                yield from self._members(each) if each is not False else ()
-        elif "enum" in node:
-            yield from self._literals(node)
-        else:
-            implied = "object" if "properties" in node else "array" if "items" in node else "any"
-            for kind in node.get("type", (implied,)):
-                yield self._of_kind(kind, node)
+    def _of_kind(self, kind: str, node: dict[str, Any], place: str) -> Type:
+        return tuple(_BARE.get(each, each) for each in super()._of_kind(kind, node, place))
 
-    def _of_kind(self, kind: str, node: dict[str, Any]) -> str:
-        properties: dict[str, SoundNode] = node.get("properties", {})
-        if kind not in ("array", "object"):
-            return _KINDS.get(kind, "Any")
-        if kind == "array" or not properties:
-            inner = self.text(node.get("items" if kind == "array" else "additionalProperties", True))
-            return _LOOSE[kind] + ("" if inner == "Any" else f"[{'str, ' * (kind == 'object')}{inner}]")
-        fields: list[str] = []
-        required = node.get("required", ())
+    def _referred(self, reference: Reference, place: str) -> Type:
+        if reference in self._open:
+            return ANY
+        self._open.add(reference)
+        type_ = self._type(reference.schema, place)
+        self._open.remove(reference)
+        return type_
+
+    def _typed_dict(self, node: dict[str, Any], place: str) -> Type:
+        return (f"{{{', '.join(self._rows(node).values())}}}",)
+
+    def _rows(self, node: dict[str, Any]) -> dict[str, str]:
+        """`name?: type` by key, required ones first."""
+        rows: dict[str, str] = {}
+        properties, required = properties_of(node), frozenset(node.get("required", ()))
         for key in sorted(properties, key=lambda each: each not in required):
-            if self.left < 0 or (self._has_keys_only and len(fields) == _MAX_KEYS):
-                fields.append("…")
-                break
+            if not self.is_whole or (self._has_keys_only and len(rows) == _MAX_KEYS):
+                return {**rows, key: "…"}
             name = key if _PLAIN_KEY.fullmatch(key) else literal_text(cut(key, 60))
             name += "" if key in required else "?"
-            fields.append(name if self._has_keys_only else f"{name}: {self.text(properties[key])}")
-        return f"{{{', '.join(fields)}}}"
+            rows[key] = name if self._has_keys_only else f"{name}: {self.text(properties[key])}"
+        return rows
 
-    def _literals(self, node: dict[str, Any]) -> Iterator[str]:
+    def _enum(self, node: dict[str, Any]) -> Type:
         values = [value for value in node["enum"] if "type" not in node or is_kind(value, node["type"])]
         exact = [literal_text(value) for value in values if is_literal(value) and value is not None]
-        most = _MAX_LITERALS if self._has_keys_only else len(exact)
-        if exact:
-            yield "|".join([*exact[:most], *(["…"] if len(exact) > most else [])])
-        yield from (_LOOSE[kind_of(value)] for value in values if value is None or not is_literal(value))
+        most = _FEW_LITERALS if self._has_keys_only else MAX_LITERALS
+        shown = [*exact[:most], *(["…"] if len(exact) > most else [])]
+        kinds = {kind_of(value): None for value in values if value is None or not is_literal(value)}
+        others = (self._of_kind(kind, {}, "") if kind != "null" else NONE for kind in kinds)
+        return union([("|".join(shown),) if exact else (), *others])
 
 
-def _union(texts: Iterable[str]) -> str:
-    members = dict.fromkeys(texts)
-    if "Any" in members or not members:
-        return "Any"
-    return " | ".join(sorted(members, key=lambda each: each == "None"))
+class _FullShape(_Shape):
+    def __init__(self, told: set[str], levels: int) -> None:
+        super().__init__(has_keys_only=False, left=MAX_NODES)
+        self._told = told
+        self._levels = levels
+
+    def _typed_dict(self, node: dict[str, Any], place: str) -> Type:
+        if self._levels <= 0:
+            return _Shape(has_keys_only=True)._typed_dict(node, place)
+        self._levels -= 1
+        texts, properties = self._rows(node), properties_of(node)
+        self._levels += 1
+        line = f"{{{', '.join(texts.values())}}}"
+        rows = [f"{each},{comment(value_doc(properties[key]))}" for key, each in texts.items()]
+        has_comments = any("  # " in row and row not in self._told for row in rows)
+        if not has_comments and len(line) <= LONGEST_SHAPE and "\n" not in line:
+            return (line,)
+        if not has_comments and line in self._told:
+            return _Shape(has_keys_only=True)._typed_dict(node, place)
+        self._told.update(rows, [line])
+        return ("".join(["{\n", *map(indented, rows), "}"]),)
+
+
+def indented(row: str) -> str:
+    return "    " + row.replace("\n", "\n    ") + "\n"

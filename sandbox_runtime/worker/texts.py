@@ -1,10 +1,7 @@
 """Texts of the guest in the memory of the engine."""
 
 import ctypes
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 
 class Text:

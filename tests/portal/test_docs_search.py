@@ -210,7 +210,7 @@ def test_a_result_too_long_for_an_answer_is_shortened_and_arguments_are_not(most
     assert count_tokens(compact(answer.structured)) <= most
     assert '"""Places."""' in answer.text
     assert all(f"    p{n}?: str,  # Noted.\n" in answer.text for n in range(17))
-    assert ("a24_7: str" in answer.text) == (most == 20_000)
+    assert ("a24_7?: str" in answer.text) == (most == 20_000)
     assert len(answer.structured["notices"]) == (most != 20_000)
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
-from upstreams.fleet import Fleet, open_fleet
+from upstreams.fleet import Fleet, UpstreamSettings
+from upstreams.people import LoginsOf
 from upstreams.tools import ToolResult
 from upstreams.upstream import Upstream
 
@@ -71,6 +72,28 @@ class WatchedFleet:
         with anyio.fail_after(DEADLINE_SECONDS):
             while not is_true():
                 await self._changed.wait()
+
+
+@asynccontextmanager
+async def open_fleet(
+    specs: Mapping[str, StdioUpstream | HttpUpstream],
+    folder: Path,
+    on_change: Callable[[Upstream], None],
+    listings: Path | None = None,
+    secrets: Collection[str] = (),
+    portal_logins: LoginsOf | None = None,
+) -> AsyncIterator[Fleet]:
+    """Supervise these upstreams, each in its own task. Returns before any is ready. `secrets` are masked.
+
+    On exit all connections close at once, and no child process is left.
+    """
+    async with anyio.create_task_group() as tasks:
+        fleet = Fleet(tasks, folder, on_change, listings=listings, portal_logins=portal_logins)
+        fleet.replace({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
+        try:
+            yield fleet
+        finally:
+            tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -77,7 +77,7 @@ PORTAL = """
 import anyio, json, structlog, sys
 from pathlib import Path
 from manifests.portal_manifest import StdioUpstream
-from upstreams.fleet import open_fleet
+from tests.upstreams.peers import open_fleet
 
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 

@@ -8,8 +8,8 @@ import yaml
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER
-from upstreams.fleet import UpstreamSettings, open_fleet
+from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER, open_fleet
+from upstreams.fleet import UpstreamSettings
 from upstreams.tools import ListingStore
 
 pytestmark = pytest.mark.anyio

@@ -16,9 +16,9 @@ from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
 from tests.own_keyring import OwnKeyring
 from tests.upstreams.oauth_peer import NAME, ProtectedServer, logged_in, saying
-from tests.upstreams.peers import DEADLINE_SECONDS
+from tests.upstreams.peers import DEADLINE_SECONDS, open_fleet
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
-from upstreams.fleet import login_store, open_fleet
+from upstreams.fleet import login_store
 from upstreams.oauth.tokens import OAuthTokens
 from upstreams.redaction import Redaction
 

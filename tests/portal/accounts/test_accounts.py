@@ -20,6 +20,7 @@ from portal.cli.terminal import Terminal
 from portal.server.server import build_server
 from tests.portal.accounts.peers import KEY, company, link_in, run
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
+from tests.upstreams.peers import open_fleet
 from upstreams import fleet, people
 from upstreams.errors import UpstreamUnavailableError
 
@@ -166,7 +167,7 @@ async def test_resources_and_prompts_are_those_of_whoever_reads_them(tmp_path: P
 
 async def test_person_never_gets_the_login_of_the_operator_instead(tmp_path: Path) -> None:
     spec = HttpUpstream.model_validate(PER_CALLER)
-    async with fleet.open_fleet({"tickets": spec}, tmp_path, lambda upstream: None) as upstreams:
+    async with open_fleet({"tickets": spec}, tmp_path, lambda upstream: None) as upstreams:
         with pytest.raises(UpstreamUnavailableError):
             async with upstreams.people.of("tickets", people.Person("x//ann")):
                 pass
@@ -180,7 +181,7 @@ async def test_person_whom_only_headers_name_uses_the_shared_login_of_the_portal
         asked.append(whose)
         return fleet.login_store("tickets", spec)
 
-    async with fleet.open_fleet({}, tmp_path, lambda upstream: None, portal_logins=logins) as upstreams:
+    async with open_fleet({}, tmp_path, lambda upstream: None, portal_logins=logins) as upstreams:
         naming = {"X-User": (ClaimReference("sub"),)}
         upstreams.replace({"tickets": fleet.UpstreamSettings(spec, caller_headers=naming)}, ())
         async with upstreams.people.of("tickets", people.Person("x//ann", {"sub": "ann"})):

@@ -1,7 +1,6 @@
 """Tools for the tests of the library: short to write, compiled one at a time."""
 
 from manifests.json_value import Json
-from portal.library.full_form import full_forms
 from portal.library.function import Function
 from portal.library.library import Library, LibrarySource
 from upstreams.tools import RecordedTool
@@ -32,7 +31,7 @@ def function(
 
 def stub(of: Function) -> str:
     """Its types and its head, as models read them."""
-    return full_forms([of])[0]
+    return of.full(set())
 
 
 def arguments(required: tuple[str, ...] = (), /, **properties: Json) -> Json:

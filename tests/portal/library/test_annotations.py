@@ -111,10 +111,5 @@ def test_wrapped_result_is_typed_without_its_wrapper(mark: dict[str, Json]) -> N
     assert function(output_schema={**schema, **mark}).returns == "list[str]"
 
 
-def test_same_type_of_two_tools_is_there_once() -> None:
-    module = library(tool("get", output_schema=ISSUE), tool("close", output_schema=ISSUE)).module("tickets")
-    assert module.count("class Issue") == 1
-
-
 def test_type_is_never_called_like_a_function() -> None:
     assert library(tool("Issue", output_schema=ISSUE)).functions["tickets.Issue"].returns == "Issue2"

@@ -17,7 +17,7 @@ def test_hints_follow_the_description_of_a_parameter() -> None:
         "tickets.create_issue(\n"
         "    due?: str,  # When. (date-time)\n"
         "    count?: int,  # 1 to 100\n"
-        "    tags?: list[Any],  # Tags. (deprecated; <= 5 items)\n"
+        "    tags?: list,  # Tags. (deprecated; <= 5 items)\n"
         ") -> Any"
     )
 

@@ -24,8 +24,7 @@ from sandbox_runtime.grants.files import Workspaces
 from sandbox_runtime.grants.run_grants import OpenGrants
 from tests.portal.peers import write_manifest
 from tests.upstreams.faults.http_server import FaultyHttpServer
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet
-from upstreams.fleet import open_fleet
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, open_fleet
 
 STDIO_SERVER = Path(__file__).with_name("stdio_server.py")
 
