@@ -74,6 +74,9 @@ MAX_REASON_CHARACTERS = 300
 _ABOUT_ARGUMENTS: Final = re.compile(r"argument|param|valid|requir|missing|expect|schema", re.IGNORECASE)
 """Matches errors of tools that may be about the arguments, so that the signature helps."""
 
+_QUOTED_PATH: Final = re.compile(r"'[^']*[./\\\\][^']*'")
+"""Matches what an error quotes of the arguments: `no such file or directory, open '/tmp/missing.md'`."""
+
 LONG_TEXT = 500
 """With a longer string argument, a call yields to the event loop before it is decided."""
 
@@ -447,7 +450,7 @@ class Broker:
             return replace(_end(entry, error.outcome, failure), data=error.data)
         if result.is_error:
             text = upstream.redact.start(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
-            hint = _signature_hint(function) if _ABOUT_ARGUMENTS.search(text) else ""
+            hint = _signature_hint(function) if _ABOUT_ARGUMENTS.search(_QUOTED_PATH.sub("", text)) else ""
             hint = UpstreamInternalError.hint if is_network_failure(text) else hint
             failure = CallError("tool_error", text, hint)
             if asked is not None and (unanswered := asked.refusal(text)) is not None:

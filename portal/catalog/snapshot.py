@@ -108,8 +108,7 @@ class Snapshot:
             message, query = f"there is no namespace {namespace!r}", f"{namespace} {name}"
         nearest = self._nearest(qualified) if with_nearest else ""
         words = " ".join(re.findall(r"[^\W_]+", query))[:60]
-        hint = f'{nearest} Look it up: docs_search(query="{words}")'.strip()
-        return CallError("unknown_function", message, hint)
+        return CallError("unknown_function", message, nearest or f'Look it up: docs_search(query="{words}")')
 
     def _nearest(self, qualified: str) -> str:
         """Suggestions for a misspelt function: the nearest with its signature, and others."""
