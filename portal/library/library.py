@@ -8,6 +8,7 @@ from functools import cache, cached_property
 from inspect import getdoc, isfunction
 from itertools import count
 from math import inf
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -84,6 +85,14 @@ class LibrarySource:
     """The tools whose calls a person has to approve."""
     data_since: Mapping[str, float] = field(default_factory=dict)
     """By tool: see `Function.data_since`."""
+
+    @cached_property
+    def opening(self) -> str:
+        """The sentences with which the descriptions of all its tools begin: they tell none from another."""
+        described = [tool.description or "" for tool in self.tools]
+        same = commonprefix(described) if len(described) > 2 else ""  # noqa: RUF071  # of characters
+        sentences = re.match(r"(?s).*[.:]\s+", same)
+        return sentences[0] if sentences else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +246,8 @@ def _function(
     elif seen and is_json:
         remark = f"JSON: {shape_text(sound_schema(seen))}"
     description = tool.description or tool.title or ""
-    summary, refusal = first_sentence(description, LONGEST_SUMMARY), source.refusals.get(tool.name)
+    summary = first_sentence(description.removeprefix(source.opening), LONGEST_SUMMARY)
+    refusal = source.refusals.get(tool.name)
     is_deprecated = says_deprecated(description) or tool.annotations.get("deprecated") is True
     if is_deprecated and "deprecat" not in summary.lower():
         summary = f"{summary.removesuffix('.')} (deprecated)"

@@ -45,3 +45,12 @@ def test_nearest_names_know_misspellings_word_order_and_other_namespaces() -> No
     assert compiled.nearest("search") == ["wiki.search"]
     assert compiled.nearest("list_isues") == ["github.list_issues"]
     assert compiled.nearest("nothing.like_it_anywhere") == []
+
+
+def test_summary_goes_without_what_the_descriptions_of_all_tools_begin_with() -> None:
+    opening = "This tool belongs to the travel system, which books flights. Tool description: "
+    ends = ("Get a flight", "Get the nearest airport", "Set a budget. In USD")
+    compiled = library(*(tool(f"t{n}", description=opening + end) for n, end in enumerate(ends)))
+    assert [each.summary for each in compiled.functions.values()] == [*ends[:2], "Set a budget."]
+    pair = library(tool("a", description="Get. One"), tool("b", description="Get. Two"))
+    assert [each.summary for each in pair.functions.values()] == ["Get.", "Get."]
