@@ -294,6 +294,8 @@ _UNKNOWN_KEY: Final = re.compile(
     r'^Unknown key "([^"]*)" for TypedDict `(\w+)`(?: - did you mean "([^"]*)"\?)?'
 )
 _NO_ATTRIBUTE: Final = re.compile(r"^Object of type `(?:list\[)?(\w+)\]?` has no attribute `(\w+)`")
+_COROUTINE: Final = re.compile(r"^(?:Cannot subscript object|Object) of type `CoroutineType\[")
+_COROUTINE_USED: Final = re.compile(r"(\w+)(\([^()]*\))?(?:\[[^\[\]]*\]|\.\w+)?")
 _METHODS: Final = frozenset(name for kind in (dict, list, str, int, float) for name in dir(kind))
 """Methods that some value of JSON has: a result may be another one than it declares."""
 _KEYWORD: Final = re.compile(r"(\w+)\s*=")
@@ -310,6 +312,9 @@ _FITTING: Final[Mapping[str, Set[str]]] = {
     "None": {"None"},
 }
 """The kinds that are accepted for an expected kind, also after a repair."""
+_AWAIT: Final = (
+    "Write `await` before the call. Where `await` is not allowed, use an `async def` or a list comprehension."
+)
 
 
 class TypeFindings:
@@ -332,12 +337,27 @@ class TypeFindings:
             "invalid-typed-dict-key": self._key,
             "missing-attribute": self._attribute,
         }
+        is_reported = any(problem.code == "not_awaited" for problem in self._prepared.problems)
         for finding in findings:
-            if finding.rule in readers:
+            if _COROUTINE.match(finding.message):
+                if not is_reported:
+                    yield from self._coroutine(finding)
+            elif finding.rule in readers:
                 yield from readers[finding.rule](finding)
 
     def _diagnostic(self, finding: Finding, message: str, hint: str, code: str) -> Diagnostic:
         return Diagnostic(finding.line, message, hint, finding.line in self._prepared.unguarded_lines, code)
+
+    def _coroutine(self, finding: Finding) -> Iterator[Diagnostic]:
+        """A coroutine that is used as its value, by a name that is bound once: ty knows one type of a name."""
+        used = _COROUTINE_USED.fullmatch(self._lines[finding.line - 1], finding.column, finding.end_column)
+        if used is None:
+            return
+        bindings = re.findall(rf"(?<![\w.]){used[1]}\s*(?::[^=\n]*)?:?=(?!=)", self._prepared.source)
+        others = re.search(rf"(?:\bfor\b.*|\bas\s+){used[1]}\b", self._prepared.source)
+        if len(bindings) <= 1 and (bindings or used[2]) and not others:
+            message = f"{used[1]}{used[2] or ''} is used as a value, and was not awaited"
+            yield self._diagnostic(finding, message, _AWAIT, "not_awaited")
 
     def _key(self, finding: Finding) -> Iterator[Diagnostic]:
         """An undeclared field of a result: only a notice, because results may have undeclared fields."""

@@ -98,6 +98,7 @@ AWAITS: list[Row] = [
         "github.get_issue async",
     ),
     ("class A:\n    rows = github.list_issues(repo='a')['items']", 2, "github.list_issues"),
+    ("async def main():\n    return await github.get_issue(number=1)\nx = main()\nx['a']", 4, "await"),
 ]
 
 REFUSED = [
