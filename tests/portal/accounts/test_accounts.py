@@ -156,7 +156,8 @@ async def test_resources_and_prompts_are_those_of_whoever_reads_them(tmp_path: P
         assert everything["result"]["resources"] == []
         assert "/oauth/sign-in/start/" in everything["result"]["notices"][0]
         await own.browser("ann").get(link)
-        assert (await run(ann, f"import portal\n{read}"))["result"] == "ann"
+        answer = await run(ann, f"import portal\n{read}")
+        assert answer["result"] == "ann", answer
         listed = await run(ann, "import portal\nawait portal.resources()")
         assert [each["name"] for each in listed["result"]["resources"]] == ["of ann"]
         assert [each.name for each in (await ann.list_resources()).resources] == ["tickets.of ann"]
