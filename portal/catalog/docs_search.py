@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
@@ -28,14 +29,6 @@ from upstreams.upstream import Upstream
 
 if TYPE_CHECKING:
     from portal.catalog.search.index import SearchHits
-
-
-@dataclass(frozen=True)
-class DocsSearchAnswer:
-    """`structured` is `{functions, total, notices, namespaces?}`; `text` is the same in few tokens."""
-
-    structured: dict[str, Json]
-    text: str
 
 
 @dataclass(frozen=True)
@@ -65,15 +58,14 @@ class Found:
             answer["namespaces"] = list(self.namespaces)
         return answer
 
-    def answer(self, max_tokens: int) -> DocsSearchAnswer:
-        """Shorten each form until it fits into `max_tokens`; a notice says what was dropped.
+    def answer(self, max_tokens: int) -> "DocsSearchAnswer":
+        return DocsSearchAnswer(self, max_tokens)
 
-        The smallest answer is returned even if it does not fit.
+    def fitting(self, form: Callable[["Found"], str], max_tokens: int) -> "Found":
+        """As much of it as fits into `max_tokens` in this form; a notice says what was dropped.
+
+        The smallest is returned even if it does not fit.
         """
-        structured = self._fitting(lambda part: compact(part.structured()), max_tokens).structured()
-        return DocsSearchAnswer(structured, self._fitting(Found._text, max_tokens)._text())
-
-    def _fitting(self, form: Callable[["Found"], str], max_tokens: int) -> "Found":
         shown, listed = len(self.functions), len(self.namespaces or ())
         while not is_within(form(part := self._cut(shown, listed, self.full)), max_tokens):
             if shown <= 1 and listed <= 1:
@@ -107,7 +99,7 @@ class Found:
         full, kept = min(full, shown), self.functions[:shown]
         return replace(self, functions=kept, full=full, notices=notices, namespaces=spaces, depth=depth)
 
-    def _text(self) -> str:
+    def text(self) -> str:
         """A line for each namespace or function, and stubs. Everything else is a comment."""
         lines = [_namespace_line(row) for row in self.namespaces or ()]
         if self.namespaces is not None:
@@ -117,6 +109,24 @@ class Found:
             lines.append(f"# {len(self.functions)} of {self.total}")
         lines.extend(f"# {'' if each == _WEAK else 'notice: '}{escaped(each)}" for each in self.notices)
         return "\n".join(lines) or "# nothing"
+
+
+@dataclass(frozen=True)
+class DocsSearchAnswer:
+    """What was found, within `max_tokens`. A form costs nothing until it is read: most clients get only the text."""
+
+    found: Found
+    max_tokens: int
+
+    @cached_property
+    def structured(self) -> dict[str, Json]:
+        """`{functions, total, notices, namespaces?}`."""
+        return self.found.fitting(lambda part: compact(part.structured()), self.max_tokens).structured()
+
+    @cached_property
+    def text(self) -> str:
+        """The same in few tokens."""
+        return self.found.fitting(Found.text, self.max_tokens).text()
 
 
 def _namespace_line(row: dict[str, Json]) -> str:

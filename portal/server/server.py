@@ -238,7 +238,8 @@ async def _answer(
             return result
         channel.stage("waiting for upstreams that are starting")
         found = await view.docs_search.answer(docs_search_request(arguments))
-        return _result(portal, found.text, found.structured)
+        is_whole = portal.manifest.portal.server.structured
+        return _result(found.text, found.structured if is_whole else None)
 
     return await _catch_errors(work, partial(_failure_result, portal, params.name, ledger=ledger))
 
@@ -293,39 +294,35 @@ async def fit_answer(
             notices.append(f"The whole {key} is not kept: {error}. {error.hint}")
     found = await fit(kept) if found.cut else found
     is_error = answer.status not in GOING_WELL
-    return _result(portal, found.text, found.structured, found.blocks, is_error=is_error)
+    return _result(found.text, found.structured, found.blocks, is_error=is_error)
 
 
 def _failure_result(
     portal: Portal, tool: str, code: str, message: str, ledger: Ledger | None = None
 ) -> CallToolResult:
     """A failure in the shape of the tool's answer. It lists the calls that the script made before."""
+    is_whole = portal.manifest.portal.server.structured
     hint = RequestError.hint if code == RequestError.code else "Tell the operator, or try again later."
     if tool == EXECUTE_CODE:
         ledger, error = ledger or Ledger(), RunError(code, message, hint=hint)
         status: RunState = "error" if ledger.run_id else "refused"
         failed = Answer(status, ledger.run_id, error=error, calls=ledger.rows())
-        found = fitted(failed, str, DEFAULT_MAX_TOKENS, output_tokens=1_000, is_whole=True)
-        return _result(portal, found.text, found.structured, is_error=True)
+        found = fitted(failed, str, DEFAULT_MAX_TOKENS, output_tokens=1_000, is_whole=is_whole)
+        return _result(found.text, found.structured, is_error=True)
     told = {"code": code, "message": message, "hint": hint}
     whole = {"functions": [], "total": 0, "notices": [message], "error": told}
-    return _result(portal, {"error": f"{code}: {message}", "hint": hint}, whole, is_error=True)
+    return _result({"error": f"{code}: {message}", "hint": hint}, whole if is_whole else None, is_error=True)
 
 
 def _result(
-    portal: Portal,
-    text: Json,
-    structured: Json,
-    blocks: Sequence[ContentBlock] = (),
-    *,
-    is_error: bool = False,
+    text: Json, structured: Json, blocks: Sequence[ContentBlock] = (), *, is_error: bool = False
 ) -> CallToolResult:
     """One copy: the text, which a model reads. Clients differ in which they show, and some show both.
 
-    `server.structured` adds the whole shape, for programs.
+    `structured` is the whole shape, for programs, if `server.structured` wants it; else None.
     """
     told = sendable(text if isinstance(text, str) else compact(text))
-    whole = sendable_json(structured) if portal.manifest.portal.server.structured else None
+    whole = None if structured is None else sendable_json(structured)
     return CallToolResult(
         content=[TextContent(text=told), *blocks], structured_content=whole, is_error=is_error
     )
