@@ -100,11 +100,16 @@ class Function:
     @cached_property
     def results(self) -> SchemaValidator:
         """Validates the value that scripts get against the tool's declaration. Invalid results are passed on too."""
-        return SchemaValidator(declared_result(self.recorded.output_schema))
+        return SchemaValidator(self.declared)
+
+    @property
+    def declared(self) -> SoundNode:
+        """The schema that the tool declares for the value that scripts get."""
+        return declared_result(self.recorded.output_schema)
 
     @cached_property
     def declares_text(self) -> bool:
-        declared = declared_result(self.recorded.output_schema)
+        declared = self.declared
         return isinstance(declared, dict) and declared.get("type") == ["string"]
 
     @cached_property
@@ -114,8 +119,7 @@ class Function:
         return "" if shape == "Any" else shape
 
     def _result(self) -> SoundNode:
-        is_observed = self.observed is not None
-        return sound_schema(self.observed) if is_observed else declared_result(self.recorded.output_schema)
+        return self.declared if self.observed is None else sound_schema(self.observed)
 
     @property
     def tool(self) -> str:

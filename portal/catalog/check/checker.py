@@ -21,7 +21,7 @@ from manifests.names import STANDARD_LIBRARY
 from portal.catalog.check.ty_server import Finding, TypeChecker
 from portal.catalog.snapshot import Snapshot
 from portal.library.arguments import ArgumentError, normalize_arguments
-from portal.library.function import Function, declared_result
+from portal.library.function import Function
 from portal.library.library import Library, squeezed
 from sandbox_runtime.call_port import CallError
 from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
@@ -204,7 +204,7 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
 
 def _fields(function: Function | None) -> list[str]:
     """The fields that its result declares, if that is an object; "" for what is no plain name."""
-    declared = declared_result(function.recorded.output_schema) if function is not None else None
+    declared = function.declared if function is not None else None
     fields = declared.get("properties", ()) if isinstance(declared, dict) else ()
     return [each if re.fullmatch(r"\w{1,60}", each) else "" for each in fields]
 
