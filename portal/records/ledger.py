@@ -179,11 +179,12 @@ def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) ->
     told: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         message = row.get("error", {}).get("message", "")
-        what = f"{plain_name(row['function'])} {row['state']}"
+        function = plain_name(row["function"])
+        what = f"{function} {row['state']}"
         if not message and (row["state"] == "done" or "answered_by" in row):
-            if row["ms"] <= SLOW_MS or row["function"].startswith("portal."):
+            if row["ms"] <= SLOW_MS or function.startswith("portal."):
                 continue
-            what = f"{row['function']} took {row['ms'] / 1000:.0f} s"
+            what = f"{function} took {row['ms'] / 1000:.0f} s"
         message = "" if is_said(message) else one_line(message, 300)
         more = f" and {row['count'] - 1} more" if row.get("count", 1) > 1 else ""
         number = f" #{row['seq']}{more}" if len(rows) > 1 or more else ""
