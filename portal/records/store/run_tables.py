@@ -38,8 +38,9 @@ _ADD_CALL: Final = (
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
 _OPEN: Final = "state IN ('running', 'waiting')"
-_ASKED: Final = "EXISTS (SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.kind IN ('ask', 'approve'))"
-_ASKING: Final = f"{_ASKED[:-1]} AND calls.state = 'waiting')"
+_QUESTIONS: Final = "SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.kind IN ('ask', 'approve')"
+_ASKED: Final = f"EXISTS ({_QUESTIONS})"
+_ASKING: Final = f"EXISTS ({_QUESTIONS} AND calls.state = 'waiting')"
 _OPEN_RUN: Final = f"runs.{_OPEN}"
 """The same beside another table's `state`. Ask it of one run: `run IN (SELECT ...)` would read all open ones."""
 
