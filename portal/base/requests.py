@@ -8,7 +8,6 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from manifests.json_value import Json
 
 DOCS_SEARCH = "docs_search"
-
 EXECUTE_CODE = "execute_code"
 
 MAX_SEARCH_LIMIT = 50

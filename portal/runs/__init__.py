@@ -1,1 +1,1 @@
-"""Runs that survive their process: the store, the journal, waiting, and what people do with them."""
+"""Runs of scripts, which survive their process: execution, journal, waiting, and what people do with them."""

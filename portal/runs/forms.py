@@ -16,7 +16,6 @@ from portal.runs.shown_calls import MAX_CHARACTERS, MAX_LATER, readable
 MAX_CALLS: Final = 10
 """Calls in one form. Others follow in the next one."""
 
-
 CHOICES: Final = ("approve", "approve_later", "deny")
 
 

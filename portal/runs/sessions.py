@@ -1,4 +1,4 @@
-"""Callers, their sessions, and the tool that each name means in a session."""
+"""The sessions of callers: variables that are kept from one script to the next."""
 
 from collections import Counter
 from collections.abc import AsyncIterator

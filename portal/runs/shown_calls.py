@@ -21,11 +21,8 @@ MAX_LATER: Final = 50
 """Later calls for which one approval stands."""
 
 _LEAST_CHARACTERS: Final = 40  # the share of a part; if there are too many, the last ones are only counted
-
 _LONGEST_NAME: Final = 60
-
 _LONGEST_KEY: Final = 200  # of a map, such as a path
-
 _LONGEST_PARTED: Final = 100_000  # characters of what is shown part by part, which takes milliseconds
 
 

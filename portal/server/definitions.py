@@ -1,4 +1,4 @@
-"""The definitions of the two tools, the server's instructions, and the parsing of arguments.
+"""The definitions of the two tools, and the server's instructions.
 
 Rule 1: name, description and inputSchema of both tools, as compact JSON, have at most 400 tokens of o200k_base, the
 instructions 50 more, whatever upstreams there are; baked packages 50 more (tests/portal/test_definitions.py).
