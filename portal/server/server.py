@@ -39,7 +39,7 @@ from portal.base.requests import (
     docs_search_request,
     execute_code_request,
 )
-from portal.base.tokens import compact
+from portal.base.tokens import compact, is_loaded
 from portal.calls.channel import ClientChannel
 from portal.calls.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.catalog.authority import effective_capabilities
@@ -60,6 +60,9 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 """What the SDK hands to every handler."""
 
 Result = TypeVar("Result")
+
+_SMALL_CHARACTERS = 20_000
+_FEW_CALLS = 20
 
 
 class ChangingServer(Server[Any]):
@@ -278,10 +281,13 @@ async def fit_answer(
         told = replace(answer, notices=tuple(notices))
         limits = most, settings.output_tokens, kept
         work = partial(fitted, told, name, *limits, is_whole=settings.structured)
-        if is_larger([told.structured(), *told.emitted], most // 6):
+        parts: list[Json] = [told.result, told.stdout, told.error and told.error.message, *notices]
+        parts = [told.structured()] if settings.structured else parts
+        few = _SMALL_CHARACTERS if is_loaded() else most // 6
+        if is_larger([*parts, *told.emitted], few) or len(told.calls) > _FEW_CALLS:
             # In a thread: loading the tokens takes 0.3 s, truncating ten megabytes 0.1 s, and others must not wait.
             return await anyio.to_thread.run_sync(work)
-        return work()
+        return work()  # the hop to a thread takes longer than fitting a few words
 
     found = await fit(None)
     for key in sorted(found.cut):
