@@ -121,6 +121,13 @@ class HttpConnection(H11Protocol):
         self._connections.open.pop(self, None)
         self._end_within(None)
 
+    def shutdown(self) -> None:
+        """Let a response end, but close a stream of events: it has no end, and its client reconnects."""
+        super().shutdown()
+        accepted = dict(self.scope["headers"]).get(b"accept", b"") if self.scope else b""
+        if self.scope and self.scope["method"] == "GET" and b"text/event-stream" in accepted:
+            self.transport.close()
+
     def data_received(self, data: bytes) -> None:
         if not self._is_over:
             super().data_received(data)
