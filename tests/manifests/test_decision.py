@@ -98,16 +98,10 @@ def test_tool_that_is_named_like_one_of_another_upstream_spends_none_of_its_budg
     assert not ask(manifest, "files.mail.send").budgets
 
 
-@pytest.mark.parametrize(
-    ("prefix", "is_open"),
-    [
-        ("https://api.example.com", True),
-        ("https://api.example.com:8443", True),
-        ("https://api.example.com/", False),
-        ("https://", False),
-        ("reports", False),
-    ],
-)
+@pytest.mark.parametrize(("prefix", "is_open"), [
+    ("https://api.example.com", True), ("https://api.example.com:8443", True),
+    ("https://api.example.com/", False), ("https://", False), ("reports", False),
+])  # fmt: skip
 def test_prefix_that_ends_within_a_host_is_reported(rules: Load, prefix: str, is_open: bool) -> None:
     manifest = rules(f"{{allow: [{{tool: get, where: {{url: {{prefix: '{prefix}'}}}}}}]}}")
     assert [p.line for p in unmatched_rules(manifest, {"files": listed("get")})] == ([2] if is_open else [])
@@ -147,36 +141,21 @@ def test_deny_and_budget_of_the_portals_fetch_hold_for_it(load: Load, pattern: s
     assert granted.granted and [each.calls for each in granted.budgets] == [1]
 
 
-@pytest.mark.parametrize(
-    ("annotations", "granted"),
-    [
-        ({}, True),
-        ({"destructiveHint": False}, True),
-        ({"destructiveHint": None}, True),
-        ({"destructiveHint": "true"}, False),
-        ({"destructiveHint": 0}, False),
-        (DESTRUCTIVE, False),
-        ({**DESTRUCTIVE, **READ_ONLY}, False),
-    ],
-)
+@pytest.mark.parametrize(("annotations", "granted"), [
+    ({}, True), ({"destructiveHint": False}, True), ({"destructiveHint": None}, True),
+    ({"destructiveHint": "true"}, False), ({"destructiveHint": 0}, False), (DESTRUCTIVE, False),
+    ({**DESTRUCTIVE, **READ_ONLY}, False),
+])  # fmt: skip
 def test_only_a_tool_that_declares_itself_destructive_is_refused(
     rules: Load, annotations: Json, granted: bool
 ) -> None:
     assert ask(rules(), "files.delete_file", annotations).granted is granted
 
 
-@pytest.mark.parametrize(
-    "allow",
-    [
-        "files.delete_file",
-        "'files.*'",
-        "'*_file'",
-        "'[d]elete*'",
-        "{annotation: destructive}",
-        "{tool: 'files.*', annotation: destructive}",
-        "{tool: delete_file, where: {path: {prefix: tmp/}}}",
-    ],
-)
+@pytest.mark.parametrize("allow", [
+    "files.delete_file", "'files.*'", "'*_file'", "'[d]elete*'", "{annotation: destructive}",
+    "{tool: 'files.*', annotation: destructive}", "{tool: delete_file, where: {path: {prefix: tmp/}}}",
+])  # fmt: skip
 def test_pattern_with_a_letter_of_its_own_names_the_tool(rules: Load, allow: str) -> None:
     assert ask(rules(f"{{allow: [{allow}]}}"), "files.delete_file", DESTRUCTIVE).granted
 

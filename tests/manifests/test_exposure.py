@@ -50,16 +50,10 @@ def test_workspace_with_the_manifest_in_it_is_refused_at_its_line(
     assert str(folder) not in str(problem)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        "audit: {to: data/a.jsonl}",
-        "audit: {to: inside/a.jsonl}",
-        "server: {observed_folder: data/sub}",
-        "server: {component: data/x.wasm}",
-        "runs: {store: data/runs.db}",
-    ],
-)
+@pytest.mark.parametrize("more", [
+    "audit: {to: data/a.jsonl}", "audit: {to: inside/a.jsonl}", "server: {observed_folder: data/sub}",
+    "server: {component: data/x.wasm}", "runs: {store: data/runs.db}",
+])  # fmt: skip
 def test_workspace_with_something_else_of_the_portal_in_it_is_refused(folder: Path, more: str) -> None:
     (folder / "inside").symlink_to(folder / "data" / "sub")
     [problem] = problems(folder, FILES.format("data", "write") + more)
@@ -96,34 +90,15 @@ def warnings(folder: Path, tool: ListedTool = ADDS, reload: str = "ask", **spec:
     return [text for text, _ in found]
 
 
-@pytest.mark.parametrize(
-    "argument",
-    [
-        "{folder}",
-        "{folder}/",
-        "{folder}/data/..",
-        "{folder}/portal.yaml",
-        "{folder}/portal.env",
-        "../portal",
-        "up/portal",
-        "{parent}/link",
-        "--root={folder}",
-        "-C{folder}",
-        "-v{folder}:/data",
-        "root={folder}",
-        "/nowhere:{folder}",
-        "/nowhere,{folder}",
-        "type=bind,src={folder},dst=/x",
-        "file://{folder}",
-        "FILE://localhost{folder}",
-        "file:{parent}/%70ortal",
-        '{{"roots": ["file://localhost{parent}/%70ortal"]}}',
-        '{{"roots": ["{folder}"]}}',
-        "cd {folder} && exec server",
-        "{parent}/home/.local/state",
-        "{parent}/home/.local/state/mcp-code-portal/accepted",
-    ],
-)
+@pytest.mark.parametrize("argument", [
+    "{folder}", "{folder}/", "{folder}/data/..", "{folder}/portal.yaml", "{folder}/portal.env", "../portal",
+    "up/portal", "{parent}/link", "--root={folder}", "-C{folder}", "-v{folder}:/data", "root={folder}",
+    "/nowhere:{folder}", "/nowhere,{folder}", "type=bind,src={folder},dst=/x", "file://{folder}",
+    "FILE://localhost{folder}", "file:{parent}/%70ortal",
+    '{{"roots": ["file://localhost{parent}/%70ortal"]}}', '{{"roots": ["{folder}"]}}',
+    "cd {folder} && exec server", "{parent}/home/.local/state",
+    "{parent}/home/.local/state/mcp-code-portal/accepted",
+])  # fmt: skip
 def test_argument_that_names_a_place_of_the_portal_is_warned_of(folder: Path, argument: str) -> None:
     text = argument.format(folder=folder, parent=folder.parent)
     [warning] = warnings(folder, args=["-y", text])
@@ -131,20 +106,10 @@ def test_argument_that_names_a_place_of_the_portal_is_warned_of(folder: Path, ar
     assert text not in warning, "an argument may be a secret"
 
 
-@pytest.mark.parametrize(
-    "argument",
-    [
-        "{folder}/data",
-        "{parent}/away",
-        ".",
-        "-y",
-        "@scope/server-filesystem",
-        "https://example.com/",
-        "file:///a%00",
-        "stdio",
-        "",
-    ],
-)
+@pytest.mark.parametrize("argument", [
+    "{folder}/data", "{parent}/away", ".", "-y", "@scope/server-filesystem", "https://example.com/",
+    "file:///a%00", "stdio", "",
+])  # fmt: skip
 def test_argument_that_names_another_place_is_not(folder: Path, argument: str) -> None:
     assert warnings(folder, args=[argument.format(folder=folder, parent=folder.parent)]) == []
 

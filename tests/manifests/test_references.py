@@ -16,21 +16,11 @@ from manifests.references import MAX_BYTES, env_text, holds_token, read_env
 from tests.manifests.conftest import Load, Problems
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("x${A}y${A}", "x1y1"),
-        ("${A:-2}", "1"),
-        ("${NOT:-2}", "2"),
-        ("${NOT:-}", ""),
-        ("${NOT:-a: b, {c}", "a: b, {c"),
-        ("${EMPTY}", ""),
-        ("${EMPTY:-2}", "2"),
-        ("$${A}", "${A}"),
-        ("$A $$ $ {A}", "$A $$ $ {A}"),
-        ("${HOSTILE}", "x'}]\n  b: {command: evil}\n# ${A} $${A}"),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), [
+    ("x${A}y${A}", "x1y1"), ("${A:-2}", "1"), ("${NOT:-2}", "2"), ("${NOT:-}", ""),
+    ("${NOT:-a: b, {c}", "a: b, {c"), ("${EMPTY}", ""), ("${EMPTY:-2}", "2"), ("$${A}", "${A}"),
+    ("$A $$ $ {A}", "$A $$ $ {A}"), ("${HOSTILE}", "x'}]\n  b: {command: evil}\n# ${A} $${A}"),
+])  # fmt: skip
 def test_reference_is_filled_in_and_its_value_never_read_again(load: Load, text: str, value: str) -> None:
     manifest = load(f"upstreams: {{a: {{command: x, args: ['{text}']}}}}\n", A="1", EMPTY="", HOSTILE=value)
     assert manifest.portal.upstreams["a"].model_dump()["args"] == (value,)
@@ -201,18 +191,10 @@ def test_what_the_environment_lacks_is_taken_from_beside_the_manifest(tmp_path: 
         assert load_manifest(path, environ).portal.upstreams["a"].model_dump()["command"] == command
 
 
-@pytest.mark.parametrize(
-    ("line", "value"),
-    [
-        ("A=b", "b"),
-        ("export A = b c ", "b c"),
-        ("A=", ""),
-        ("A=b#c=d", "b#c=d"),
-        (r'A="b\n\"c\" \u00e9"', 'b\n"c" é'),
-        ("A='b\\n$c'", "b\\n$c"),
-        ("\ufeffA=b\r", "b"),
-    ],
-)
+@pytest.mark.parametrize(("line", "value"), [
+    ("A=b", "b"), ("export A = b c ", "b c"), ("A=", ""), ("A=b#c=d", "b#c=d"),
+    (r'A="b\n\"c\" \u00e9"', 'b\n"c" é'), ("A='b\\n$c'", "b\\n$c"), ("\ufeffA=b\r", "b"),
+])  # fmt: skip
 def test_a_line_of_the_env_file_is_a_name_and_its_value(tmp_path: Path, line: str, value: str) -> None:
     assert read_env(owned(tmp_path / "portal.env", f"{line}\n# B=c\n\n")) == {"A": value}
 

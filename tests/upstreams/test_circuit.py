@@ -65,15 +65,10 @@ def test_it_opens_after_so_many_failures_in_a_row_and_says_why(opened: CircuitBr
     assert (caught.value.code, caught.value.outcome) == ("circuit_open", "not_started")
 
 
-@pytest.mark.parametrize(
-    "errors",
-    [
-        [UpstreamLostError("exited")],
-        [UpstreamFaultError("HTTP 503")],
-        [UpstreamFaultError("HTTP 500"), UpstreamLostError("closed the connection")],
-    ],
-    ids=["lost", "answered by a gateway", "both"],
-)
+@pytest.mark.parametrize("errors", [
+    [UpstreamLostError("exited")], [UpstreamFaultError("HTTP 503")],
+    [UpstreamFaultError("HTTP 500"), UpstreamLostError("closed the connection")],
+], ids=["lost", "answered by a gateway", "both"])  # fmt: skip
 def test_one_crash_is_one_failure_however_many_calls_it_cuts_off(
     clock: Clock, errors: list[UpstreamError]
 ) -> None:

@@ -67,20 +67,12 @@ def test_404_that_is_no_answer_to_the_request_is_certain(words: str) -> None:
     assert lost_session(404, words, "") is None  # there was no session
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "words", "kind"),
-    [
-        (400, None, "No valid session ID provided", AGAIN),
-        (404, -32001, "Session not found", AGAIN),
-        (404, -32603, "Session not found: 5f2b", RETIRED),
-        (404, -32000, "not here", RETIRED),
-        (404, -32601, "Method not found", None),
-        (404, -32602, "Unknown tool", None),
-        (410, None, "", RETIRED),
-        (401, None, "Session expired", None),
-        (429, None, "Session expired", None),
-    ],
-)
+@pytest.mark.parametrize(("status", "code", "words", "kind"), [
+    (400, None, "No valid session ID provided", AGAIN), (404, -32001, "Session not found", AGAIN),
+    (404, -32603, "Session not found: 5f2b", RETIRED), (404, -32000, "not here", RETIRED),
+    (404, -32601, "Method not found", None), (404, -32602, "Unknown tool", None), (410, None, "", RETIRED),
+    (401, None, "Session expired", None), (429, None, "Session expired", None),
+])  # fmt: skip
 def test_rest_of_the_table(status: int, code: int | None, words: str, kind: type | None) -> None:
     error = lost_session(status, words, ID, code, None if code is None else CALL)
     assert error is kind

@@ -102,17 +102,11 @@ async def test_equal_forms_of_a_resource_match_and_the_written_one_is_sent(url: 
     assert (await found({PRM: {**NAMED, "resource": resource}}, url)).resource == resource
 
 
-@pytest.mark.parametrize(
-    "resource",
-    [
-        "https://tickets.example:80/mcp",
-        "http://tickets.example/mcp",
-        "https://tickets.example.evil.example/mcp",
-        "https://tickets.example/v1/mcp",
-        "https://tickets.example/mc",
-        "https://tickets.example:444/mcp",
-    ],
-)
+@pytest.mark.parametrize("resource", [
+    "https://tickets.example:80/mcp", "http://tickets.example/mcp",
+    "https://tickets.example.evil.example/mcp", "https://tickets.example/v1/mcp",
+    "https://tickets.example/mc", "https://tickets.example:444/mcp",
+])  # fmt: skip
 async def test_metadata_of_another_resource_is_refused_and_both_are_named(resource: str) -> None:
     error = await refused({PRM: {**NAMED, "resource": resource}})
     assert isinstance(error, OAuthRefusedError)
@@ -133,16 +127,11 @@ async def test_issuer_is_kept_as_it_is_written(issuer: str) -> None:
     assert (await found(answers)).server.issuer == issuer
 
 
-@pytest.mark.parametrize(
-    ("named", "told"),
-    [
-        ("https://login.example:443", ISSUER),
-        (ISSUER, "https://LOGIN.example"),
-        (f"{ISSUER}/t", f"{ISSUER}/t/"),
-        (f"{ISSUER}/t/", f"{ISSUER}/t"),
-        (ISSUER, "https://idp.example/realms/x"),
-    ],
-)
+@pytest.mark.parametrize(("named", "told"), [
+    ("https://login.example:443", ISSUER), (ISSUER, "https://LOGIN.example"),
+    (f"{ISSUER}/t", f"{ISSUER}/t/"), (f"{ISSUER}/t/", f"{ISSUER}/t"),
+    (ISSUER, "https://idp.example/realms/x"),
+])  # fmt: skip
 async def test_issuer_that_is_another_text_is_refused_and_both_are_named(named: str, told: str) -> None:
     asm = {**SERVER, "issuer": told}
     error = await refused({PRM: {**NAMED, "authorization_servers": [named]}, ASM: asm, f"{ASM}/t": asm})
@@ -184,18 +173,12 @@ async def test_server_without_an_authorization_endpoint_gives_client_credentials
     assert (await found({ASM: told}, **oauth)).server.token_endpoint == f"{ISSUER}/token"
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        Response(status_code=500),
-        Response(status_code=429),
-        Response("<html>", media_type="text/html"),
-        RedirectResponse("https://elsewhere.example/"),
-        {**SERVER, "issuer": "https://other.example"},
-        {key: value for key, value in SERVER.items() if key != "code_challenge_methods_supported"},
-        {key: value for key, value in SERVER.items() if key != "token_endpoint"},
-    ],
-)
+@pytest.mark.parametrize("first", [
+    Response(status_code=500), Response(status_code=429), Response("<html>", media_type="text/html"),
+    RedirectResponse("https://elsewhere.example/"), {**SERVER, "issuer": "https://other.example"},
+    {key: value for key, value in SERVER.items() if key != "code_challenge_methods_supported"},
+    {key: value for key, value in SERVER.items() if key != "token_endpoint"},
+])  # fmt: skip
 async def test_place_after_a_faulty_one_is_asked(first: Json | Response) -> None:
     assert (await found({ASM: first, OIDC: SERVER})).server.code_challenge_methods_supported == ("S256",)
 
