@@ -12,8 +12,10 @@ from typing import Any
 
 import anyio
 import uvicorn
+from mcp.shared.dispatcher import ProgressFnT
 from starlette.types import ASGIApp
 
+from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from upstreams.fleet import Fleet, UpstreamSettings
 from upstreams.people import LoginsOf
@@ -68,6 +70,21 @@ class WatchedFleet:
     def __getitem__(self, name: str) -> Upstream:
         return self.fleet[name]
 
+    @property
+    def one(self) -> Upstream:
+        return self.fleet["one"]
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Json = None,
+        *,
+        seconds: float = DEADLINE_SECONDS,
+        progress: ProgressFnT | None = None,
+    ) -> ToolResult:
+        """Of the upstream that is named `one`."""
+        return await self.one.call(tool, arguments or {}, seconds=seconds, progress=progress)
+
     async def until(self, is_true: Callable[[], bool]) -> None:
         with anyio.fail_after(DEADLINE_SECONDS):
             while not is_true():
@@ -111,6 +128,15 @@ async def fleet_of(
         if settled:
             assert not await fleet.settled(DEADLINE_SECONDS)
         yield watched
+
+
+@asynccontextmanager
+async def fleet_at(app: ASGIApp, path: str = "mcp", **spec: Json) -> AsyncIterator[WatchedFleet]:
+    """The app on a loopback port, as the only upstream, `one`."""
+    async with http_peer(app) as peer:
+        url = f"http://127.0.0.1:{peer.port}/{path}"
+        async with fleet_of(one=HttpUpstream.model_validate({"url": url, **spec})) as fleet:
+            yield fleet
 
 
 def text_of(result: ToolResult) -> Any:
