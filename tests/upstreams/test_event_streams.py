@@ -11,10 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from manifests.portal_manifest import HttpUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_of, http_peer
+from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at
 from tests.upstreams.raw_http_server import TOOLS, RawHttpServer
-from tests.upstreams.test_http_upstreams import url_of
 from upstreams.errors import UpstreamLostError, UpstreamTimeoutError
 from upstreams.transports import http
 
@@ -88,9 +86,9 @@ async def test_stream_is_opened_again_as_long_as_the_server_lives(
     streams: list[int | str], seen: list[str | None]
 ) -> None:
     server = Streaming(*streams, CHANGED)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+    async with fleet_at(server.app) as fleet:
         server.tools_text = json.dumps([*TOOLS, {**TOOLS[0], "name": "more"}])
-        await fleet.until(lambda: len(fleet["raw"].tools) == 2)
+        await fleet.until(lambda: len(fleet.one.tools) == 2)
         assert server.seen[: len(seen)] == seen
         assert {status for _, status in fleet.history} == {"ready"}
 
@@ -98,37 +96,35 @@ async def test_stream_is_opened_again_as_long_as_the_server_lives(
 @pytest.mark.parametrize("status", [404, 405])
 async def test_server_without_such_a_stream_is_asked_once(status: int) -> None:
     server = Streaming(status)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+    async with fleet_at(server.app) as fleet:
         for _ in range(5):
-            await fleet["raw"].ask("ping", {}, seconds=DEADLINE_SECONDS, on_sent=lambda was_seen: None)
+            await fleet.one.ask("ping", {}, seconds=DEADLINE_SECONDS, on_sent=lambda was_seen: None)
         assert server.seen == [None]
 
 
-@pytest.mark.parametrize(
-    "streams",
-    [[], [503] * 9, [502, 409, 503], [503, 400, 503, 401], [500, "", "id: 9\n\n", 503], ["retry: 1\n\n"] * 3],
-)
+@pytest.mark.parametrize("streams", [
+    [], [503] * 9, [502, 409, 503], [503, 400, 503, 401], [500, "", "id: 9\n\n", 503], ["retry: 1\n\n"] * 3,
+])  # fmt: skip
 async def test_call_whose_stream_can_be_resumed_is_answered(streams: list[int | str]) -> None:
     server = Streaming(405, *streams)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
-        assert (await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)).content == []
+    async with fleet_at(server.app) as fleet:
+        assert (await fleet.call("echo")).content == []
     assert server.seen[1] == "7"
 
 
 @pytest.mark.parametrize(("first", "streams"), [(CUT, [404]), (CUT, [400, 400]), (": nothing\n\n", [])])
 async def test_call_whose_stream_cannot_be_resumed_is_lost(first: str, streams: list[int]) -> None:
-    server = Streaming(405, *streams, first=first)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+    async with fleet_at(Streaming(405, *streams, first=first).app) as fleet:
         with pytest.raises(UpstreamLostError):
-            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+            await fleet.call("echo")
 
 
 async def test_call_is_resumed_no_longer_than_its_seconds() -> None:
     server = Streaming(405, *[503] * 100_000)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+    async with fleet_at(server.app) as fleet:
         with pytest.raises(UpstreamTimeoutError):
-            await fleet["raw"].call("echo", {}, seconds=0.1)
-        assert any("503" in remark for remark in fleet["raw"].diagnostics)
+            await fleet.call("echo", seconds=0.1)
+        assert any("503" in remark for remark in fleet.one.diagnostics)
 
 
 class OldServer:
@@ -176,12 +172,10 @@ class OldServer:
 @pytest.mark.parametrize("seconds", [1.5, 60.0])
 async def test_idle_sse_upstream_stays_ready_though_its_stream_is_cut(seconds: float) -> None:
     server, clock = OldServer(), Clock()
-    async with http_peer(server.app) as peer:
-        spec = HttpUpstream(url=url_of(peer.port, "sse"), transport="sse")
-        async with fleet_of(old=spec) as fleet:
-            for turn in range(2, 6):
-                clock.advance(seconds)
-                server.cut.set()
-                await fleet.until(lambda: server.opened == turn and fleet["old"].state.status == "ready")  # noqa: B023
-            await fleet["old"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        assert {status for _, status in fleet.history[:-1]} == {"starting", "ready"}
+    async with fleet_at(server.app, "sse", transport="sse") as fleet:
+        for turn in range(2, 6):
+            clock.advance(seconds)
+            server.cut.set()
+            await fleet.until(lambda: server.opened == turn and fleet.one.state.status == "ready")  # noqa: B023
+        await fleet.call("echo")
+    assert {status for _, status in fleet.history[:-1]} == {"starting", "ready"}
