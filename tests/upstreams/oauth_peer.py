@@ -40,7 +40,8 @@ from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, f
 from upstreams.fleet import login_store
 from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.login import log_in
-from upstreams.oauth.tokens import Login
+from upstreams.oauth.tokens import Login, OAuthTokens
+from upstreams.redaction import Redaction
 
 NAME = "tickets"
 SCOPE = "tools"
@@ -80,17 +81,12 @@ class AuthorizationServer:
     @property
     def app(self) -> ASGIApp:
         # There is more than a login may ask for.
-        options = ClientRegistrationOptions(
-            enabled=True, valid_scopes=[SCOPE, "more"], default_scopes=[SCOPE]
-        )
+        asks = ClientRegistrationOptions(enabled=True, valid_scopes=[SCOPE, "more"], default_scopes=[SCOPE])
         routes = create_auth_routes(
-            self, AnyHttpUrl(self.issuer), None, options, RevocationOptions(enabled=True)
+            self, AnyHttpUrl(self.issuer), None, asks, RevocationOptions(enabled=True)
         )
-        own = [
-            Route(route.path, self._form(route), methods=["POST"])
-            for route in routes
-            if route.path in ("/token", "/revoke")
-        ]
+        forms = [route for route in routes if route.path in ("/token", "/revoke")]
+        own = [Route(route.path, self._form(route), methods=["POST"]) for route in forms]
         return _overridden(Starlette(routes=[*own, *routes]), self.answers)
 
     @property
@@ -133,19 +129,16 @@ class AuthorizationServer:
             request = Request(scope, receive)
             body = await request.body()
             form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
-            if (basic := request.headers.get("authorization", "")) and {"client_id", "client_secret"} & {
-                *form
-            }:
+            basic = request.headers.get("authorization", "")
+            if basic and {"client_id", "client_secret"} & form.keys():
                 self.grants.append("two methods")
                 await JSONResponse({"error": "invalid_request"}, status_code=400)(scope, receive, send)
                 return
             if basic:  # the SDK wants it in the form
                 named = base64.b64decode(basic.removeprefix("Basic ")).decode().partition(":")[0]
                 body += b"&" + urlencode({"client_id": unquote(named), "client_secret": ""}).encode()
-                scope = {
-                    **scope,
-                    "headers": [pair for pair in scope["headers"] if pair[0] != b"content-length"],
-                }
+                headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
+                scope = {**scope, "headers": headers}
             again = _replayed(body)
             if route.path == "/token":
                 await self._token(route, scope, again, send, form)
@@ -356,6 +349,20 @@ async def signed_in_fleet(server: ProtectedServer) -> AsyncIterator[WatchedFleet
     await logged_in(spec)
     async with fleet_of(**{NAME: spec}) as fleet:
         yield fleet
+
+
+@asynccontextmanager
+async def tokens_of(spec: HttpUpstream) -> AsyncIterator[OAuthTokens]:
+    """As a portal has them that knows the upstream."""
+    async with anyio.create_task_group() as tasks:
+        yield OAuthTokens(NAME, spec, (), login_store(NAME, spec), Redaction(()), tasks.start_soon)
+        tasks.cancel_scope.cancel()
+
+
+async def headers_of(spec: HttpUpstream) -> dict[str, str]:
+    """What a request to the upstream is sent with."""
+    async with tokens_of(spec) as kept:
+        return await kept.headers()
 
 
 async def echo(fleet: WatchedFleet, **arguments: int) -> object:
