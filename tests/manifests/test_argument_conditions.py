@@ -90,7 +90,7 @@ A, B = (f"{{tool: write, where: {{path: {{prefix: {each}/}}}}}}" for each in "ab
         (f"{{allow: ['*', {A}]}}", f"{{allow: [{B}]}}", set()),
     ],
 )
-def test_a_condition_of_each_section_must_be_met_whatever_else_allows(
+def test_a_condition_of_each_section_must_be_met(
     rules: Load, tools: str, own: str, granted: set[str]
 ) -> None:
     manifest = rules(tools, own)
@@ -107,9 +107,7 @@ def test_a_condition_of_each_section_must_be_met_whatever_else_allows(
         ("{anyOf: [{type: integer, maximum: 5}, false]}", (6, "6", None, [6])),
     ],
 )
-def test_schema_is_a_condition_whose_type_may_stand_in_what_it_is_made_of(
-    rules: Load, limit: str, wrong: tuple[Json, ...]
-) -> None:
+def test_schema_is_a_condition(rules: Load, limit: str, wrong: tuple[Json, ...]) -> None:
     schema = f"{{properties: {{limit: {limit}}}, required: [limit]}}"
     manifest = rules(f"{{allow: [{{tool: write, schema: {schema}}}]}}")
     assert ask(manifest, "files.write", arguments={"limit": 5, "other": 1}).granted
@@ -135,9 +133,7 @@ def test_schema_is_a_condition_whose_type_may_stand_in_what_it_is_made_of(
         ("{oneOf: [{required: [path]}, {properties: {force: {const: true}}, required: [force]}]}", "oneOf"),
     ],
 )
-def test_schema_that_would_let_calls_through_is_refused_at_load(
-    problems: Problems, schema: str, words: str
-) -> None:
+def test_schema_that_lets_calls_through_is_refused(problems: Problems, schema: str, words: str) -> None:
     [problem] = problems(f"capabilities: {{tools: {{allow: [{{tool: a, schema: {schema}}}]}}}}\n")
     assert words in problem.message
     assert (problem.line, problem.column, problem.key) == (1, 50, "capabilities.tools.allow.0.schema")

@@ -34,7 +34,7 @@ profiles:
         ("github.read", READ_ONLY, "", ""),
     ],
 )
-def test_granted_tool_asks_by_the_rule_that_matches_it(
+def test_tool_asks_by_the_rule_that_matches_it(
     load: Load, tool: str, annotations: Json, asks: str, where: str
 ) -> None:
     decision = ask(narrowed(load(MANIFEST), "careful"), tool, annotations)

@@ -39,7 +39,7 @@ capabilities:
         ("mail.send", False, "the manifest has no upstream 'mail'", "portal.yaml:1:1"),
     ],
 )
-def test_decision_names_its_rule_and_the_rules_place(
+def test_decision_names_its_rule_and_place(
     load: Load, tool: str, granted: bool, rule: str, where: str
 ) -> None:
     decision = ask(load(MANIFEST), tool)
@@ -146,9 +146,7 @@ def test_deny_and_budget_of_the_portals_fetch_hold_for_it(load: Load, pattern: s
     ({"destructiveHint": "true"}, False), ({"destructiveHint": 0}, False), (DESTRUCTIVE, False),
     ({**DESTRUCTIVE, **READ_ONLY}, False),
 ])  # fmt: skip
-def test_only_a_tool_that_declares_itself_destructive_is_refused(
-    rules: Load, annotations: Json, granted: bool
-) -> None:
+def test_tool_that_calls_itself_destructive_is_refused(rules: Load, annotations: Json, granted: bool) -> None:
     assert ask(rules(), "files.delete_file", annotations).granted is granted
 
 
@@ -208,7 +206,5 @@ def test_explicit_deny_hides_and_the_default_shows(rules: Load, tools: str, is_s
         ("{deny: [{tool: 'files.*', annotation: open_world}]}", OPEN_WORLD, False),
     ],
 )
-def test_tools_are_allowed_and_denied_by_what_they_declare(
-    rules: Load, tools: str, annotations: Json, granted: bool
-) -> None:
+def test_annotations_allow_and_deny(rules: Load, tools: str, annotations: Json, granted: bool) -> None:
     assert ask(rules(tools), "files.get", annotations).granted is granted

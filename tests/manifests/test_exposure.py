@@ -40,9 +40,7 @@ def problems(folder: Path, text: str, name: str = "portal.yaml", **environ: str)
 
 @pytest.mark.parametrize("mode", ["read", "write"])
 @pytest.mark.parametrize("workspace", [".", "..", "data/..", "/", "../link"])
-def test_workspace_with_the_manifest_in_it_is_refused_at_its_line(
-    folder: Path, mode: str, workspace: str
-) -> None:
+def test_workspace_with_the_manifest_is_refused(folder: Path, mode: str, workspace: str) -> None:
     [problem] = problems(folder, FILES.format(workspace, mode))
     assert (problem.key, problem.line) == ("capabilities.files.workspace", 1)
     for name in ("portal.yaml", "portal.env", "portal.lock"):
@@ -62,9 +60,7 @@ def test_workspace_with_something_else_of_the_portal_in_it_is_refused(folder: Pa
 
 @pytest.mark.parametrize("variable", ["XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME"])
 @pytest.mark.parametrize("own", ["data", "data/sub"])
-def test_workspace_with_logins_or_compiled_code_in_it_is_refused(
-    folder: Path, variable: str, own: str
-) -> None:
+def test_workspace_with_logins_or_code_is_refused(folder: Path, variable: str, own: str) -> None:
     assert problems(folder, FILES.format("data", "read"), **{variable: str(folder / own)})
 
 
@@ -134,9 +130,7 @@ def test_root_and_working_directory_count_too(folder: Path, spec: Any) -> None:
 
 
 @pytest.mark.parametrize(("tool", "count"), [(WRITES, 1), (ADDS, 0)])
-def test_working_directory_by_default_is_noted_for_tools_that_take_a_path(
-    folder: Path, tool: ListedTool, count: int
-) -> None:
+def test_default_working_directory_is_noted_for_paths(folder: Path, tool: ListedTool, count: int) -> None:
     assert len(warnings(folder, tool, cwd=None)) == count
 
 

@@ -25,9 +25,7 @@ def test_shipped_schema_is_fresh() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
-def test_examples_load_are_valid_and_name_the_schema(
-    validator: jsonschema.Draft7Validator, path: Path
-) -> None:
+def test_examples_load_and_name_the_schema(validator: jsonschema.Draft7Validator, path: Path) -> None:
     environ = dict.fromkeys(("PORTAL_TOKEN", "TICKETS_TOKEN", "MCP_CODE_PORTAL_TOKEN"), "t")
     assert load_manifest(path, environ).path == path
     text = path.read_text()
@@ -53,7 +51,7 @@ def test_examples_load_are_valid_and_name_the_schema(
         "capabilities: {tools: {ask: ['a.*', {annotation: destructive}]}}",
     ],
 )
-def test_what_the_loader_takes_the_schema_takes(
+def test_schema_takes_what_the_loader_takes(
     validator: jsonschema.Draft7Validator, problems: Problems, text: str
 ) -> None:
     assert problems(text, HOST="http://localhost/mcp", T="t") == []

@@ -148,7 +148,7 @@ def test_no_profile_grants_or_lifts_what_the_manifest_refuses_or_asks(
         ("allow: [a.example]", "[a.example:8443]", "error"),
     ],
 )
-def test_network_of_a_profile_is_part_of_that_of_all(
+def test_network_of_a_profile_is_a_part(
     load: Load, problems: Problems, base: str, hosts: str, left: object
 ) -> None:
     text = f"capabilities: {{network: {{{base}}}}}\nprofiles: {{p: {{network: {hosts}}}}}\n"
@@ -176,7 +176,7 @@ profiles:
         ("all", "allow", "capabilities.network", "portal.yaml:1:16"),
     ],
 )
-def test_what_decides_about_fetching_is_named_with_its_place(
+def test_decision_about_fetching_has_its_place(
     load: Load, profile: str, verdict: str, rule: str, where: str
 ) -> None:
     decision = decide_fetch(narrowed(load(HOSTS), profile))

@@ -206,7 +206,7 @@ ENVIRONMENTS = st.dictionaries(
 
 
 @given(ENVIRONMENTS)
-def test_env_file_that_is_written_is_read_again(
+def test_env_file_is_read_as_written(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, str]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "written.env"

@@ -72,9 +72,7 @@ def test_what_is_no_yaml_is_one_problem_with_its_place(text: str, line: int, col
     ("text", "line", "column"), [("a: 1\na: 2\n", 2, 1), ("? [a, b]\n: x\n", 1, 3), ("? {a: b}\n: x\n", 1, 3)]
 )
 @pytest.mark.usefixtures("both_parsers")
-def test_what_is_yaml_but_no_manifest_is_noted_and_the_rest_is_read(
-    text: str, line: int, column: int
-) -> None:
+def test_what_is_yaml_but_no_manifest_is_noted(text: str, line: int, column: int) -> None:
     source = read_yaml(text + "last: 1\n")
     [problem] = source.problems
     assert (problem.line, problem.column) == (line, column)

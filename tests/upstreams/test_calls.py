@@ -106,9 +106,7 @@ def test_only_an_error_about_the_call_blames_it(code: int, message: str, kind: t
 
 
 @BOTH_WAYS
-async def test_error_of_the_upstream_is_told_with_its_code(
-    raw: WatchedFleet, progress: ProgressFnT | None
-) -> None:
+async def test_error_is_told_with_its_code(raw: WatchedFleet, progress: ProgressFnT | None) -> None:
     with pytest.raises(UpstreamInternalError, match="no such issue") as caught:
         # It is also what the SDK says when a connection ends; this one has not.
         await raw.call("error", {"code": -32000, "message": "no such issue"}, progress=progress)
@@ -146,7 +144,7 @@ async def test_unsendable_arguments_are_refused_before_sending(raw: WatchedFleet
 
 
 @BOTH_WAYS
-async def test_silent_upstream_meets_the_deadline_and_is_told(
+async def test_silent_upstream_is_told_of_the_deadline(
     raw: WatchedFleet, progress: ProgressFnT | None
 ) -> None:
     before = len(text_of(await raw.call("cancelled")))
@@ -157,7 +155,7 @@ async def test_silent_upstream_meets_the_deadline_and_is_told(
 
 
 @BOTH_WAYS
-async def test_cancelled_caller_leaves_nothing_and_the_upstream_is_told(
+async def test_upstream_is_told_of_a_cancelled_caller(
     raw: WatchedFleet, progress: ProgressFnT | None
 ) -> None:
     before = len(text_of(await raw.call("cancelled")))
@@ -170,9 +168,7 @@ async def test_cancelled_caller_leaves_nothing_and_the_upstream_is_told(
 
 
 @BOTH_WAYS
-async def test_crash_during_a_call_is_unknown_and_the_next_call_works(
-    tmp_path: Path, progress: ProgressFnT | None
-) -> None:
+async def test_crash_is_unknown_and_the_next_call_works(tmp_path: Path, progress: ProgressFnT | None) -> None:
     effect = tmp_path / "effect"
     async with fleet_of(one=raw_server()) as fleet:
         with pytest.raises(UpstreamLostError, match=r"(?s)status 7.*about to crash") as caught:
@@ -199,7 +195,7 @@ async def test_progress_reaches_the_caller(raw: WatchedFleet) -> None:
 
 
 @pytest.mark.parametrize(("annotations", "times"), [({"readOnlyHint": True}, 3), ({}, 1)])
-async def test_call_is_repeated_as_long_as_its_tool_says_that_it_is_safe(
+async def test_call_is_repeated_while_its_tool_says_so(
     tmp_path: Path, annotations: dict[str, bool], times: int
 ) -> None:
     tools, acted = tmp_path / "tools.json", tmp_path / "acted"
@@ -257,7 +253,7 @@ REFUSED, LATE, DOWN = UpstreamRefusedError("no"), UpstreamTimeoutError("late"), 
         ([UNAUTHORIZED] * 2, (2, UpstreamUnauthorizedError), (2, UpstreamUnauthorizedError)),
     ],
 )
-async def test_call_is_sent_again_only_where_that_is_safe_and_may_help(
+async def test_call_is_sent_again_only_where_safe(
     failures: Iterable[UpstreamError], if_safe: object, if_not: object
 ) -> None:
     assert await outcome(*failures, is_safe=True) == if_safe

@@ -11,9 +11,7 @@ from upstreams.errors import UpstreamLostError
 pytestmark = pytest.mark.anyio
 
 
-async def test_child_gets_exactly_its_environment_and_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_child_gets_its_environment_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
     monkeypatch.setenv("PORTAL_SECRET", "not for children")
     monkeypatch.setenv("TERM", "xterm")

@@ -85,9 +85,7 @@ async def test_registration_that_refuses_a_host_gets_the_other_one(
     assert server.authorization.forms[0]["redirect_uri"] == wishes[1]["redirect_uris"][0]
 
 
-async def test_registration_that_takes_a_host_is_asked_once_and_may_name_the_other(
-    server: ProtectedServer,
-) -> None:
+async def test_registration_that_takes_a_host_may_name_the_other(server: ProtectedServer) -> None:
     port = closed_port()
     theirs = [f"http://localhost:{port}/callback"]
     wishes = registering(server, redirect_uris=theirs)
@@ -132,9 +130,7 @@ async def test_client_registered_by_hand_comes_back_to_its_uri_on_either_loopbac
     assert (await signed_in(spec, browser)).client.client_id == "mine"
 
 
-async def test_redirect_is_not_waited_for_where_somebody_else_has_half_of_localhost(
-    server: ProtectedServer,
-) -> None:
+async def test_port_of_which_somebody_else_has_half_is_told(server: ProtectedServer) -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
         assert "::1" in str(await refused(server.spec(redirect_port=other.getsockname()[1])))
 
@@ -191,7 +187,7 @@ async def test_manifest_says_how_its_client_is_registered(server: ProtectedServe
     assert server.authorization.grants == ["client_credentials"]
 
 
-async def test_token_of_a_slow_start_has_connect_seconds(
+async def test_token_of_a_slow_start_has_time(
     server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokens, "RENEWAL_SECONDS", 0.0)

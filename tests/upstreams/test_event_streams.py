@@ -82,7 +82,7 @@ async def open_stream() -> AsyncIterator[str]:
     ],
     ids=["down for a while", "down at first", "refused", "cut again and again"],
 )
-async def test_stream_is_opened_again_as_long_as_the_server_lives(
+async def test_stream_is_opened_again_while_the_server_lives(
     streams: list[int | str], seen: list[str | None]
 ) -> None:
     server = Streaming(*streams, CHANGED)

@@ -113,9 +113,7 @@ class Mute(RawHttpServer):
         return await super()._call(message)
 
 
-async def test_nobody_waits_for_a_server_that_takes_no_notice_of_a_deadline(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_nobody_waits_for_a_server_that_takes_no_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "NOTICE_SECONDS", 1_000.0)
     async with fleet_at(Mute().app) as fleet:
 
@@ -161,7 +159,7 @@ class Gate:
 @pytest.mark.parametrize(
     ("status", "outcome", "arrivals"), [(401, None, 2), (403, "failed", 1), (502, "unknown", 1)]
 )
-async def test_message_that_an_sse_server_does_not_take_fails_its_call_alone(
+async def test_message_refused_by_an_sse_server_fails_alone(
     status: int, outcome: str | None, arrivals: int
 ) -> None:
     server, began, may_end = real_server(), anyio.Event(), anyio.Event()
@@ -204,9 +202,7 @@ FORGOTTEN = '{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message":
         (410, "", "text/plain"),
     ],
 )
-async def test_error_that_a_new_session_does_not_mend_costs_one_session(
-    status: int, body: str, kind: str
-) -> None:
+async def test_error_that_a_new_session_does_not_mend_costs_one(status: int, body: str, kind: str) -> None:
     server = RawHttpServer()
     refusal = Response(body, status, media_type=kind)
     async with fleet_at(server.app) as fleet:
@@ -297,7 +293,7 @@ class Inquisitive(RawHttpServer):
 
 
 @pytest.mark.parametrize("kind", [RawHttpServer, Inquisitive])
-async def test_start_limits_its_messages_by_connect_seconds_alone(
+async def test_start_is_limited_by_connect_seconds_alone(
     kind: type[RawHttpServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "NOTICE_SECONDS", 0.0)
@@ -348,7 +344,7 @@ async def test_probe_that_a_server_ignores_delays_the_handshake_only(monkeypatch
         ("secret-key/mcp", "sse", "needs no `transport: sse`"),
     ],
 )
-async def test_an_upstream_of_the_other_transport_is_told_by_its_status_and_without_its_url(
+async def test_upstream_of_the_other_transport_is_told_without_its_url(
     path: str, transport: str, told: str
 ) -> None:
     async def not_here(scope: Scope, receive: Receive, send: Send) -> None:

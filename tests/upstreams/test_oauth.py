@@ -46,9 +46,7 @@ async def server() -> AsyncIterator[ProtectedServer]:
         yield server
 
 
-async def test_login_finds_the_authorization_server_and_the_call_goes_through(
-    server: ProtectedServer,
-) -> None:
+async def test_login_finds_the_authorization_server_for_a_call(server: ProtectedServer) -> None:
     spec = server.spec()
     login = await logged_in(spec)
     assert login.issuer.rstrip("/") == server.authorization.issuer
@@ -60,9 +58,7 @@ async def test_login_finds_the_authorization_server_and_the_call_goes_through(
     assert form["resource"] == server.url and form["code_verifier"]
 
 
-async def test_nobody_signed_in_is_a_state_and_an_error_with_the_command_to_run(
-    server: ProtectedServer,
-) -> None:
+async def test_nobody_signed_in_is_told_with_the_command_to_run(server: ProtectedServer) -> None:
     async with fleet_of(**{NAME: server.spec()}) as fleet:
         state = fleet[NAME].state
         assert state.status == "needs_login"
@@ -73,9 +69,7 @@ async def test_nobody_signed_in_is_a_state_and_an_error_with_the_command_to_run(
     assert server.authorization.grants == []
 
 
-async def test_token_that_is_refused_mid_run_is_renewed_once_and_the_call_sent_once_more(
-    server: ProtectedServer,
-) -> None:
+async def test_token_refused_mid_run_is_renewed_and_the_call_sent_again(server: ProtectedServer) -> None:
     async with signed_in_fleet(server) as fleet:
         await echo(fleet, a=1)
         server.authorization.expire()
@@ -137,7 +131,7 @@ async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(ser
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
 
 
-async def test_tools_that_are_refused_alone_spend_few_refresh_tokens_and_need_no_login(
+async def test_tools_refused_alone_spend_few_refresh_tokens_and_need_no_login(
     server: ProtectedServer,
 ) -> None:
     async with signed_in_fleet(server) as fleet:
@@ -181,7 +175,7 @@ async def test_tool_that_was_refused_alone_may_renew_again_later(
         ('Bearer error_description="no invalid_token"', 0),
     ],
 )
-async def test_403_renews_once_where_it_is_about_the_token(
+async def test_403_about_the_token_renews_once(
     server: ProtectedServer, challenge: str, renewals: int
 ) -> None:
     async def forbid(request: Request) -> Response:
@@ -202,9 +196,7 @@ async def test_403_renews_once_where_it_is_about_the_token(
 
 
 @pytest.mark.parametrize("before", ["", 'error_description="try scope=everything", '])
-async def test_a_scope_that_the_token_lacks_is_named_and_the_token_is_not(
-    server: ProtectedServer, before: str
-) -> None:
+async def test_scope_that_the_token_lacks_is_named(server: ProtectedServer, before: str) -> None:
     async def needs_more(request: Request) -> Response:
         token = request.headers["authorization"].removeprefix("Bearer ")
         challenge = f'Bearer error="insufficient_scope", {before}scope="more {token}"'
@@ -247,9 +239,7 @@ async def test_urls_are_sent_and_kept_as_they_are_written(server: ProtectedServe
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_client_credentials_need_nobody_and_are_renewed_like_others(
-    server: ProtectedServer, method: str
-) -> None:
+async def test_client_credentials_need_nobody_and_are_renewed(server: ProtectedServer, method: str) -> None:
     secret = "s3cret:with/odd +characters"
     server.authorization.add_client("portal", secret, method)
     if method == "client_secret_post":
@@ -265,9 +255,7 @@ async def test_client_credentials_need_nobody_and_are_renewed_like_others(
     assert {(form["scope"], form["resource"]) for form in server.authorization.forms} == {(SCOPE, server.url)}
 
 
-async def test_client_signs_in_at_the_endpoints_of_the_manifest_without_metadata(
-    server: ProtectedServer,
-) -> None:
+async def test_endpoints_of_the_manifest_need_no_metadata(server: ProtectedServer) -> None:
     port, issuer = closed_port(), server.authorization.issuer
     server.authorization.add_client("mine", "own-secret", redirect_uris=[f"http://127.0.0.1:{port}/callback"])
     server.answers[RESOURCE_METADATA] = server.authorization.answers[SERVER_METADATA] = saying({}, 503)

@@ -355,9 +355,7 @@ async def token_of(answer: Json | Response, **form: str) -> Token:
         *[({"refresh_token": each}, "refresh_token", None) for each in (None, 5)],
     ],
 )
-async def test_token_is_read_whatever_stands_beside_it(
-    odd: dict[str, Json], field: str, value: object
-) -> None:
+async def test_token_is_read_whatever_is_beside_it(odd: dict[str, Json], field: str, value: object) -> None:
     token = await token_of({"access_token": "t", **odd})
     assert getattr(token, field) == value
     Login.of(token, Login.first(URL, await found({}), CLIENT, token).model_dump())

@@ -53,9 +53,7 @@ def asking(method: str) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize("ended", [(0,), (1,), (0, 1)], ids=["the first", "the last", "both"])
-async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
-    ended: tuple[int, ...],
-) -> None:
+async def test_question_ends_with_the_last_call_that_it_may_belong_to(ended: tuple[int, ...]) -> None:
     router = sampling_router()
     ask = router.callbacks()["sampling_callback"]
     person = Person(role="assistant", model="m", content={"type": "text", "text": "hello"})

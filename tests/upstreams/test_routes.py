@@ -80,7 +80,7 @@ def test_error_names_the_host_and_the_certificates(environ: Callable[..., None])
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
 @pytest.mark.parametrize("is_there", [False, True])
-def test_certificates_that_cannot_be_read_are_named(
+def test_unreadable_certificates_are_named(
     environ: Callable[..., None], tmp_path: Path, variable: str, is_there: bool
 ) -> None:
     path = tmp_path / "ours"

@@ -88,7 +88,7 @@ async def test_call_goes_on_as_long_as_its_tool_reports_progress() -> None:
 
 
 @pytest.mark.parametrize(("worker", "steps"), [((1_000,), MOST_EXTENSION + 2), ((2, 1.1), 2)])
-async def test_call_ends_at_ten_times_its_seconds_or_without_further_progress(
+async def test_call_ends_at_ten_times_its_seconds_or_without_progress(
     worker: tuple[Any, ...], steps: int
 ) -> None:
     made = Worker(*worker)
@@ -118,9 +118,7 @@ async def test_arguments_marked_for_headers_reach_a_modern_http_server() -> None
 
 
 @pytest.mark.parametrize("refusals", [[], [503, 401, 502]])
-async def test_modern_server_that_changes_its_tools_is_listed_again(
-    refusals: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_modern_server_is_listed_again(refusals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if a gateway before it refuses the subscription for a while."""
     monkeypatch.setattr(notifications, "_RELISTEN_SECONDS", 0.001)
     server = MCPServer("changing")
@@ -161,7 +159,7 @@ async def test_server_that_does_not_know_the_probe_starts(tmp_path: Path, probe:
     ({"probe": "ignores"}, "initialize"), ({"probe": "dies"}, "initialize"),
     ({"probe": "dies later"}, "initialize"), ({}, "server/discover"),
 ])  # fmt: skip
-async def test_next_portal_sends_the_handshake_first_unless_the_probe_was_refused(
+async def test_next_portal_knows_what_to_send_first(
     tmp_path: Path, probe: dict[str, str], second: str
 ) -> None:
     log = tmp_path / "log"
@@ -172,9 +170,7 @@ async def test_next_portal_sends_the_handshake_first_unless_the_probe_was_refuse
         log.unlink()
 
 
-async def test_modern_server_that_is_slow_to_start_is_spoken_to_as_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_modern_server_that_starts_slowly_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "PROBE_SECONDS", 0.0)
     server = MCPServer("modern")
 

@@ -170,9 +170,7 @@ def tools(fleet: WatchedFleet) -> list[str]:
     return [tool.name for tool in fleet.one.tools]
 
 
-async def test_lazy_upstream_is_started_to_be_listed_and_once_it_is_known_by_its_first_call(
-    tmp_path: Path,
-) -> None:
+async def test_lazy_upstream_is_started_to_be_listed_and_by_its_first_call(tmp_path: Path) -> None:
     for _ in range(2):
         async with fleet_of(listings=tmp_path / "kept", one=lazy(tmp_path)) as fleet:
             assert (tools(fleet), fleet.one.state.status, starts(tmp_path)) == (["echo"], "idle", 1)

@@ -47,9 +47,7 @@ async def test_token_that_expired_before_anybody_took_it_is_renewed_again(server
         ({"error": "invalid_grant"}, 400),
     ],
 )
-async def test_refused_refresh_token_needs_a_login_and_is_not_tried_again(
-    server: ProtectedServer, body: Json, status: int
-) -> None:
+async def test_refused_refresh_token_needs_a_login(server: ProtectedServer, body: Json, status: int) -> None:
     asked = 0
 
     async def refuse(request: Request) -> Response:
@@ -80,7 +78,7 @@ async def test_refusal_of_a_renewal_names_the_setting_that_mends_it(server: Prot
 @pytest.mark.parametrize(
     ("body", "status"), [({"error": "temporarily_unavailable"}, 200), ({"error": "server_error"}, 400)]
 )
-async def test_authorization_server_that_is_out_of_order_is_waited_for(
+async def test_authorization_server_out_of_order_is_waited_for(
     server: ProtectedServer, body: Json, status: int
 ) -> None:
     spec = server.spec()
@@ -128,7 +126,7 @@ def locked_keyring(own_keyring: OwnKeyring) -> Iterator[LockedKeyring]:
     locked.is_unlocked.set()
 
 
-async def test_keyring_that_is_locked_does_not_keep_a_portal_from_stopping(
+async def test_portal_stops_though_the_keyring_is_locked(
     server: ProtectedServer, locked_keyring: LockedKeyring
 ) -> None:
     spec = server.spec(keep_in="keyring")

@@ -225,9 +225,7 @@ FLOODS = {"comments": b":\n", "data without end": b"data: x\n", "notices": fault
 @pytest.mark.parametrize("is_asked_for", [True, False], ids=["answer", "unasked"])
 @pytest.mark.parametrize("unit", FLOODS.values(), ids=FLOODS.keys())
 @pytest.mark.usefixtures("open_no_longer")
-async def test_stream_of_events_without_end_is_cut_off(
-    tmp_path: Path, unit: bytes, is_asked_for: bool
-) -> None:
+async def test_endless_stream_of_events_is_cut_off(tmp_path: Path, unit: bytes, is_asked_for: bool) -> None:
     flood = faulty.flood_of_events(unit)
     server = FaultyHttpServer(acted(flood) if is_asked_for else Exchange.succeed)
 
