@@ -98,8 +98,8 @@ def initialize(request):
     told = {
         "protocolVersion": "2025-06-18",
         "capabilities": {"tools": {"listChanged": True}},
-        "serverInfo": {"name": BEHAVIOUR.get("server_name", "raw"), "version": "1"},
-        "instructions": BEHAVIOUR.get("instructions", "be kind"),
+        "serverInfo": {"name": "raw", "version": "1"},
+        "instructions": "be kind",
     }
     answer(request, told | BEHAVIOUR.get("handshake", {}))
 
@@ -112,10 +112,6 @@ def list_tools(request):
         following = {"endless": str(page + 1), "circle": "0"}.get(pages, "")
         tools = [{"name": f"more_{page}", "inputSchema": ANY}] if page else TOOLS
         answer(request, {"tools": tools, "nextCursor": following})
-    elif "tools_text" in BEHAVIOUR:
-        write(
-            f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {{"tools": {BEHAVIOUR["tools_text"]}}}}}'
-        )
     else:
         answer(request, {"tools": TOOLS})
 

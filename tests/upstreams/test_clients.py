@@ -56,13 +56,6 @@ def registering(
     return wishes
 
 
-def own_spec(server: ProtectedServer, **oauth: Json) -> HttpUpstream:
-    """The client `portal` signs in by itself."""
-    settings = server.client_spec(SECRET).oauth
-    assert settings is not None
-    return server.spec(**{**settings.model_dump(), **oauth})
-
-
 def host_of(wish: dict[str, Any]) -> str | None:
     (uri,) = wish["redirect_uris"]
     return urlsplit(uri).hostname
@@ -182,7 +175,7 @@ async def test_new_client_asks_for_what_is_offered_and_uses_one_method_for_every
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
 async def test_manifest_says_how_its_client_is_registered(server: ProtectedServer, method: str) -> None:
     server.authorization.add_client("portal", SECRET, method)
-    spec = own_spec(server, token_endpoint_auth_method=method)
+    spec = server.client_spec(SECRET, token_endpoint_auth_method=method)
     await headers_of(spec)
     assert server.authorization.grants == ["client_credentials"]
 
@@ -192,7 +185,7 @@ async def test_token_of_a_slow_start_has_time(
 ) -> None:
     monkeypatch.setattr(tokens, "RENEWAL_SECONDS", 0.0)
     server.authorization.add_client("portal", SECRET, "client_secret_basic")
-    assert await headers_of(own_spec(server))
+    assert await headers_of(server.client_spec(SECRET))
 
 
 async def test_new_client_asks_only_for_grants_that_the_server_has(server: ProtectedServer) -> None:
@@ -247,7 +240,7 @@ async def test_resource_is_sent_in_every_request_or_in_none(server: ProtectedSer
     spec = server.spec(send_resource=is_sent)
     assert ("resource" in await asked_by(spec)) == is_sent
     await logged_in(spec)
-    for each in (spec, own_spec(server, send_resource=is_sent)):
+    for each in (spec, server.client_spec(SECRET, send_resource=is_sent)):
         await headers_of(each)
     grants = ["authorization_code", "authorization_code", "refresh_token", "client_credentials"]
     assert server.authorization.grants == grants
