@@ -134,7 +134,7 @@ class AuthorizationServer:
                 body += b"&" + urlencode({"client_id": unquote(named), "client_secret": ""}).encode()
                 headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
                 scope = {**scope, "headers": headers}
-            again = _replayed(body)
+            again = replayed(body)
             if route.path == "/token":
                 await self._token(route, scope, again, send, form)
             else:
@@ -376,7 +376,9 @@ def _overridden(app: ASGIApp, answers: dict[str, Handler]) -> ASGIApp:
     return handle
 
 
-def _replayed(body: bytes) -> Receive:
+def replayed(body: bytes) -> Receive:
+    """What an app is to receive after somebody has read it."""
+
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 

@@ -10,10 +10,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
+from tests.upstreams.oauth_peer import replayed
 from tests.upstreams.peers import fleet_at, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams import session
@@ -137,23 +138,14 @@ class Gate:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        message = await receive()
-        if b"tools/call" in message["body"]:
-            self.arrivals += 1
-            if self.refuses:
-                status, self.refuses = self.refuses, 0
-                await Response("no", status)(scope, receive, send)
-                return
-
-        messages = [message]
-
-        async def again() -> Message:
-            return messages.pop() if messages else await receive()
-
-        await self._app(scope, again, send)
+        app = self._app
+        if scope["type"] == "http" and scope["method"] == "POST":
+            body = await Request(scope, receive).body()
+            receive = replayed(body)
+            self.arrivals += b"tools/call" in body
+            if self.refuses and b"tools/call" in body:
+                app, self.refuses = Response("no", self.refuses), 0
+        await app(scope, receive, send)
 
 
 @pytest.mark.parametrize(

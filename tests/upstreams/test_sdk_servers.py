@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from manifests.json_value import Json
 from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at, fleet_of, in_memory, raw_server
 from upstreams import notifications, session
-from upstreams.errors import UpstreamRefusedError, UpstreamTimeoutError
+from upstreams.errors import UpstreamTimeoutError
 from upstreams.session import MOST_EXTENSION
 from upstreams.tools import ToolResult
 from upstreams.transports.messages import known_handshake
@@ -48,12 +48,6 @@ async def test_modern_server_works_and_its_broken_promise_is_passed_on() -> None
         assert result.structured == {"broken": "promise"}
         failed = await upstream.call("fail", {}, seconds=DEADLINE_SECONDS)
         assert (failed.is_error, failed.content) == (True, [{"type": "text", "text": "it failed"}])
-
-
-async def test_call_the_server_rejects_is_refused() -> None:
-    async with in_memory(Server("empty")) as upstream:
-        with pytest.raises(UpstreamRefusedError):
-            await upstream.call("anything", {}, seconds=DEADLINE_SECONDS)
 
 
 class Worker:
