@@ -6,13 +6,13 @@ from typing import Any
 
 import anyio
 import pytest
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at
 from tests.upstreams.raw_http_server import TOOLS, RawHttpServer
+from tests.upstreams.test_http_upstreams import real_server
 from upstreams.errors import UpstreamLostError, UpstreamTimeoutError
 from upstreams.transports import http
 
@@ -127,55 +127,33 @@ async def test_call_is_resumed_no_longer_than_its_seconds() -> None:
         assert any("503" in remark for remark in fleet.one.diagnostics)
 
 
-class OldServer:
-    """HTTP+SSE, whose stream ends when `cut` is set."""
+class Cutting:
+    """Before a server of HTTP+SSE, whose stream ends when `cut` is set."""
 
-    def __init__(self) -> None:
-        self.app = Starlette(
-            routes=[Route("/sse", self._stream), Route("/post", self._post, methods=["POST"])]
-        )
+    def __init__(self, app: ASGIApp) -> None:
         self.opened = 0
         self.cut = anyio.Event()
-        self._send, self._answers = anyio.create_memory_object_stream[str](100)
+        self._app = app
 
-    async def _stream(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await self._app(scope, receive, send)
+            return
         self.opened, self.cut = self.opened + 1, anyio.Event()
-        self._send, self._answers = anyio.create_memory_object_stream[str](100)
-        return StreamingResponse(self._events(self._answers), media_type=EVENTS)
-
-    async def _events(self, answers: Any) -> AsyncIterator[str]:
-        yield "event: endpoint\ndata: /post\n\n"
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._until_cut, answers)
-            async for answer in answers:
-                yield f"event: message\ndata: {answer}\n\n"
-
-    async def _until_cut(self, answers: Any) -> None:
-        await self.cut.wait()
-        self._send.close()
-
-    async def _post(self, request: Request) -> Response:
-        message = await request.json()
-        info = {"serverInfo": {"name": "old", "version": "1"}, "capabilities": {"tools": {}}}
-        results = {
-            "initialize": {"protocolVersion": "2024-11-05", **info},
-            "tools/list": {"tools": TOOLS},
-            "tools/call": {"content": []},
-        }
-        if "id" in message:
-            found = results.get(message["method"])
-            said = {"error": {"code": -32601, "message": "no"}} if found is None else {"result": found}
-            await self._send.send(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}))
-        return JSONResponse({}, 202)
+            tasks.start_soon(self._app, scope, receive, send)
+            await self.cut.wait()
+            tasks.cancel_scope.cancel()
+        await send({"type": "http.response.body"})
 
 
 @pytest.mark.parametrize("seconds", [1.5, 60.0])
 async def test_idle_sse_upstream_stays_ready_though_its_stream_is_cut(seconds: float) -> None:
-    server, clock = OldServer(), Clock()
-    async with fleet_at(server.app, "sse", transport="sse") as fleet:
+    server, clock = Cutting(real_server().sse_app()), Clock()
+    async with fleet_at(server, "sse", transport="sse") as fleet:
         for turn in range(2, 6):
             clock.advance(seconds)
             server.cut.set()
             await fleet.until(lambda: server.opened == turn and fleet.one.state.status == "ready")  # noqa: B023
-        await fleet.call("echo")
+        await fleet.call("add", {"a": 1, "b": 1})
     assert {status for _, status in fleet.history[:-1]} == {"starting", "ready"}
