@@ -68,18 +68,14 @@ def test_manifest_behind_a_link_in_the_workspace_is_refused(folder: Path) -> Non
     """Who may write there puts something else in the place of the link."""
     (folder / "data" / "settings").symlink_to(folder / "elsewhere")
     (folder / "elsewhere").mkdir()
-    found = problems(
-        folder, FILES.format("..", "write").replace("..", str(folder / "data")), "data/settings/p.yaml"
-    )
+    found = problems(folder, FILES.format(folder / "data", "write"), "data/settings/p.yaml")
     assert [problem.key for problem in found] == ["capabilities.files.workspace"]
 
 
 def warnings(folder: Path, tool: ListedTool = ADDS, reload: str = "ask", **spec: Any) -> list[str]:
     path = folder / "portal.yaml"
-    upstreams = {
-        "files": {"command": "/bin/server", "cwd": str(folder.parent / "away"), **spec},
-    }
-    path.write_text(yaml.safe_dump({"upstreams": upstreams, "server": {"reload": reload}}))
+    files = {"command": "/bin/server", "cwd": str(folder.parent / "away"), **spec}
+    path.write_text(yaml.safe_dump({"upstreams": {"files": files}, "server": {"reload": reload}}))
     environ = {"HOME": str(folder.parent / "home")}
     found = [*writable_files(load_manifest(path, environ, stand_in), {"files": [tool]}, environ)]
     assert all(is_named is (spec.get("cwd", "") is not None) for _, is_named in found)

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 from contextlib import nullcontext
 from ipaddress import ip_address
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import httpx2
 import pytest
@@ -69,9 +69,7 @@ def saying(answers: Answers, asked: list[str] | None = None) -> GuardedHttp:
     return GuardedHttp(client, GuardedNetwork([URL], resolve), may_be_local=False)
 
 
-async def found(
-    answers: Answers, url: str = URL, asked: list[str] | None = None, **oauth: Json
-) -> Discovered:
+async def found(answers: Answers, url: str = URL, asked: Any = None, **oauth: Json) -> Discovered:
     spec = HttpUpstream.model_validate({"url": url, "oauth": oauth})
     return await discover(spec, saying({PRM: NAMED, ASM: SERVER, **answers}, asked))
 
@@ -148,10 +146,8 @@ async def test_issuer_that_is_another_text_is_refused_and_both_are_named(named: 
         {"revocation_endpoint": "", "registration_endpoint": None},
         {"revocation_endpoint": "not a url", "scopes_supported": "a b"},
         {"scopes_supported": None, "token_endpoint_auth_methods_supported": "none"},
-        {
-            "authorization_response_iss_parameter_supported": "?",
-            "client_id_metadata_document_supported": None,
-        },
+        {"authorization_response_iss_parameter_supported": "?"},
+        {"client_id_metadata_document_supported": None},
     ],
 )
 async def test_odd_field_without_a_decision_costs_no_document(odd: dict[str, Json]) -> None:
