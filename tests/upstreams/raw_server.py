@@ -224,8 +224,8 @@ def is_first(tool):
 
 
 def call_with_fault(request, tool):
-    strike = FAULTS.get(FAULT, succeed) if tool != "fine" else succeed
-    if not BEHAVIOUR.get("always") and not is_first(tool):
+    strike = globals().get(FAULT, succeed)
+    if tool == "fine" or not (BEHAVIOUR.get("always") or is_first(tool)):
         strike = succeed
     note("arrival", tool, request["params"].get("_meta", {}).get("dev.mcp-code-portal/idempotency-key", "-"))
     strike(request)
@@ -352,26 +352,19 @@ def error_without_sense(request):
     send({"id": request["id"], "error": "out of order"})
 
 
-CRASHES = (
-    crash_before_acting,
-    crash_after_acting,
-    crash_in_the_answer,
-    close_stdout,
-    close_stdin,
-    stop_reading,
-)
-ODDITIES = (trickle, garbage_with_the_id, too_long, too_many_values, answer_what_nobody_asked, banner)
-ODDITIES = (*ODDITIES, flood_stderr_lines, much_progress, tool_is_gone, error_without_sense)
-FAULTS = {
-    **{fault.__name__: fault for fault in (*CRASHES, *ODDITIES)},
-    "hang_after_acting": effect,
-    "never_ending_line": flooding("x" * 1_000_000),
-    "flood_stdout": flooding("x\n" * 100),
-    "flood_notices": flooding(message("notifications/message", {"level": "info", "data": "x" * 1_000_000})),
-    "flood_requests": flooding(message("sampling/createMessage", {}, id="ask")),
+hang_after_acting = effect
+never_ending_line = flooding("x" * 1_000_000)
+flood_stdout = flooding("x\n" * 100)
+flood_notices = flooding(message("notifications/message", {"level": "info", "data": "x" * 1_000_000}))
+flood_requests = flooding(message("sampling/createMessage", {}, id="ask"))
+
+ACTIONS = {
+    action.__name__: action
+    for action in (
+        *(echo, raw, raw_again, meta, error, error_without_id, hang),
+        *(cancelled, crash, flood, environment, ask, change, progress),
+    )
 }
-ACTIONS = (echo, raw, raw_again, meta, error, error_without_id, hang, cancelled, crash, flood)
-ACTIONS = {action.__name__: action for action in (*ACTIONS, environment, ask, change, progress)}
 # What servers do that do not know `server/discover`, besides an error.
 PROBES = {
     "ignores": lambda request: None,
