@@ -22,8 +22,7 @@ import structlog
 
 from benchmarks import faulty_http
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
-from tests.upstreams.faults.bench import STDIO_SERVER
-from tests.upstreams.peers import open_fleet
+from tests.upstreams.peers import RAW_SERVER, open_fleet
 from upstreams.errors import UpstreamError
 from upstreams.fleet import Fleet
 
@@ -43,8 +42,8 @@ Spec: TypeAlias = StdioUpstream | HttpUpstream
 
 
 def stdio(fault: str, folder: Path) -> StdioUpstream:
-    behaviour = json.dumps({"fault": fault, "log": str(folder / f"{fault}.log"), "always": True})
-    return StdioUpstream(command=sys.executable, args=(str(STDIO_SERVER), behaviour))
+    behaviour = json.dumps({"fault": fault, "journal": str(folder / f"{fault}.log"), "always": True})
+    return StdioUpstream(command=sys.executable, args=(str(RAW_SERVER), behaviour))
 
 
 async def measure(fleet: Fleet, callers: int) -> list[float]:

@@ -1,18 +1,12 @@
 """May this call happen, by which rule, and where is that rule?"""
 
-from pathlib import Path
-
 import pytest
-from hypothesis import strategies as st
 
-from manifests.decision import Decision, ListedTool, decide, decide_fetch, unmatched_rules
-from manifests.grants import Hints, ToolRules
+from manifests.decision import decide, decide_fetch, unmatched_rules
+from manifests.grants import Hints
+from manifests.json_value import Json
 from manifests.manifest import Manifest, narrowed
-from manifests.names import identifier
-from manifests.portal_manifest import Capabilities, HttpUpstream, PortalManifest
-from tests.manifests.conftest import Load
-
-NO_HINTS = Hints()
+from tests.manifests.conftest import DESTRUCTIVE, OPEN_WORLD, READ_ONLY, Load, ask, listed
 
 MANIFEST = """\
 upstreams:
@@ -30,163 +24,187 @@ capabilities:
 """
 
 
-def ask(manifest: Manifest, upstream: str, tool: str) -> Decision:
-    return decide(manifest, upstream=upstream, tool=tool, function=identifier(tool), hints=Hints())
-
-
-def summary(decision: Decision) -> tuple[bool, str, str]:
-    return decision.granted, decision.rule, decision.where
-
-
-def listed(*tools: str) -> list[ListedTool]:
-    return [ListedTool(tool, identifier(tool), Hints(), None) for tool in tools]
-
-
-def rules(allow: list[str], deny: list[str], *upstreams: str) -> Manifest:
-    tools = ToolRules(allow=tuple(allow), deny=tuple(deny))
-    portal = PortalManifest(
-        upstreams={name: HttpUpstream(url="http://localhost") for name in upstreams or ("files",)},
-        capabilities=Capabilities(tools=tools),
-    )
-    return Manifest(portal, Path.cwd())
-
-
 @pytest.mark.parametrize(
-    ("upstream", "tool", "granted", "rule", "where"),
+    ("tool", "granted", "rule", "where"),
     [
-        ("files", "read_file", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
-        ("files", "write_file", False, "capabilities.tools.deny: files.write_*", "portal.yaml:11:9"),
-        ("files", "write-file", False, "capabilities.tools.deny: files.write_*", "portal.yaml:11:9"),
-        ("tickets", "write_file", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
-        ("tickets", "delete_ticket", False, "upstreams.tickets.tools.deny: delete_*", "portal.yaml:5:34"),
-        ("files", "delete_file", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
-        ("files", "drop-table", False, "capabilities.tools.deny: drop-*", "portal.yaml:12:9"),
-        ("files", "drop_table", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
-        ("time", "get_time", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
-        ("time", "set_time", False, "upstreams.time.tools.allow has no matching pattern", "portal.yaml:6:30"),
-        ("mail", "send", False, "the manifest has no upstream 'mail'", "portal.yaml:1:1"),
+        ("files.read_file", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
+        ("files.write_file", False, "capabilities.tools.deny: files.write_*", "portal.yaml:11:9"),
+        ("files.write-file", False, "capabilities.tools.deny: files.write_*", "portal.yaml:11:9"),
+        ("tickets.write_file", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
+        ("tickets.delete_ticket", False, "upstreams.tickets.tools.deny: delete_*", "portal.yaml:5:34"),
+        ("files.drop-table", False, "capabilities.tools.deny: drop-*", "portal.yaml:12:9"),
+        ("files.drop_table", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
+        ("time.get_time", True, "capabilities.tools.allow: *", "portal.yaml:9:13"),
+        ("time.set_time", False, "upstreams.time.tools.allow has no matching pattern", "portal.yaml:6:30"),
+        ("mail.send", False, "the manifest has no upstream 'mail'", "portal.yaml:1:1"),
     ],
 )
-def test_decision_names_its_rule_and_the_rules_place(
-    load: Load, upstream: str, tool: str, granted: bool, rule: str, where: str
+def test_decision_names_its_rule_and_place(
+    load: Load, tool: str, granted: bool, rule: str, where: str
 ) -> None:
-    assert summary(ask(load(MANIFEST), upstream, tool)) == (granted, rule, where)
+    decision = ask(load(MANIFEST), tool)
+    assert (decision.granted, decision.rule, decision.where) == (granted, rule, where)
 
 
-def test_without_rules_everything_is_granted_by_default() -> None:
-    portal = PortalManifest(upstreams={"files": HttpUpstream(url="http://localhost")})
-    decision = ask(Manifest(portal, Path.cwd()), "files", "rm")
-    assert summary(decision) == (True, "capabilities.tools.allow: *", "capabilities.tools.allow (default)")
+def test_without_rules_everything_is_granted_by_default(rules: Load) -> None:
+    assert ask(rules(), "files.rm").where == "capabilities.tools.allow (default)"
 
 
 @pytest.mark.parametrize(
     "pattern", ["read-file", "read_file", "my-files.read-file", "my_files.read_file", "read?file"]
 )
-def test_each_of_a_tools_names_can_be_allowed_and_denied(pattern: str) -> None:
-    assert ask(rules([pattern], [], "my-files"), "my-files", "read-file").granted
-    assert not ask(rules(["*"], [pattern], "my-files"), "my-files", "read-file").granted
+def test_each_of_a_tools_names_can_be_allowed_and_denied(load: Load, pattern: str) -> None:
+    text = "upstreams: {my-files: {command: x}}\ncapabilities: {tools: {%s: ['%s']}}\n"
+    assert ask(load(text % ("allow", pattern)), "my-files.read-file").granted
+    assert not ask(load(text % ("deny", pattern)), "my-files.read-file").granted
 
 
-@pytest.mark.parametrize("pattern", ["READ_file", "files.Read_*", "my_files.read-file.x", "read", ""])
-def test_pattern_must_match_a_whole_name_in_its_case(pattern: str) -> None:
-    assert not ask(rules([pattern] if pattern else [], [], "files"), "files", "read_file").granted
+@pytest.mark.parametrize("pattern", ["'READ_file'", "'files.Read_*'", "files.read-file.x", "read", ""])
+def test_pattern_must_match_a_whole_name_in_its_case(rules: Load, pattern: str) -> None:
+    assert not ask(rules(f"{{allow: [{pattern}]}}"), "files.read_file").granted
 
 
-def test_upstream_cannot_let_itself_in_by_the_name_of_its_tool() -> None:
-    manifest = rules(["files.*", "my.notes.*"], [], "files", "evil", "my", "my.notes")
-    assert ask(manifest, "files", "read").granted
-    assert ask(manifest, "my.notes", "read").granted
-    assert not ask(manifest, "evil", "files.read").granted
-    assert not ask(manifest, "my", "notes.read").granted
-
-
-names = st.text(st.sampled_from("ab.-_*?[]!"), max_size=6)
+def test_upstream_cannot_let_itself_in_by_the_name_of_its_tool(load: Load) -> None:
+    upstreams = "files: {command: x}, evil: {command: x}, my: {command: x}, my.notes: {command: x}"
+    allowed = "capabilities: {tools: {allow: ['files.*', 'my.notes.*']}}"
+    manifest = load(f"upstreams: {{{upstreams}}}\n{allowed}\n")
+    assert ask(manifest, "files.read").granted
+    assert decide(manifest, upstream="my.notes", tool="read", function="read", hints=Hints()).granted
+    assert not ask(manifest, "evil.files.read").granted
+    assert not ask(manifest, "my.notes.read").granted
 
 
 def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
     manifest = load(MANIFEST.replace("files.write_*", "file.write_*").replace("delete_*", "remove_*"))
-    tools = {
-        "files": listed("write_file", "drop-it"),
-        "tickets": listed("delete_ticket"),
-        "time": listed("get_time"),
-    }
-    found = [*unmatched_rules(manifest, tools)]
-    assert [(p.line, p.column, p.key) for p in found] == [
+    found = listed("write_file", "drop-it"), listed("delete_ticket"), listed("get_time")
+    problems = unmatched_rules(manifest, dict(zip(("files", "tickets", "time"), found, strict=True)))
+    assert [(p.line, p.column, p.key) for p in problems] == [
         (11, 9, "capabilities.tools.deny"),
         (5, 34, "upstreams.tickets.tools.deny"),
     ]
 
 
 def test_pattern_that_names_an_upstream_is_reported_also_while_another_one_is_silent(load: Load) -> None:
-    rules = "{tools: {deny: [a.dlete, b.dlete, dlete]}}"
-    manifest = load(f"upstreams: {{a: {{command: x}}, b: {{command: x}}}}\ncapabilities: {rules}\n")
-    assert [
-        str(p)[:9] for p in (each.message for each in unmatched_rules(manifest, {"a": listed("get")}))
-    ] == ["'a.dlete'"]
+    denied = "{tools: {deny: [a.dlete, b.dlete, dlete]}}"
+    manifest = load(f"upstreams: {{a: {{command: x}}, b: {{command: x}}}}\ncapabilities: {denied}\n")
+    (problem,) = unmatched_rules(manifest, {"a": listed("get")})
+    assert problem.message.startswith("'a.dlete'")
 
 
 def test_tool_that_is_named_like_one_of_another_upstream_spends_none_of_its_budget(load: Load) -> None:
-    rules = "{tools: {budgets: [{tool: mail.send, calls: 1}]}}"
-    manifest = load(f"upstreams: {{mail: {{command: x}}, files: {{command: x}}}}\ncapabilities: {rules}\n")
-    assert ask(manifest, "mail", "send").budgets
-    assert not ask(manifest, "files", "mail.send").budgets
+    budgets = "{tools: {budgets: [{tool: mail.send, calls: 1}]}}"
+    manifest = load(f"upstreams: {{mail: {{command: x}}, files: {{command: x}}}}\ncapabilities: {budgets}\n")
+    assert ask(manifest, "mail.send").budgets
+    assert not ask(manifest, "files.mail.send").budgets
 
 
-@pytest.mark.parametrize(
-    ("prefix", "is_open"),
-    [
-        ("https://api.example.com", True),
-        ("https://api.example.com:8443", True),
-        ("https://api.example.com/", False),
-        ("https://api.example.com/v1", False),
-        ("https://", False),
-        ("reports", False),
-    ],
-)
-def test_prefix_that_ends_within_a_host_is_reported(load: Load, prefix: str, is_open: bool) -> None:
-    rule = f"{{tool: get, where: {{url: {{prefix: '{prefix}'}}}}}}"
-    manifest = load(f"upstreams: {{a: {{command: x}}}}\ncapabilities: {{tools: {{allow: [{rule}]}}}}\n")
-    assert [p.line for p in unmatched_rules(manifest, {"a": listed("get")})] == ([2] if is_open else [])
+@pytest.mark.parametrize(("prefix", "is_open"), [
+    ("https://api.example.com", True), ("https://api.example.com:8443", True),
+    ("https://api.example.com/", False), ("https://", False), ("reports", False),
+])  # fmt: skip
+def test_prefix_that_ends_within_a_host_is_reported(rules: Load, prefix: str, is_open: bool) -> None:
+    manifest = rules(f"{{allow: [{{tool: get, where: {{url: {{prefix: '{prefix}'}}}}}}]}}")
+    assert [p.line for p in unmatched_rules(manifest, {"files": listed("get")})] == ([2] if is_open else [])
 
 
-def of_method(manifest: Manifest, tool: str, hints: Hints = NO_HINTS) -> tuple[Decision, Decision]:
-    """What is said of a tool that an upstream calls as a method, and of the method."""
-    named = {"upstream": "files", "tool": tool}
-    return (
-        decide(manifest, **named, function=identifier(tool), hints=hints),
-        decide(manifest, **named, function=tool, hints=Hints(readonly=True, is_silent=False)),
-    )
+@pytest.mark.parametrize("pattern", ["resources/read", "files.resources/read", "resources/*", "*/read"])
+def test_rule_for_a_method_lets_no_tool_in(rules: Load, pattern: str) -> None:
+    def method(manifest: Manifest) -> bool:
+        name = "resources/read"
+        return decide(
+            manifest, upstream="files", tool=name, function=name, hints=Hints(readonly=True)
+        ).granted
 
-
-@pytest.mark.parametrize(
-    "pattern", ["resources/read", "files.resources/read", "resources/*", "*/read", "files.r*/*"]
-)
-def test_rule_for_a_method_lets_no_tool_in(pattern: str) -> None:
-    tool, method = of_method(rules([pattern], []), "resources/read")
-    assert (tool.granted, method.granted) == (False, True)
+    allowing, denying = rules(f"{{allow: ['{pattern}']}}"), rules(f"{{deny: ['{pattern}']}}")
+    tool = ask(allowing, "files.resources/read")
+    assert (tool.granted, method(allowing), method(denying)) == (False, True, False)
     assert tool.grant.startswith('Add "files.resources_read" to capabilities.tools.allow')
-    assert of_method(rules(["files.resources_read"], []), "resources/read")[0].granted
-    assert not any(each.granted for each in of_method(rules(["*"], [pattern]), "resources/read"))
+    assert ask(rules("{allow: [files.resources_read]}"), "files.resources/read").granted
+    assert not ask(denying, "files.resources/read").granted
 
 
 @pytest.mark.parametrize("pattern", ["portal.fetch", "portal.*", '{tool: "portal.f*"}'])
-@pytest.mark.parametrize("profile", [False, True])
-def test_deny_and_budget_of_the_portals_fetch_hold_for_it(load: Load, pattern: str, profile: bool) -> None:
+@pytest.mark.parametrize("section", ["capabilities", "profile"])
+def test_deny_and_budget_of_the_portals_fetch_hold_for_it(load: Load, pattern: str, section: str) -> None:
     def of(deny: str, budget: str = "") -> Manifest:
-        rules = f"{{tools: {{deny: [{deny}], budgets: [{budget}]}}%s}}"
-        network = ", network: {allow: [a.example]}"
-        text = f"upstreams: {{files: {{command: x}}}}\ncapabilities: {rules % network}\n"
-        if profile:
-            text = f"upstreams: {{files: {{command: x}}}}\ncapabilities: {{{network[2:]}}}\n"
-            text += f"profiles: {{r: {rules % ''}}}\n"
-        return narrowed(load(text), "r") if profile else load(text)
+        tools = f"tools: {{deny: [{deny}], budgets: [{budget}]}}"
+        text = "upstreams: {files: {command: x}}\ncapabilities: {network: {allow: [a.example]}"
+        if section == "profile":
+            return narrowed(load(f"{text}}}\nprofiles: {{r: {{{tools}}}}}\n"), "r")
+        return load(f"{text},\n  {tools}}}\n")
 
     refused = decide_fetch(of(pattern))
-    assert (refused.granted, refused.where.split(":")[:2]) == (
-        False,
-        ["portal.yaml", "3" if profile else "2"],
-    )
+    assert (refused.granted, refused.where.rpartition(":")[0]) == (False, "portal.yaml:3")
     assert [*unmatched_rules(of(pattern), {"files": []})] == []
     budget = f"{{tool: {pattern}, calls: 1}}" if "{" not in pattern else "{tool: portal.fetch, calls: 1}"
     granted = decide_fetch(of('"*", fetch', budget))
     assert granted.granted and [each.calls for each in granted.budgets] == [1]
+
+
+@pytest.mark.parametrize(("annotations", "granted"), [
+    ({}, True), ({"destructiveHint": False}, True), ({"destructiveHint": None}, True),
+    ({"destructiveHint": "true"}, False), ({"destructiveHint": 0}, False), (DESTRUCTIVE, False),
+    ({**DESTRUCTIVE, **READ_ONLY}, False),
+])  # fmt: skip
+def test_tool_that_calls_itself_destructive_is_refused(rules: Load, annotations: Json, granted: bool) -> None:
+    assert ask(rules(), "files.delete_file", annotations).granted is granted
+
+
+@pytest.mark.parametrize("allow", [
+    "files.delete_file", "'files.*'", "'*_file'", "'[d]elete*'", "{annotation: destructive}",
+    "{tool: 'files.*', annotation: destructive}", "{tool: delete_file, where: {path: {prefix: tmp/}}}",
+])  # fmt: skip
+def test_pattern_with_a_letter_of_its_own_names_the_tool(rules: Load, allow: str) -> None:
+    assert ask(rules(f"{{allow: [{allow}]}}"), "files.delete_file", DESTRUCTIVE).granted
+
+
+@pytest.mark.parametrize(
+    ("tools", "own", "granted"),
+    [
+        ("{destructive: allow}", "", True),
+        ("{destructive: refuse}", "", False),
+        ("", "{destructive: allow}", True),
+        ("{destructive: allow}", "{destructive: refuse}", False),
+        ("{destructive: refuse}", "{destructive: allow}", True),
+        ("{destructive: allow, deny: ['delete_*']}", "", False),
+    ],
+)
+def test_manifest_may_allow_or_refuse_all_of_them(rules: Load, tools: str, own: str, granted: bool) -> None:
+    assert ask(rules(tools, own), "files.delete_file", DESTRUCTIVE).granted is granted
+
+
+def test_refusal_of_a_destructive_tool_says_what_to_write(rules: Load) -> None:
+    bare = ask(rules(), "files.delete_file", DESTRUCTIVE)
+    assert 'write capabilities.tools.allow: ["*", "files.delete_file"]' in bare.grant
+    assert "capabilities.tools.destructive: allow" in bare.grant
+    by_star = ask(rules("{allow: ['*']}"), "files.delete_file", DESTRUCTIVE)
+    assert 'add "files.delete_file" to capabilities.tools.allow' in by_star.grant
+    assert by_star.where == "portal.yaml:2:24"
+
+
+@pytest.mark.parametrize(
+    ("tools", "is_shown"),
+    [
+        ("", True),
+        ("{deny: [delete_file]}", False),
+        ("{deny: [{annotation: destructive}]}", False),
+        ("{allow: [{annotation: readonly}]}", False),
+    ],
+)
+def test_explicit_deny_hides_and_the_default_shows(rules: Load, tools: str, is_shown: bool) -> None:
+    assert ask(rules(tools), "files.delete_file", DESTRUCTIVE).is_shown is is_shown
+
+
+@pytest.mark.parametrize(
+    ("tools", "annotations", "granted"),
+    [
+        ("{allow: [{annotation: readonly}]}", READ_ONLY, True),
+        ("{allow: [{annotation: readonly}]}", {}, False),
+        ("{allow: [{annotation: readonly}]}", {**READ_ONLY, **DESTRUCTIVE}, False),
+        ("{deny: [{annotation: open_world}]}", OPEN_WORLD, False),
+        ("{deny: [{annotation: open_world}]}", {}, True),
+        ("{deny: [{tool: 'files.*', annotation: open_world}]}", OPEN_WORLD, False),
+    ],
+)
+def test_annotations_allow_and_deny(rules: Load, tools: str, annotations: Json, granted: bool) -> None:
+    assert ask(rules(tools), "files.get", annotations).granted is granted

@@ -1,6 +1,6 @@
 """A tool that an upstream adds takes the function's name of another one, and no rule that was written for that. The
 harmless twin: a tool without such a rule is called by its new name. For the rules alone see
-tests/manifests/test_newcomers.py.
+tests/manifests/test_former_names.py.
 """
 
 from pathlib import Path

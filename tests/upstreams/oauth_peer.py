@@ -40,7 +40,8 @@ from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, f
 from upstreams.fleet import login_store
 from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.login import log_in
-from upstreams.oauth.tokens import Login
+from upstreams.oauth.tokens import Login, OAuthTokens
+from upstreams.redaction import Redaction
 
 NAME = "tickets"
 SCOPE = "tools"
@@ -64,7 +65,6 @@ class AuthorizationServer:
         self.grants: list[str] = []
         self.forms: list[dict[str, str]] = []
         self.expires_in: int | None = 3600
-        self.gives_refresh_tokens = True
         self.answers: dict[str, Handler] = {}
         """Instead of its own, by path."""
         self.told_issuer: str | None = None
@@ -80,17 +80,12 @@ class AuthorizationServer:
     @property
     def app(self) -> ASGIApp:
         # There is more than a login may ask for.
-        options = ClientRegistrationOptions(
-            enabled=True, valid_scopes=[SCOPE, "more"], default_scopes=[SCOPE]
-        )
+        asks = ClientRegistrationOptions(enabled=True, valid_scopes=[SCOPE, "more"], default_scopes=[SCOPE])
         routes = create_auth_routes(
-            self, AnyHttpUrl(self.issuer), None, options, RevocationOptions(enabled=True)
+            self, AnyHttpUrl(self.issuer), None, asks, RevocationOptions(enabled=True)
         )
-        own = [
-            Route(route.path, self._form(route), methods=["POST"])
-            for route in routes
-            if route.path in ("/token", "/revoke")
-        ]
+        forms = [route for route in routes if route.path in ("/token", "/revoke")]
+        own = [Route(route.path, self._form(route), methods=["POST"]) for route in forms]
         return _overridden(Starlette(routes=[*own, *routes]), self.answers)
 
     @property
@@ -118,14 +113,10 @@ class AuthorizationServer:
     def add_client(
         self, client_id: str, secret: str, method: str = "client_secret_basic", **more: Any
     ) -> None:
+        facts = {"client_id": client_id, "client_secret": secret, "token_endpoint_auth_method": method}
         grants = ["client_credentials", "authorization_code", "refresh_token"]
         self.clients[client_id] = OAuthClientInformationFull(
-            client_id=client_id,
-            client_secret=secret,
-            token_endpoint_auth_method=method,
-            grant_types=grants,
-            scope=f"{SCOPE} more",
-            **more,
+            **facts, grant_types=grants, scope=f"{SCOPE} more", **more
         )
 
     def _form(self, route: Route) -> Any:
@@ -133,20 +124,17 @@ class AuthorizationServer:
             request = Request(scope, receive)
             body = await request.body()
             form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
-            if (basic := request.headers.get("authorization", "")) and {"client_id", "client_secret"} & {
-                *form
-            }:
+            basic = request.headers.get("authorization", "")
+            if basic and {"client_id", "client_secret"} & form.keys():
                 self.grants.append("two methods")
                 await JSONResponse({"error": "invalid_request"}, status_code=400)(scope, receive, send)
                 return
             if basic:  # the SDK wants it in the form
                 named = base64.b64decode(basic.removeprefix("Basic ")).decode().partition(":")[0]
                 body += b"&" + urlencode({"client_id": unquote(named), "client_secret": ""}).encode()
-                scope = {
-                    **scope,
-                    "headers": [pair for pair in scope["headers"] if pair[0] != b"content-length"],
-                }
-            again = _replayed(body)
+                headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
+                scope = {**scope, "headers": headers}
+            again = replayed(body)
             if route.path == "/token":
                 await self._token(route, scope, again, send, form)
             else:
@@ -178,23 +166,17 @@ class AuthorizationServer:
         return JSONResponse(token.model_dump(exclude_none=True))
 
     def _given(
-        self, client_id: str, scopes: list[str], resource: str | None, *, with_refresh: bool
+        self, client_id: str, scopes: list[str], resource: str | None, *, with_refresh: bool = True
     ) -> OAuthToken:
         access, refresh = f"access-{secrets.token_hex(16)}", f"refresh-{secrets.token_hex(16)}"
+        facts = {"client_id": client_id, "scopes": scopes, "resource": resource}
         # The SDK's server takes a token for expired one second at a time: here the test says when.
-        self._access[access] = AccessToken(
-            token=access, client_id=client_id, scopes=scopes, expires_at=None, resource=resource
-        )
+        self._access[access] = AccessToken(token=access, expires_at=None, **facts)
+        given = OAuthToken(access_token=access, expires_in=self.expires_in, scope=" ".join(scopes))
         if with_refresh:
-            self._refresh[refresh] = RefreshToken(
-                token=refresh, client_id=client_id, scopes=scopes, resource=resource
-            )
-        return OAuthToken(
-            access_token=access,
-            expires_in=self.expires_in,
-            scope=" ".join(scopes),
-            refresh_token=refresh if with_refresh else None,
-        )
+            self._refresh[refresh] = RefreshToken(token=refresh, **facts)
+            given.refresh_token = refresh
+        return given
 
     # What the SDK's routes ask of a provider.
 
@@ -205,35 +187,23 @@ class AuthorizationServer:
         self.clients[client_info.client_id] = client_info
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
-        code = AuthorizationCode(
-            code=f"code-{secrets.token_hex(20)}",
-            scopes=params.scopes or [SCOPE],
-            expires_at=time.time() + 60,
-            client_id=client.client_id,
-            code_challenge=params.code_challenge,
-            redirect_uri=params.redirect_uri,
-            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
-            resource=params.resource,
-        )
-        self._codes[code.code] = code
+        code = f"code-{secrets.token_hex(20)}"
+        asked = {**params.model_dump(exclude={"state", "scopes"}), "scopes": params.scopes or [SCOPE]}
+        ends = time.time() + 60
+        self._codes[code] = AuthorizationCode(code=code, client_id=client.client_id, expires_at=ends, **asked)
         told = {} if self.told_issuer is None else {"iss": self.told_issuer}
-        return construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state, **told)
+        return construct_redirect_uri(str(params.redirect_uri), code=code, state=params.state, **told)
 
-    async def load_authorization_code(
-        self, client: OAuthClientInformationFull, authorization_code: str
-    ) -> AuthorizationCode | None:
+    async def load_authorization_code(self, client: Any, authorization_code: str) -> AuthorizationCode | None:
         return self._codes.get(authorization_code)
 
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
     ) -> OAuthToken:
         del self._codes[authorization_code.code]
-        scopes, resource = authorization_code.scopes, authorization_code.resource
-        return self._given(client.client_id, scopes, resource, with_refresh=self.gives_refresh_tokens)
+        return self._given(client.client_id, authorization_code.scopes, authorization_code.resource)
 
-    async def load_refresh_token(
-        self, client: OAuthClientInformationFull, refresh_token: str
-    ) -> RefreshToken | None:
+    async def load_refresh_token(self, client: Any, refresh_token: str) -> RefreshToken | None:
         if refresh_token in self._spent:
             self.grants.append("reuse")
             self.end()
@@ -245,7 +215,7 @@ class AuthorizationServer:
         if self._refresh.pop(refresh_token.token, None) is None:
             raise TokenError("invalid_grant")
         self._spent.add(refresh_token.token)
-        return self._given(client.client_id, scopes, refresh_token.resource, with_refresh=True)
+        return self._given(client.client_id, scopes, refresh_token.resource)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         return self._access.get(token)
@@ -273,17 +243,15 @@ class ProtectedServer:
         self.refused_tools: set[str] = set()
         """Tools whose calls are all answered with 401."""
 
-    def settings(self, path: str = "mcp") -> AuthSettings:
-        return AuthSettings(
+    @property
+    def app(self) -> ASGIApp:
+        settings = AuthSettings(
             issuer_url=AnyHttpUrl(self.authorization.issuer),
-            resource_server_url=AnyHttpUrl(f"{self.origin}/{path}"),
+            resource_server_url=AnyHttpUrl(self.url),
             required_scopes=[SCOPE],
             validate_token_resource=True,
         )
-
-    @property
-    def app(self) -> ASGIApp:
-        inner = self.peer.server.streamable_http_app(auth=self.settings(), token_verifier=self.authorization)
+        inner = self.peer.server.streamable_http_app(auth=settings, token_verifier=self.authorization)
         overridden = _overridden(inner, self.answers)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -299,14 +267,10 @@ class ProtectedServer:
     def spec(self, *, retries: Json = None, **oauth: Json) -> HttpUpstream:
         return HttpUpstream.model_validate({"url": self.url, "oauth": oauth, "retries": retries})
 
-    def client_spec(self, secret: str) -> HttpUpstream:
+    def client_spec(self, secret: str, **oauth: Json) -> HttpUpstream:
         """The client `portal` signs in by itself."""
-        return self.spec(
-            grant="client_credentials",
-            client_id="portal",
-            client_secret=secret,
-            issuer=self.authorization.issuer,
-        )
+        own = {"grant": "client_credentials", "client_id": "portal", "client_secret": secret}
+        return self.spec(**{**own, "issuer": self.authorization.issuer, **oauth})
 
 
 @asynccontextmanager
@@ -358,6 +322,20 @@ async def signed_in_fleet(server: ProtectedServer) -> AsyncIterator[WatchedFleet
         yield fleet
 
 
+@asynccontextmanager
+async def tokens_of(spec: HttpUpstream) -> AsyncIterator[OAuthTokens]:
+    """As a portal has them that knows the upstream."""
+    async with anyio.create_task_group() as tasks:
+        yield OAuthTokens(NAME, spec, (), login_store(NAME, spec), Redaction(()), tasks.start_soon)
+        tasks.cancel_scope.cancel()
+
+
+async def headers_of(spec: HttpUpstream) -> dict[str, str]:
+    """What a request to the upstream is sent with."""
+    async with tokens_of(spec) as kept:
+        return await kept.headers()
+
+
 async def echo(fleet: WatchedFleet, **arguments: int) -> object:
     return (await fleet[NAME].call("echo", arguments, seconds=DEADLINE_SECONDS)).structured
 
@@ -398,7 +376,9 @@ def _overridden(app: ASGIApp, answers: dict[str, Handler]) -> ASGIApp:
     return handle
 
 
-def _replayed(body: bytes) -> Receive:
+def replayed(body: bytes) -> Receive:
+    """What an app is to receive after somebody has read it."""
+
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 

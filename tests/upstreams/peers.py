@@ -12,12 +12,20 @@ from typing import Any
 
 import anyio
 import uvicorn
+from mcp.server import Server
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.memory import create_client_server_memory_streams
 from starlette.types import ASGIApp
 
+from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from upstreams.fleet import Fleet, UpstreamSettings
+from upstreams.health import Diagnostics
 from upstreams.people import LoginsOf
+from upstreams.redaction import Redaction
 from upstreams.tools import ToolResult
+from upstreams.transports.messages import InboundLimits
+from upstreams.transports.wire import Wire
 from upstreams.upstream import Upstream
 
 RAW_SERVER = Path(__file__).with_name("raw_server.py")
@@ -68,6 +76,21 @@ class WatchedFleet:
     def __getitem__(self, name: str) -> Upstream:
         return self.fleet[name]
 
+    @property
+    def one(self) -> Upstream:
+        return self.fleet["one"]
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Json = None,
+        *,
+        seconds: float = DEADLINE_SECONDS,
+        progress: ProgressFnT | None = None,
+    ) -> ToolResult:
+        """Of the upstream that is named `one`."""
+        return await self.one.call(tool, arguments or {}, seconds=seconds, progress=progress)
+
     async def until(self, is_true: Callable[[], bool]) -> None:
         with anyio.fail_after(DEADLINE_SECONDS):
             while not is_true():
@@ -111,6 +134,38 @@ async def fleet_of(
         if settled:
             assert not await fleet.settled(DEADLINE_SECONDS)
         yield watched
+
+
+@asynccontextmanager
+async def fleet_at(app: ASGIApp, path: str = "mcp", **spec: Json) -> AsyncIterator[WatchedFleet]:
+    """The app on a loopback port, as the only upstream, `one`."""
+    async with http_peer(app) as peer:
+        url = f"http://127.0.0.1:{peer.port}/{path}"
+        async with fleet_of(one=HttpUpstream.model_validate({"url": url, **spec})) as fleet:
+            yield fleet
+
+
+@asynccontextmanager
+async def in_memory(server: Server[Any]) -> AsyncIterator[Upstream]:
+    """A server of the SDK in this process, as an upstream."""
+
+    @asynccontextmanager
+    async def open_wire(diagnostics: Diagnostics) -> AsyncIterator[Wire]:
+        async with (
+            create_client_server_memory_streams() as (client, (server_reads, server_writes)),
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(server.run, server_reads, server_writes, server.create_initialization_options())
+            yield Wire(*client, InboundLimits(1_000_000))
+            tasks.cancel_scope.cancel()
+
+    watched = WatchedFleet()
+    upstream = Upstream("sdk", HttpUpstream(url="http://sdk"), open_wire, Redaction(()), watched.note)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(upstream.run)
+        await watched.until(lambda: upstream.state.status != "starting")
+        yield upstream
+        tasks.cancel_scope.cancel()
 
 
 def text_of(result: ToolResult) -> Any:

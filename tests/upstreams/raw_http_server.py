@@ -19,8 +19,6 @@ class RawHttpServer:
         self.app = Starlette(routes=[Route("/mcp", self._handle, methods=["POST", "GET", "DELETE"])])
         self.executed = 0
         self.authorization: str | None = None
-        self.unauthorized_calls = 0
-        """So many calls are answered with 401."""
         self.refused_tools: dict[str, int] = {}
         """Tools whose calls are all answered with a status; see `refused`."""
         self.refused = 0
@@ -79,9 +77,6 @@ class RawHttpServer:
         return self._answer(message, f'{{"tools":{self.tools_text}}}')
 
     async def _call(self, message: dict[str, Any]) -> Response:
-        if self.unauthorized_calls:
-            self.unauthorized_calls -= 1
-            return Response(status_code=401)
         if status := self.refused_tools.get(message.get("params", {}).get("name")):
             self.refused += 1
             return Response(status_code=status)
@@ -94,15 +89,7 @@ class RawHttpServer:
         return self._answer(message, self.result_text)
 
     def _answer(self, message: dict[str, Any], result: str) -> Response:
+        body = f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{result}}}'
         if self.as_events:
-            return _events(message, result)
-        return Response(_body(message, result), media_type="application/json")
-
-
-def _body(message: dict[str, Any], result: str) -> str:
-    return f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{result}}}'
-
-
-def _events(message: dict[str, Any], result: str) -> Response:
-    events = f"data: {_body(message, result)}\nevent: message\n\n".encode()
-    return Response(events, media_type="text/event-stream")
+            return Response(f"data: {body}\nevent: message\n\n", media_type="text/event-stream")
+        return Response(body, media_type="application/json")

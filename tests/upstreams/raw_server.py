@@ -1,9 +1,14 @@
 """A stdio MCP server in plain JSON-RPC, standard library only, so that it can misbehave.
 
     python raw_server.py '{"tools": [...], "banner": "hello", "probe": "dies", ...}'
+    python raw_server.py '{"fault": "crash_before_acting", "journal": "FILE"}'
 
 Each tool it knows does one thing a real server should not, or tells what happened to it. It speaks the handshake
 era only.
+
+With a fault it has three tools: `act` declares nothing, `look` is read-only, `fine` never fails. The fault strikes the
+first call of `act` and the first of `look`, also when the process was started again in between, and every one with
+`"always": true`. The journal has a line for every start, arrival (with the idempotency key) and effect.
 """
 
 import json
@@ -11,19 +16,31 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 BEHAVIOUR = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+FAULT = BEHAVIOUR.get("fault")
+BEHAVIOUR |= {"exit_at_start": {"exits_with": 3}, "endless_pages": {"pages": "endless"}}.get(FAULT, {})
 if "tools_file" in BEHAVIOUR:
     with open(BEHAVIOUR["tools_file"]) as listed:
         BEHAVIOUR["tools"] = json.load(listed)
-TOOLS = BEHAVIOUR.get("tools", [{"name": "echo", "inputSchema": {"type": "object"}}])
+ANY = {"type": "object"}
+TOOLS = BEHAVIOUR.get("tools", [{"name": "echo", "inputSchema": ANY}])
+if FAULT:
+    TOOLS = [{"name": name, "inputSchema": ANY} for name in ("act", "look", "fine")]
+    TOOLS[1]["annotations"] = {"readOnlyHint": True}
 CANCELLED = []
+CAP_BYTES = 16 * 1024 * 1024
+
+
+def raw_text(text):
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def write(text):
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    raw_text(text + "\n")
 
 
 def send(message):
@@ -39,6 +56,7 @@ def answer_text(request, value):
 
 
 def start():
+    note("start")
     if BEHAVIOUR.get("ignores_sigterm"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "pid_file" in BEHAVIOUR:
@@ -56,6 +74,8 @@ def start():
         sys.exit(BEHAVIOUR["exits_with"])
     if "banner" in BEHAVIOUR:
         write(BEHAVIOUR["banner"])
+    while FAULT == "flood_at_start":
+        write("loading " * 12_500)
 
 
 def spawn_grandchild(pid_file):
@@ -75,43 +95,33 @@ def initialize(request):
     if "refuses_with" in BEHAVIOUR:
         send({"id": request["id"], "error": {"code": -32000, "message": BEHAVIOUR["refuses_with"]}})
         return
-    server = {"name": BEHAVIOUR.get("server_name", "raw"), "version": "1"}
-    capabilities = {"tools": {"listChanged": True}}
-    answer(
-        request,
-        {
-            "protocolVersion": "2025-06-18",
-            "capabilities": capabilities,
-            "serverInfo": server,
-            "instructions": BEHAVIOUR.get("instructions", "be kind"),
-            **BEHAVIOUR.get("handshake", {}),
-        },
-    )
+    told = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {"listChanged": True}},
+        "serverInfo": {"name": "raw", "version": "1"},
+        "instructions": "be kind",
+    }
+    answer(request, told | BEHAVIOUR.get("handshake", {}))
 
 
 def list_tools(request):
     if "tools_error" in BEHAVIOUR:
         send({"id": request["id"], "error": BEHAVIOUR["tools_error"]})
-    elif "pages" in BEHAVIOUR:
+    elif pages := BEHAVIOUR.get("pages"):
         page = int((request.get("params") or {}).get("cursor") or 0)
-        answer(
-            request,
-            {
-                "tools": [{"name": f"tool_{page}", "inputSchema": {"type": "object"}}],
-                "nextCursor": str(page + 1) if BEHAVIOUR["pages"] == "endless" else "",
-            },
-        )
-    elif "tools_text" in BEHAVIOUR:
-        write(
-            f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {{"tools": {BEHAVIOUR["tools_text"]}}}}}'
-        )
+        following = {"endless": str(page + 1), "circle": "0"}.get(pages, "")
+        tools = [{"name": f"more_{page}", "inputSchema": ANY}] if page else TOOLS
+        answer(request, {"tools": tools, "nextCursor": following})
     else:
         answer(request, {"tools": TOOLS})
 
 
 def call_tool(request):
-    arguments = request["params"].get("arguments") or {}
-    ACTIONS[request["params"]["name"]](request, arguments)
+    name, arguments = request["params"]["name"], request["params"].get("arguments") or {}
+    if FAULT:
+        call_with_fault(request, name)
+    else:
+        ACTIONS[name](request, arguments)
 
 
 def echo(request, arguments):
@@ -199,23 +209,160 @@ def progress(request, arguments):
     answer_text(request, None)
 
 
+# Faults of a call.
+
+
+def note(*words):
+    if "journal" in BEHAVIOUR:
+        with open(BEHAVIOUR["journal"], "a") as journal:
+            journal.write(" ".join(words) + "\n")
+
+
+def is_first(tool):
+    with open(BEHAVIOUR["journal"]) as journal:
+        return not any(line.split()[:2] == ["arrival", tool] for line in journal)
+
+
+def call_with_fault(request, tool):
+    strike = globals().get(FAULT, succeed)
+    if tool == "fine" or not (BEHAVIOUR.get("always") or is_first(tool)):
+        strike = succeed
+    note("arrival", tool, request["params"].get("_meta", {}).get("dev.mcp-code-portal/idempotency-key", "-"))
+    strike(request)
+
+
+def frame(request, **changes):
+    value = {"tool": request["params"]["name"], "n": (request["params"].get("arguments") or {}).get("n")}
+    result = {"content": [{"type": "text", "text": json.dumps(value)}]}
+    return json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result, **changes}) + "\n"
+
+
+def effect(request):
+    note("effect", request["params"]["name"])
+
+
+def succeed(request):
+    effect(request)
+    raw_text(frame(request))
+
+
+def trickle(request):
+    effect(request)
+    for character in frame(request):
+        raw_text(character)
+
+
+def stop_reading(request):
+    time.sleep(600)
+
+
+def crash_before_acting(request):
+    os._exit(7)
+
+
+def crash_after_acting(request):
+    effect(request)
+    os._exit(7)
+
+
+def crash_in_the_answer(request):
+    effect(request)
+    raw_text(frame(request)[:40])
+    os._exit(7)
+
+
+def close_stdout(request):
+    effect(request)
+    os.close(1)
+    time.sleep(600)
+
+
+def close_stdin(request):
+    os.close(0)  # before the answer: the next call must not lie in the pipe by then
+    succeed(request)
+    time.sleep(600)
+
+
+def garbage_with_the_id(request):
+    effect(request)
+    write(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{oops}}')
+
+
+def too_long(request):
+    effect(request)
+    raw_text(frame(request, result={"content": [{"type": "text", "text": "x" * (CAP_BYTES + 1)}]}))
+
+
+def too_many_values(request):
+    effect(request)
+    values = f'{{"structuredContent":[{"[]," * 3_000_000}[]]}}'
+    write(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{values}}}')
+
+
+def answer_what_nobody_asked(request):
+    effect(request)
+    raw_text(frame(request, id=999_999) + frame(request, id=None) + frame(request))
+
+
+def banner(request):
+    effect(request)
+    raw_text("Working on it...\n[==>  ] 50 %\n" + frame(request))
+
+
+def flood_stderr_lines(request):
+    """For as long as somebody reads; the server goes on beside it."""
+
+    def flood():
+        while True:
+            os.write(2, b"x\n" * 32_768)
+
+    threading.Thread(target=flood, daemon=True).start()
+    succeed(request)
+
+
+def flooding(text):
+    """This, for as long as somebody reads."""
+
+    def strike(request):
+        effect(request)
+        while True:
+            raw_text(text)
+
+    return strike
+
+
+def message(method, params, **more):
+    return json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **more}) + "\n"
+
+
+def much_progress(request):
+    for number in range(2000):
+        params = {"progressToken": request["id"], "progress": number}
+        send({"method": "notifications/progress", "params": params})
+    succeed(request)
+
+
+def tool_is_gone(request):
+    TOOLS[:] = [tool for tool in TOOLS if tool["name"] != request["params"]["name"]]
+    send({"method": "notifications/tools/list_changed"})
+    send({"id": request["id"], "error": {"code": -32602, "message": "Unknown tool"}})
+
+
+def error_without_sense(request):
+    send({"id": request["id"], "error": "out of order"})
+
+
+hang_after_acting = effect
+never_ending_line = flooding("x" * 1_000_000)
+flood_stdout = flooding("x\n" * 100)
+flood_notices = flooding(message("notifications/message", {"level": "info", "data": "x" * 1_000_000}))
+flood_requests = flooding(message("sampling/createMessage", {}, id="ask"))
+
 ACTIONS = {
     action.__name__: action
     for action in (
-        echo,
-        raw,
-        raw_again,
-        meta,
-        error,
-        error_without_id,
-        hang,
-        cancelled,
-        crash,
-        flood,
-        environment,
-        ask,
-        change,
-        progress,
+        *(echo, raw, raw_again, meta, error, error_without_id, hang),
+        *(cancelled, crash, flood, environment, ask, change, progress),
     )
 }
 # What servers do that do not know `server/discover`, besides an error.
@@ -228,7 +375,12 @@ PROBES = {
     "dies later": lambda request: sys.exit(f"input_value='server/discover' {sys.stdin.readline()}"),
     "is deaf": lambda request: time.sleep(600),
 }
-METHODS = {"initialize": initialize, "tools/list": list_tools, "tools/call": call_tool}
+METHODS = {
+    "initialize": initialize,
+    "tools/list": list_tools,
+    "tools/call": call_tool,
+    "ping": lambda request: answer(request, {}),
+}
 
 
 def handle(message):

@@ -1,20 +1,33 @@
-"""Calls over stdio: answers as they were on the wire, deadlines, cancellation, crashes."""
+"""Calls over stdio: answers as they were on the wire, whose failure an error is, deadlines, crashes, and retries."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
 import pytest
 from mcp.shared.dispatcher import ProgressFnT
 
-from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server, text_of
+from manifests.json_value import Json
+from manifests.names import ToolNames
+from manifests.portal_manifest import RetryRules, may_repeat
+from tests.upstreams.peers import WatchedFleet, fleet_of, raw_server, text_of
 from upstreams.errors import (
     UpstreamArgumentError,
+    UpstreamBusyError,
+    UpstreamDownError,
+    UpstreamError,
+    UpstreamFaultError,
+    UpstreamInternalError,
     UpstreamLostError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
+    UpstreamUnauthorizedError,
+    UpstreamUnavailableError,
+    kind_of_refusal,
 )
-from upstreams.tools import MISSING
+from upstreams.tools import MISSING, ToolResult, read_result
+from upstreams.upstream import with_retries
 
 pytestmark = pytest.mark.anyio
 
@@ -26,137 +39,163 @@ async def unheard(progress: float, total: float | None, message: str | None) -> 
 BOTH_WAYS = pytest.mark.parametrize("progress", [None, unheard], ids=["directly", "by the SDK"])
 
 
-async def test_ready_upstream_answers() -> None:
-    async with fleet_of(server=raw_server()) as fleet:
-        upstream = fleet["server"]
-        result = await upstream.call("echo", {"n": 2**63, "text": "é💥"}, seconds=DEADLINE_SECONDS)
-        assert text_of(result) == {"n": 2**63, "text": "é💥"}
-        assert (upstream.server, upstream.instructions) == ("raw 1", "be kind")
-        assert (result.structured, result.is_error) == (MISSING, False)
+async def test_ready_upstream_answers(raw: WatchedFleet) -> None:
+    result = await raw.call("echo", {"n": 2**63, "text": "é💥"})
+    assert text_of(result) == {"n": 2**63, "text": "é💥"}
+    assert (raw.one.server, raw.one.instructions) == ("raw 1", "be kind")
+    assert (result.structured, result.is_error) == (MISSING, False)
+
+
+A = {"type": "text", "text": "a"}
+HOLOGRAM = {"type": "hologram", "depth": 3, "_meta": {"x": 1}}
+TOOL_RESULT = {"type": "text", "text": '{"toolResult": 7}'}
 
 
 @pytest.mark.parametrize(
     ("sent", "content", "structured"),
     [
-        (
-            '{"content":[{"type":"hologram","depth":3,"_meta":{"x":1}}]}',
-            [{"type": "hologram", "depth": 3, "_meta": {"x": 1}}],
-            MISSING,
-        ),
-        ('{"content":[],"structuredContent":{"id":9223372036854775807}}', [], {"id": 9223372036854775807}),
-        ('{"structuredContent":{"surprise":[]}}', [], {"surprise": []}),
-        (
-            '{"content":[{"type":"text","text":"a"}],"structuredContent":null}',
-            [{"type": "text", "text": "a"}],
-            MISSING,
-        ),
-        ('{"content":{"type":"text","text":"a"}}', [{"type": "text", "text": "a"}], MISSING),
-        ('{"content":["a",{"type":"text"}]}', [{"type": "text", "text": "a"}, {"type": "text"}], MISSING),
-        ('{"toolResult":7}', [{"type": "text", "text": '{"toolResult": 7}'}], MISSING),
-        ("{}", [], MISSING),
+        ({"content": [HOLOGRAM]}, [HOLOGRAM], MISSING),
+        ({"content": [], "structuredContent": {"id": 2**63 - 1}}, [], {"id": 2**63 - 1}),
+        ({"structuredContent": {"surprise": []}}, [], {"surprise": []}),
+        ({"content": [A], "structuredContent": None}, [A], MISSING),
+        ({"content": A}, [A], MISSING),
+        ({"content": ["a", {"type": "text"}]}, [A, {"type": "text"}], MISSING),
+        ({"toolResult": 7}, [TOOL_RESULT], MISSING),
+        ({}, [], MISSING),
     ],
 )
-async def test_sloppy_results_are_kept_whole(sent: str, content: object, structured: object) -> None:
-    async with fleet_of(server=raw_server()) as fleet:
-        result = await fleet["server"].call("raw", {"result": sent}, seconds=DEADLINE_SECONDS)
+async def test_sloppy_results_are_kept_whole(
+    raw: WatchedFleet, sent: Json, content: object, structured: object
+) -> None:
+    result = await raw.call("raw", {"result": json.dumps(sent)})
     assert (result.content, result.structured) == (content, structured)
 
 
+@pytest.mark.parametrize(
+    ("is_error", "read"),
+    [(True, True), ("true", True), ("True", True), ("false", False), (None, False), (0, False)],
+)
+def test_is_error_may_be_text(is_error: object, read: bool) -> None:
+    assert read_result({"content": [], "isError": is_error}, null_is_a_value=False).is_error is read
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "kind"),
+    [
+        (-32602, "Invalid params", UpstreamRefusedError),
+        (-32601, "Method not found", UpstreamRefusedError),
+        (-32002, "Resource not found", UpstreamRefusedError),
+        (404, "no such issue", UpstreamRefusedError),
+        (-32603, "Internal error", UpstreamInternalError),
+        (-32000, "database is locked", UpstreamInternalError),
+        (-32099, "out of quota", UpstreamInternalError),
+        (500, "oh", UpstreamInternalError),
+        (-5, "an old library", UpstreamInternalError),
+        (-32602, "fetch failed", UpstreamInternalError),
+        (400, "connect ECONNREFUSED 127.0.0.1:9", UpstreamInternalError),
+        (-32602, "getaddrinfo ENOTFOUND api.example", UpstreamInternalError),
+        (-32602, "Temporary failure in name resolution", UpstreamInternalError),
+        (-32602, "x" * 65_536 + " fetch failed", UpstreamRefusedError),  # not stored either
+    ],
+)
+def test_only_an_error_about_the_call_blames_it(code: int, message: str, kind: type) -> None:
+    found = kind_of_refusal(code, message)
+    assert found is kind
+    assert (found.code, found.outcome) == ("upstream_refused", "failed")
+    assert ("Change the call" in found.hint) == (kind is UpstreamRefusedError)
+
+
 @BOTH_WAYS
-async def test_error_of_the_upstream_is_told_with_its_code(progress: ProgressFnT | None) -> None:
-    async with fleet_of(server=raw_server()) as fleet:
-        with pytest.raises(UpstreamRefusedError) as caught:
-            # -32000 is also what the SDK says when a connection ends; this one has not.
-            await fleet["server"].call(
-                "error",
-                {"code": -32000, "message": "no such issue"},
-                seconds=DEADLINE_SECONDS,
-                progress=progress,
-            )
-        assert (caught.value.rpc_code, caught.value.outcome) == (-32000, "failed")
-        assert "no such issue" in str(caught.value)
+async def test_error_is_told_with_its_code(raw: WatchedFleet, progress: ProgressFnT | None) -> None:
+    with pytest.raises(UpstreamInternalError, match="no such issue") as caught:
+        # It is also what the SDK says when a connection ends; this one has not.
+        await raw.call("error", {"code": -32000, "message": "no such issue"}, progress=progress)
+    assert (caught.value.rpc_code, caught.value.outcome) == (-32000, "failed")
+
+
+async def test_answer_to_tools_list_is_told_as_that() -> None:
+    spec = raw_server(tools_error={"code": -32603, "message": "fetch failed"})
+    async with fleet_of(one=spec) as fleet:
+        assert fleet.one.state.detail == "its answer to tools/list is an error: fetch failed"
+
+
+async def test_greeting_before_the_first_answer_is_no_remark() -> None:
+    async with fleet_of(one=raw_server(banner="Code Runner MCP Server running on stdio")) as fleet:
+        assert fleet.one.diagnostics == ()
 
 
 async def test_error_without_id_answers_the_only_request_in_flight() -> None:
     error = {"code": -32000, "message": "lost the id"}
-    async with fleet_of(server=raw_server()) as fleet:
-        upstream = fleet["server"]
+    async with fleet_of(one=raw_server()) as fleet:
         for _ in range(2):
             with pytest.raises(UpstreamRefusedError, match="lost the id"):
-                await upstream.call("error_without_id", error, seconds=DEADLINE_SECONDS)
+                await fleet.call("error_without_id", error)
         with pytest.raises(UpstreamTimeoutError):
-            await upstream.call("hang", {}, seconds=0.05)
+            await fleet.call("hang", seconds=0.05)
         with pytest.raises(UpstreamTimeoutError):  # it may answer the abandoned one
-            await upstream.call("error_without_id", error, seconds=0.05)
+            await fleet.call("error_without_id", error, seconds=0.05)
 
 
-async def test_unsendable_arguments_are_refused_before_sending() -> None:
-    async with fleet_of(server=raw_server()) as fleet:
-        with pytest.raises(UpstreamArgumentError) as caught:
-            await fleet["server"].call("echo", {"text": "\ud800"}, seconds=DEADLINE_SECONDS)
-        assert caught.value.outcome == "not_started"
-        await fleet["server"].call("echo", {"text": "\u0000"}, seconds=DEADLINE_SECONDS)
-
-
-@BOTH_WAYS
-async def test_silent_upstream_meets_the_deadline_and_is_told(progress: ProgressFnT | None) -> None:
-    async with fleet_of(server=raw_server()) as fleet:
-        with pytest.raises(UpstreamTimeoutError) as caught:
-            await fleet["server"].call("hang", {}, seconds=0.05, progress=progress)
-        assert caught.value.outcome == "unknown"
-        assert len(text_of(await fleet["server"].call("cancelled", {}, seconds=DEADLINE_SECONDS))) == 1
+async def test_unsendable_arguments_are_refused_before_sending(raw: WatchedFleet) -> None:
+    with pytest.raises(UpstreamArgumentError) as caught:
+        await raw.call("echo", {"text": "\ud800"})
+    assert caught.value.outcome == "not_started"
+    await raw.call("echo", {"text": "\u0000"})
 
 
 @BOTH_WAYS
-async def test_cancelled_caller_leaves_nothing_and_the_upstream_is_told(progress: ProgressFnT | None) -> None:
-    async with fleet_of(server=raw_server()) as fleet:
-        upstream = fleet["server"]
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: upstream.call("hang", {}, seconds=DEADLINE_SECONDS, progress=progress))
-            # In order behind the hanging call on one pipe: once it is answered, that one has arrived.
-            await upstream.call("echo", {}, seconds=DEADLINE_SECONDS)
-            tasks.cancel_scope.cancel()
-        assert len(text_of(await upstream.call("cancelled", {}, seconds=DEADLINE_SECONDS))) == 1
-
-
-@BOTH_WAYS
-async def test_crash_during_a_call_is_unknown_and_the_next_call_works(
-    tmp_path: Path, progress: ProgressFnT | None
+async def test_silent_upstream_is_told_of_the_deadline(
+    raw: WatchedFleet, progress: ProgressFnT | None
 ) -> None:
+    before = len(text_of(await raw.call("cancelled")))
+    with pytest.raises(UpstreamTimeoutError) as caught:
+        await raw.call("hang", seconds=0.05, progress=progress)
+    assert caught.value.outcome == "unknown"
+    assert len(text_of(await raw.call("cancelled"))) == before + 1
+
+
+@BOTH_WAYS
+async def test_upstream_is_told_of_a_cancelled_caller(
+    raw: WatchedFleet, progress: ProgressFnT | None
+) -> None:
+    before = len(text_of(await raw.call("cancelled")))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: raw.call("hang", progress=progress))
+        # In order behind the hanging call on one pipe: once it is answered, that one has arrived.
+        await raw.call("echo")
+        tasks.cancel_scope.cancel()
+    assert len(text_of(await raw.call("cancelled"))) == before + 1
+
+
+@BOTH_WAYS
+async def test_crash_is_unknown_and_the_next_call_works(tmp_path: Path, progress: ProgressFnT | None) -> None:
     effect = tmp_path / "effect"
-    async with fleet_of(server=raw_server()) as fleet:
-        with pytest.raises(UpstreamLostError) as caught:
-            await fleet["server"].call(
-                "crash", {"acts_on": str(effect)}, seconds=DEADLINE_SECONDS, progress=progress
-            )
+    async with fleet_of(one=raw_server()) as fleet:
+        with pytest.raises(UpstreamLostError, match=r"(?s)status 7.*about to crash") as caught:
+            await fleet.call("crash", {"acts_on": str(effect)}, progress=progress)
         assert caught.value.outcome == "unknown"
-        assert "status 7" in str(caught.value)
-        assert "about to crash" in str(caught.value)
-        await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        await fleet.call("echo")
         assert effect.read_text() == "done\n"
         assert [status for _, status in fleet.history] == ["ready", "starting", "ready"]
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "made/up"])
-async def test_requests_of_the_upstream_are_refused_and_do_not_hang(method: str) -> None:
-    async with fleet_of(server=raw_server()) as fleet:
-        result = await fleet["server"].call("ask", {"method": method}, seconds=DEADLINE_SECONDS)
-        assert "error" in text_of(result)
+async def test_requests_of_the_upstream_are_refused_and_do_not_hang(raw: WatchedFleet, method: str) -> None:
+    assert "error" in text_of(await raw.call("ask", {"method": method}))
 
 
-async def test_progress_reaches_the_caller() -> None:
+async def test_progress_reaches_the_caller(raw: WatchedFleet) -> None:
     seen = []
 
     def note(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, total, message))
 
-    async with fleet_of(server=raw_server()) as fleet:
-        await fleet["server"].call("progress", {}, seconds=DEADLINE_SECONDS, progress=note)
+    await raw.call("progress", progress=note)
     assert seen == [(1.0, 2.0, None)]
 
 
 @pytest.mark.parametrize(("annotations", "times"), [({"readOnlyHint": True}, 3), ({}, 1)])
-async def test_call_is_repeated_as_long_as_its_tool_says_that_it_is_safe(
+async def test_call_is_repeated_while_its_tool_says_so(
     tmp_path: Path, annotations: dict[str, bool], times: int
 ) -> None:
     tools, acted = tmp_path / "tools.json", tmp_path / "acted"
@@ -166,8 +205,86 @@ async def test_call_is_repeated_as_long_as_its_tool_says_that_it_is_safe(
         tools.write_text(json.dumps([row]))
 
     declare({"readOnlyHint": True})
-    async with fleet_of(tmp_path, raw=raw_server(tools_file=str(tools))) as fleet:
+    async with fleet_of(one=raw_server(tools_file=str(tools))) as fleet:
         declare(annotations)  # seen when it is started anew
         with pytest.raises(UpstreamLostError):
-            await fleet["raw"].call("crash", {"acts_on": str(acted)}, seconds=DEADLINE_SECONDS)
+            await fleet.call("crash", {"acts_on": str(acted)})
     assert len(acted.read_text().splitlines()) == times
+
+
+async def outcome(*failures: UpstreamError, is_safe: bool) -> object:
+    """How many attempts an upstream has that fails in this order and then answers, and the class of its last error."""
+    waiting, attempts = list(failures), 0
+
+    async def attempt() -> ToolResult:
+        nonlocal attempts
+        attempts += 1
+        if waiting:
+            raise waiting.pop(0)
+        return ToolResult([], MISSING, is_error=False)
+
+    try:
+        await with_retries(attempt, attempts=3, is_safe=lambda: is_safe, deadline=anyio.current_time() + 30)
+    except UpstreamError as error:
+        return attempts, type(error)
+    return attempts
+
+
+LOST, FAULT = UpstreamLostError("cut"), UpstreamFaultError("HTTP 502")
+STALE, UNAUTHORIZED = UpstreamUnavailableError("stale"), UpstreamUnauthorizedError("401")
+BUSY = UpstreamBusyError("429")
+REFUSED, LATE, DOWN = UpstreamRefusedError("no"), UpstreamTimeoutError("late"), UpstreamDownError("down")
+
+
+@pytest.mark.parametrize(
+    ("failures", "if_safe", "if_not"),
+    [
+        ([LOST], 2, (1, UpstreamLostError)),  # it may have acted
+        ([FAULT], 2, (1, UpstreamFaultError)),
+        ([STALE], 2, 2),  # it certainly did nothing
+        ([UNAUTHORIZED], 2, 2),
+        ([BUSY], 2, 2),
+        ([UpstreamBusyError("429", after_seconds=0.01)], 2, 2),
+        ([UpstreamBusyError("429", after_seconds=3600)], (1, UpstreamBusyError), (1, UpstreamBusyError)),
+        ([REFUSED], (1, UpstreamRefusedError), (1, UpstreamRefusedError)),  # it would fail again
+        ([LATE], (1, UpstreamTimeoutError), (1, UpstreamTimeoutError)),
+        ([DOWN], (1, UpstreamDownError), (1, UpstreamDownError)),
+        ([STALE] * 2, (2, UpstreamUnavailableError), (2, UpstreamUnavailableError)),  # renewed once
+        ([UNAUTHORIZED] * 2, (2, UpstreamUnauthorizedError), (2, UpstreamUnauthorizedError)),
+    ],
+)
+async def test_call_is_sent_again_only_where_safe(
+    failures: Iterable[UpstreamError], if_safe: object, if_not: object
+) -> None:
+    assert await outcome(*failures, is_safe=True) == if_safe
+    assert await outcome(*failures, is_safe=False) == if_not
+
+
+NAMES = ToolNames("my-bank", "my_bank", "get-it", "get_it")
+
+
+@pytest.mark.parametrize(
+    ("rules", "annotations", "allowed"),
+    [
+        ({}, {"readOnlyHint": True}, True),
+        ({}, {"idempotentHint": True}, True),
+        ({}, {"readOnlyHint": True, "destructiveHint": False}, True),
+        ({}, {"readOnlyHint": True, "destructiveHint": True}, False),
+        ({}, {"idempotentHint": True, "destructiveHint": True}, True),
+        ({}, {}, False),
+        ({}, {"readOnlyHint": "yes", "idempotentHint": 1}, False),
+        ({}, {"destructiveHint": False}, False),
+        ({"allow": ("get_*",)}, {"readOnlyHint": True, "destructiveHint": True}, True),
+        ({"allow": ("set_*",)}, {}, False),
+        ({"deny": ("*",)}, {"readOnlyHint": True}, False),
+        ({"allow": ("*",), "deny": ("get_i?",)}, {}, False),
+        ({"attempts": 1}, {"readOnlyHint": True}, True),
+        *(({"deny": (name,)}, {"readOnlyHint": True}, False) for name in NAMES.current),
+        *(({"allow": (name,)}, {}, True) for name in NAMES.current),
+        ({"allow": ("bank.get_it", "my_bank.get-it")}, {}, False),
+    ],
+)
+def test_annotations_and_the_manifest_decide_what_may_be_repeated(
+    rules: dict[str, Json], annotations: dict[str, Json], allowed: bool
+) -> None:
+    assert may_repeat(RetryRules.model_validate(rules), NAMES, annotations) is allowed

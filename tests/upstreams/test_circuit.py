@@ -65,18 +65,11 @@ def test_it_opens_after_so_many_failures_in_a_row_and_says_why(opened: CircuitBr
     assert (caught.value.code, caught.value.outcome) == ("circuit_open", "not_started")
 
 
-@pytest.mark.parametrize(
-    "errors",
-    [
-        [UpstreamLostError("exited")],
-        [UpstreamFaultError("HTTP 503")],
-        [UpstreamFaultError("HTTP 500"), UpstreamLostError("closed the connection")],
-    ],
-    ids=["lost", "answered by a gateway", "both"],
-)
-def test_one_crash_is_one_failure_however_many_calls_it_cuts_off(
-    clock: Clock, errors: list[UpstreamError]
-) -> None:
+@pytest.mark.parametrize("errors", [
+    [UpstreamLostError("exited")], [UpstreamFaultError("HTTP 503")],
+    [UpstreamFaultError("HTTP 500"), UpstreamLostError("closed the connection")],
+], ids=["lost", "answered by a gateway", "both"])  # fmt: skip
+def test_one_crash_is_one_failure_for_all_calls(clock: Clock, errors: list[UpstreamError]) -> None:
     circuit = CircuitBreaker(clock)
     for _ in range(FAILURES_IN_A_ROW - 1):
         lose(circuit, FAILURES_IN_A_ROW * 2, errors)
@@ -93,7 +86,7 @@ def test_one_call_alone_finds_out_whether_it_works_again(clock: Clock, opened: C
     assert not opened.is_open
 
 
-def test_a_failing_probe_opens_it_for_twice_as_long_up_to_a_minute(
+def test_failing_probe_opens_it_for_twice_as_long_up_to_a_minute(
     clock: Clock, opened: CircuitBreaker
 ) -> None:
     seconds = FIRST_OPEN_SECONDS

@@ -20,13 +20,13 @@ from tests.upstreams.oauth_peer import (
     ProtectedServer,
     announce,
     browse,
+    headers_of,
     logged_in,
     refused,
     saying,
     signed_in,
 )
 from tests.upstreams.peers import closed_port
-from tests.upstreams.test_token_renewal import tokens_of
 from upstreams.fleet import login_store
 from upstreams.oauth import tokens
 from upstreams.oauth.authorization_server import OAuthRefusedError, discover, open_guarded_http
@@ -56,24 +56,17 @@ def registering(
     return wishes
 
 
-def own_spec(server: ProtectedServer, **oauth: Json) -> HttpUpstream:
-    """The client `portal` signs in by itself."""
-    settings = server.client_spec(SECRET).oauth
-    assert settings is not None
-    return server.spec(**{**settings.model_dump(), **oauth})
-
-
 def host_of(wish: dict[str, Any]) -> str | None:
     (uri,) = wish["redirect_uris"]
     return urlsplit(uri).hostname
 
 
-@pytest.mark.parametrize("code", ["invalid_redirect_uri", "invalid_client_metadata", ""])
 @pytest.mark.parametrize(
-    ("settings", "hosts"),
+    ("settings", "hosts", "code"),
     [
-        ({}, ["127.0.0.1", "localhost"]),
-        ({"redirect_host": "localhost", "redirect_path": "/oauth/done"}, ["localhost", "127.0.0.1"]),
+        ({}, ["127.0.0.1", "localhost"], "invalid_redirect_uri"),
+        ({}, ["127.0.0.1", "localhost"], "invalid_client_metadata"),
+        ({"redirect_host": "localhost", "redirect_path": "/done"}, ["localhost", "127.0.0.1"], ""),
     ],
 )
 async def test_registration_that_refuses_a_host_gets_the_other_one(
@@ -85,9 +78,7 @@ async def test_registration_that_refuses_a_host_gets_the_other_one(
     assert server.authorization.forms[0]["redirect_uri"] == wishes[1]["redirect_uris"][0]
 
 
-async def test_registration_that_takes_a_host_is_asked_once_and_may_name_the_other(
-    server: ProtectedServer,
-) -> None:
+async def test_registration_that_takes_a_host_may_name_the_other(server: ProtectedServer) -> None:
     port = closed_port()
     theirs = [f"http://localhost:{port}/callback"]
     wishes = registering(server, redirect_uris=theirs)
@@ -97,9 +88,8 @@ async def test_registration_that_takes_a_host_is_asked_once_and_may_name_the_oth
 
 
 async def test_registration_that_refuses_both_hosts_is_told_once(server: ProtectedServer) -> None:
-    wishes = registering(
-        server, lambda wish: {"error": "no_name" if host_of(wish) == "localhost" else "no_number"}
-    )
+    codes = {"localhost": "no_name", "127.0.0.1": "no_number"}
+    wishes = registering(server, lambda wish: {"error": codes[host_of(wish)]})
     error = await refused(server.spec())
     assert isinstance(error, OAuthRefusedError)
     assert (error.code, len(wishes)) == ("no_number", 2)
@@ -123,26 +113,17 @@ async def test_client_registered_by_hand_comes_back_to_its_uri_on_either_loopbac
         async with httpx2.AsyncClient() as client:
             back = (await client.get(url)).headers["location"]
         assert back.startswith(f"{uri}?")
+        target = back.removeprefix(uri.removesuffix(path))
         async with await anyio.connect_tcp(address, port) as stream:
-            await stream.send(
-                f"GET {back.removeprefix(uri.removesuffix(path))} HTTP/1.1\r\nHost: LocalHost:{port}\r\n\r\n".encode()
-            )
+            await stream.send(f"GET {target} HTTP/1.1\r\nHost: LocalHost:{port}\r\n\r\n".encode())
             assert b"Signed in" in await stream.receive()
 
-    spec = server.spec(
-        client_id="mine",
-        client_secret=SECRET,
-        issuer=server.authorization.issuer,
-        redirect_host="localhost",
-        redirect_port=port,
-        redirect_path=path,
-    )
+    mine = {"client_id": "mine", "client_secret": SECRET, "issuer": server.authorization.issuer}
+    spec = server.spec(**mine, redirect_host="localhost", redirect_port=port, redirect_path=path)
     assert (await signed_in(spec, browser)).client.client_id == "mine"
 
 
-async def test_redirect_is_not_waited_for_where_somebody_else_has_half_of_localhost(
-    server: ProtectedServer,
-) -> None:
+async def test_port_of_which_somebody_else_has_half_is_told(server: ProtectedServer) -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
         assert "::1" in str(await refused(server.spec(redirect_port=other.getsockname()[1])))
 
@@ -181,8 +162,7 @@ async def test_new_client_asks_for_what_is_offered_and_uses_one_method_for_every
     server.authorization.expires_in = 0
     spec = server.spec()
     await logged_in(spec)
-    async with tokens_of(spec) as kept:
-        await kept.headers()
+    await headers_of(spec)
     login = await login_store(NAME, spec).load()
     assert login is not None and await revoke(login, OAuthSettings())
     assert [wish["token_endpoint_auth_method"] for wish in wishes] == [asked]
@@ -195,27 +175,22 @@ async def test_new_client_asks_for_what_is_offered_and_uses_one_method_for_every
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
 async def test_manifest_says_how_its_client_is_registered(server: ProtectedServer, method: str) -> None:
     server.authorization.add_client("portal", SECRET, method)
-    spec = own_spec(server, token_endpoint_auth_method=method)
-    async with tokens_of(spec) as kept:
-        await kept.headers()
+    spec = server.client_spec(SECRET, token_endpoint_auth_method=method)
+    await headers_of(spec)
     assert server.authorization.grants == ["client_credentials"]
 
 
-async def test_token_of_a_slow_start_has_connect_seconds(
+async def test_token_of_a_slow_start_has_time(
     server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokens, "RENEWAL_SECONDS", 0.0)
     server.authorization.add_client("portal", SECRET, "client_secret_basic")
-    async with tokens_of(own_spec(server)) as kept:
-        assert await kept.headers()
+    assert await headers_of(server.client_spec(SECRET))
 
 
 async def test_new_client_asks_only_for_grants_that_the_server_has(server: ProtectedServer) -> None:
-    await announce(
-        server.authorization,
-        SERVER_METADATA,
-        grant_types_supported=["authorization_code", "client_credentials"],
-    )
+    offered = ["authorization_code", "client_credentials"]
+    await announce(server.authorization, SERVER_METADATA, grant_types_supported=offered)
     wishes = registering(server)
     await signed_in(server.spec())
     assert [wish["grant_types"] for wish in wishes] == [["authorization_code"]]
@@ -238,10 +213,7 @@ async def asked_by(spec: HttpUpstream) -> dict[str, str]:
     [
         ({}, {"prompt": "consent"}),
         ({"prompt": None}, {}),
-        (
-            {"prompt": "select_account", "access_type": "offline"},
-            {"prompt": "select_account", "access_type": "offline"},
-        ),
+        *[({"prompt": "select_account", "access_type": "offline"},) * 2],
     ],
 )
 async def test_manifest_adds_and_leaves_out_parameters_of_the_authorization_request(
@@ -268,9 +240,8 @@ async def test_resource_is_sent_in_every_request_or_in_none(server: ProtectedSer
     spec = server.spec(send_resource=is_sent)
     assert ("resource" in await asked_by(spec)) == is_sent
     await logged_in(spec)
-    for each in (spec, own_spec(server, send_resource=is_sent)):
-        async with tokens_of(each) as kept:
-            await kept.headers()
+    for each in (spec, server.client_spec(SECRET, send_resource=is_sent)):
+        await headers_of(each)
     grants = ["authorization_code", "authorization_code", "refresh_token", "client_credentials"]
     assert server.authorization.grants == grants
     assert {"resource" in form for form in server.authorization.forms} == {is_sent}
@@ -279,8 +250,7 @@ async def test_resource_is_sent_in_every_request_or_in_none(server: ProtectedSer
 async def test_login_from_before_the_setting_is_renewed_without_the_resource(server: ProtectedServer) -> None:
     server.authorization.expires_in = 0
     await logged_in(server.spec())
-    async with tokens_of(server.spec(send_resource=False)) as kept:
-        await kept.headers()
+    await headers_of(server.spec(send_resource=False))
     assert ["resource" in form for form in server.authorization.forms] == [True, False]
 
 

@@ -6,15 +6,13 @@ from typing import Any
 
 import anyio
 import pytest
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from manifests.portal_manifest import HttpUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_of, http_peer
+from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at
 from tests.upstreams.raw_http_server import TOOLS, RawHttpServer
-from tests.upstreams.test_http_upstreams import url_of
+from tests.upstreams.test_http_upstreams import real_server
 from upstreams.errors import UpstreamLostError, UpstreamTimeoutError
 from upstreams.transports import http
 
@@ -84,13 +82,13 @@ async def open_stream() -> AsyncIterator[str]:
     ],
     ids=["down for a while", "down at first", "refused", "cut again and again"],
 )
-async def test_stream_is_opened_again_as_long_as_the_server_lives(
+async def test_stream_is_opened_again_while_the_server_lives(
     streams: list[int | str], seen: list[str | None]
 ) -> None:
     server = Streaming(*streams, CHANGED)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+    async with fleet_at(server.app) as fleet:
         server.tools_text = json.dumps([*TOOLS, {**TOOLS[0], "name": "more"}])
-        await fleet.until(lambda: len(fleet["raw"].tools) == 2)
+        await fleet.until(lambda: len(fleet.one.tools) == 2)
         assert server.seen[: len(seen)] == seen
         assert {status for _, status in fleet.history} == {"ready"}
 
@@ -98,90 +96,64 @@ async def test_stream_is_opened_again_as_long_as_the_server_lives(
 @pytest.mark.parametrize("status", [404, 405])
 async def test_server_without_such_a_stream_is_asked_once(status: int) -> None:
     server = Streaming(status)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+    async with fleet_at(server.app) as fleet:
         for _ in range(5):
-            await fleet["raw"].ask("ping", {}, seconds=DEADLINE_SECONDS, on_sent=lambda was_seen: None)
+            await fleet.one.ask("ping", {}, seconds=DEADLINE_SECONDS, on_sent=lambda was_seen: None)
         assert server.seen == [None]
 
 
-@pytest.mark.parametrize(
-    "streams",
-    [[], [503] * 9, [502, 409, 503], [503, 400, 503, 401], [500, "", "id: 9\n\n", 503], ["retry: 1\n\n"] * 3],
-)
+@pytest.mark.parametrize("streams", [
+    [], [503] * 9, [502, 409, 503], [503, 400, 503, 401], [500, "", "id: 9\n\n", 503], ["retry: 1\n\n"] * 3,
+])  # fmt: skip
 async def test_call_whose_stream_can_be_resumed_is_answered(streams: list[int | str]) -> None:
     server = Streaming(405, *streams)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
-        assert (await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)).content == []
+    async with fleet_at(server.app) as fleet:
+        assert (await fleet.call("echo")).content == []
     assert server.seen[1] == "7"
 
 
 @pytest.mark.parametrize(("first", "streams"), [(CUT, [404]), (CUT, [400, 400]), (": nothing\n\n", [])])
 async def test_call_whose_stream_cannot_be_resumed_is_lost(first: str, streams: list[int]) -> None:
-    server = Streaming(405, *streams, first=first)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+    async with fleet_at(Streaming(405, *streams, first=first).app) as fleet:
         with pytest.raises(UpstreamLostError):
-            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+            await fleet.call("echo")
 
 
 async def test_call_is_resumed_no_longer_than_its_seconds() -> None:
     server = Streaming(405, *[503] * 100_000)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
+    async with fleet_at(server.app) as fleet:
         with pytest.raises(UpstreamTimeoutError):
-            await fleet["raw"].call("echo", {}, seconds=0.1)
-        assert any("503" in remark for remark in fleet["raw"].diagnostics)
+            await fleet.call("echo", seconds=0.1)
+        assert any("503" in remark for remark in fleet.one.diagnostics)
 
 
-class OldServer:
-    """HTTP+SSE, whose stream ends when `cut` is set."""
+class Cutting:
+    """Before a server of HTTP+SSE, whose stream ends when `cut` is set."""
 
-    def __init__(self) -> None:
-        self.app = Starlette(
-            routes=[Route("/sse", self._stream), Route("/post", self._post, methods=["POST"])]
-        )
+    def __init__(self, app: ASGIApp) -> None:
         self.opened = 0
         self.cut = anyio.Event()
-        self._send, self._answers = anyio.create_memory_object_stream[str](100)
+        self._app = app
 
-    async def _stream(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await self._app(scope, receive, send)
+            return
         self.opened, self.cut = self.opened + 1, anyio.Event()
-        self._send, self._answers = anyio.create_memory_object_stream[str](100)
-        return StreamingResponse(self._events(self._answers), media_type=EVENTS)
-
-    async def _events(self, answers: Any) -> AsyncIterator[str]:
-        yield "event: endpoint\ndata: /post\n\n"
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._until_cut, answers)
-            async for answer in answers:
-                yield f"event: message\ndata: {answer}\n\n"
-
-    async def _until_cut(self, answers: Any) -> None:
-        await self.cut.wait()
-        self._send.close()
-
-    async def _post(self, request: Request) -> Response:
-        message = await request.json()
-        info = {"serverInfo": {"name": "old", "version": "1"}, "capabilities": {"tools": {}}}
-        results = {
-            "initialize": {"protocolVersion": "2024-11-05", **info},
-            "tools/list": {"tools": TOOLS},
-            "tools/call": {"content": []},
-        }
-        if "id" in message:
-            found = results.get(message["method"])
-            said = {"error": {"code": -32601, "message": "no"}} if found is None else {"result": found}
-            await self._send.send(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}))
-        return JSONResponse({}, 202)
+            tasks.start_soon(self._app, scope, receive, send)
+            await self.cut.wait()
+            tasks.cancel_scope.cancel()
+        await send({"type": "http.response.body"})
 
 
 @pytest.mark.parametrize("seconds", [1.5, 60.0])
 async def test_idle_sse_upstream_stays_ready_though_its_stream_is_cut(seconds: float) -> None:
-    server, clock = OldServer(), Clock()
-    async with http_peer(server.app) as peer:
-        spec = HttpUpstream(url=url_of(peer.port, "sse"), transport="sse")
-        async with fleet_of(old=spec) as fleet:
-            for turn in range(2, 6):
-                clock.advance(seconds)
-                server.cut.set()
-                await fleet.until(lambda: server.opened == turn and fleet["old"].state.status == "ready")  # noqa: B023
-            await fleet["old"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        assert {status for _, status in fleet.history[:-1]} == {"starting", "ready"}
+    server, clock = Cutting(real_server().sse_app()), Clock()
+    async with fleet_at(server, "sse", transport="sse") as fleet:
+        for turn in range(2, 6):
+            clock.advance(seconds)
+            server.cut.set()
+            await fleet.until(lambda: server.opened == turn and fleet.one.state.status == "ready")  # noqa: B023
+        await fleet.call("add", {"a": 1, "b": 1})
+    assert {status for _, status in fleet.history[:-1]} == {"starting", "ready"}

@@ -1,8 +1,7 @@
 """Upstreams by URL: both eras and both transports, and what servers and gateways do to them."""
 
-import json
 from collections.abc import AsyncIterator
-from typing import Literal
+from contextlib import nullcontext
 
 import anyio
 import pytest
@@ -11,14 +10,16 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from tests.upstreams.oauth_peer import replayed
+from tests.upstreams.peers import fleet_at, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams import session
 from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamTimeoutError
+from upstreams.health import FAILURES_IN_A_ROW
 from upstreams.tools import ToolResult
 from upstreams.transports import http
 
@@ -39,65 +40,93 @@ def real_server() -> MCPServer:
     return server
 
 
+ONES: Json = {"a": 1, "b": 1}
+AT_ONCE_SECONDS = 3.0
+"""Less than the SDK has a cancelled caller wait for its notice."""
+
+
 def url_of(port: int, path: str = "mcp") -> str:
     return f"http://127.0.0.1:{port}/{path}"
 
 
+def app_of(server: MCPServer, transport: str) -> tuple[ASGIApp, str]:
+    """And the path of its URL."""
+    return (server.sse_app(), "sse") if transport == "sse" else (server.streamable_http_app(), "mcp")
+
+
+BOTH = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+
+
 async def test_real_server_answers_over_streamable_http() -> None:
-    async with (
-        http_peer(real_server().streamable_http_app()) as peer,
-        fleet_of(real=HttpUpstream(url=url_of(peer.port))) as fleet,
-    ):
-        result = await fleet["real"].call("add", {"a": 2**53, "b": 1}, seconds=DEADLINE_SECONDS)
-        assert result.structured == {"result": 2**53 + 1}
-        assert fleet["real"].server == "real 3"
+    async with fleet_at(real_server().streamable_http_app()) as fleet:
+        assert (await fleet.call("add", {"a": 2**53, "b": 1})).structured == {"result": 2**53 + 1}
+        assert fleet.one.server == "real 3"
 
 
 async def test_session_is_ended_with_its_connection() -> None:
     server = RawHttpServer()
     async with http_peer(server.app) as peer:
-        async with fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
-            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        async with fleet_of(one=HttpUpstream(url=url_of(peer.port))) as fleet:
+            await fleet.call("echo")
             assert server.sessions_ended == []
         assert server.sessions_ended == ["session-1"]
 
 
-@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+@BOTH
 async def test_upstream_rides_over_a_restart_of_its_server(transport: str) -> None:
-    def app():  # type: ignore[no-untyped-def]  # two kinds of Starlette app
-        server = real_server()
-        return server.sse_app() if transport == "sse" else server.streamable_http_app()
-
-    path = "sse" if transport == "sse" else "mcp"
-    async with http_peer(app()) as peer:
+    app, path = app_of(real_server(), transport)
+    async with http_peer(app) as peer:
         spec = HttpUpstream.model_validate({"url": url_of(peer.port, path), "transport": transport})
-        async with fleet_of(real=spec) as fleet:
-            upstream = fleet["real"]
-            await upstream.call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+        async with fleet_of(one=spec) as fleet:
+            await fleet.call("add", ONES)
             peer.should_exit = peer.force_exit = True
             await peer.has_ended.wait()
             with pytest.raises(UpstreamError) as caught:
-                await upstream.call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+                await fleet.call("add", ONES)
             # On SSE nothing says whether a message arrived before the stream ended.
-            if transport == "streamable-http":
-                assert caught.value.outcome == "not_started"
-            async with http_peer(app(), peer.port):
-                await fleet.until(lambda: upstream.state.status == "ready")
-                result = await upstream.call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
-                assert result.structured == {"result": 2}
+            assert transport == "sse" or caught.value.outcome == "not_started"
+            async with http_peer(app_of(real_server(), transport)[0], peer.port):
+                await fleet.until(lambda: fleet.one.state.status == "ready")
+                assert (await fleet.call("add", ONES)).structured == {"result": 2}
 
 
-@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+@BOTH
 async def test_silent_tool_meets_the_deadline_and_others_go_on(transport: str) -> None:
-    server = real_server()
-    app, path = (server.sse_app(), "sse") if transport == "sse" else (server.streamable_http_app(), "mcp")
-    async with http_peer(app) as peer:
-        spec = HttpUpstream.model_validate({"url": url_of(peer.port, path), "transport": transport})
-        async with fleet_of(real=spec) as fleet:
+    async with fleet_at(*app_of(real_server(), transport), transport=transport) as fleet:
+        with pytest.raises(UpstreamTimeoutError):
+            await fleet.call("wait", seconds=0.1)
+        assert (await fleet.call("add", ONES)).structured == {"result": 2}
+
+
+class Mute(RawHttpServer):
+    """Takes no notice that a call was cancelled."""
+
+    async def _handle(self, request: Request) -> Response:
+        message = await request.json() if request.method == "POST" else {}
+        if message.get("method") == "notifications/cancelled":
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+        return await super()._handle(request)
+
+    async def _call(self, message: dict[str, Json]) -> Response:
+        if message["params"]["name"] == "wait":
+            await anyio.sleep_forever()
+        return await super()._call(message)
+
+
+async def test_nobody_waits_for_a_server_that_takes_no_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "NOTICE_SECONDS", 1_000.0)
+    async with fleet_at(Mute().app) as fleet:
+
+        async def wait_in_vain() -> None:
             with pytest.raises(UpstreamTimeoutError):
-                await fleet["real"].call("wait", {}, seconds=0.1)
-            result = await fleet["real"].call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
-            assert result.structured == {"result": 2}
+                await fleet.call("wait", seconds=0.2)
+
+        with anyio.fail_after(AT_ONCE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(FAILURES_IN_A_ROW - 1):
+                    tasks.start_soon(wait_in_vain)
+            await fleet.call("echo")
 
 
 class Gate:
@@ -109,29 +138,20 @@ class Gate:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        message = await receive()
-        if b"tools/call" in message["body"]:
-            self.arrivals += 1
-            if self.refuses:
-                status, self.refuses = self.refuses, 0
-                await Response("no", status)(scope, receive, send)
-                return
-
-        messages = [message]
-
-        async def again() -> Message:
-            return messages.pop() if messages else await receive()
-
-        await self._app(scope, again, send)
+        app = self._app
+        if scope["type"] == "http" and scope["method"] == "POST":
+            body = await Request(scope, receive).body()
+            receive = replayed(body)
+            self.arrivals += b"tools/call" in body
+            if self.refuses and b"tools/call" in body:
+                app, self.refuses = Response("no", self.refuses), 0
+        await app(scope, receive, send)
 
 
 @pytest.mark.parametrize(
     ("status", "outcome", "arrivals"), [(401, None, 2), (403, "failed", 1), (502, "unknown", 1)]
 )
-async def test_message_that_an_sse_server_does_not_take_fails_its_call_alone(
+async def test_message_refused_by_an_sse_server_fails_alone(
     status: int, outcome: str | None, arrivals: int
 ) -> None:
     server, began, may_end = real_server(), anyio.Event(), anyio.Event()
@@ -143,30 +163,26 @@ async def test_message_that_an_sse_server_does_not_take_fails_its_call_alone(
         return "held"
 
     gate, results = Gate(server.sse_app()), list[ToolResult]()
-    async with http_peer(gate) as peer:
-        spec = HttpUpstream(url=url_of(peer.port, "sse"), transport="sse")
-        async with fleet_of(real=spec) as fleet, anyio.create_task_group() as tasks:
+    async with fleet_at(gate, "sse", transport="sse") as fleet, anyio.create_task_group() as tasks:
 
-            async def call(tool: str, arguments: dict[str, Json]) -> None:
-                results.append(await fleet["real"].call(tool, arguments, seconds=DEADLINE_SECONDS))
+        async def call(tool: str, arguments: Json = None) -> None:
+            results.append(await fleet.call(tool, arguments))
 
-            tasks.start_soon(call, "hold", {})
-            await began.wait()
-            gate.refuses, gate.arrivals = status, 0
-            if outcome is None:
-                await call("add", {"a": 1, "b": 1})
-            else:
-                with pytest.raises(UpstreamError) as caught:
-                    await call("add", {"a": 1, "b": 1})
-                assert caught.value.outcome == outcome
-            assert gate.arrivals == arrivals
-            may_end.set()
+        tasks.start_soon(call, "hold")
+        await began.wait()
+        gate.refuses, gate.arrivals = status, 0
+        if outcome is None:
+            await call("add", ONES)
+        else:
+            with pytest.raises(UpstreamError) as caught:
+                await call("add", ONES)
+            assert caught.value.outcome == outcome
+        assert gate.arrivals == arrivals
+        may_end.set()
     assert results[-1].structured == {"result": "held"}
 
 
-FORGOTTEN = json.dumps(
-    {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Session not found"}}
-)
+FORGOTTEN = '{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "Session not found"}}'
 
 
 @pytest.mark.parametrize(
@@ -178,21 +194,17 @@ FORGOTTEN = json.dumps(
         (410, "", "text/plain"),
     ],
 )
-async def test_error_that_a_new_session_does_not_mend_costs_one_session(
-    status: int, body: str, kind: str
-) -> None:
+async def test_error_that_a_new_session_does_not_mend_costs_one(status: int, body: str, kind: str) -> None:
     server = RawHttpServer()
-    server.call_answer = refusal = Response(body, status, media_type=kind)
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
-        for _ in range(4):
-            with pytest.raises(UpstreamSessionError):
-                await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        assert (server.sessions_opened, fleet["raw"].state.status) == (2, "ready")
-        server.call_answer = None
-        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        server.call_answer = refusal
-        with pytest.raises(UpstreamSessionError):
-            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+    refusal = Response(body, status, media_type=kind)
+    async with fleet_at(server.app) as fleet:
+        for answer, calls in (refusal, 4), (None, 1), (refusal, 1):
+            server.call_answer = answer
+            for _ in range(calls):
+                with pytest.raises(UpstreamSessionError) if answer else nullcontext():
+                    await fleet.call("echo")
+            if calls == 4:
+                assert (server.sessions_opened, fleet.one.state.status) == (2, "ready")
         await fleet.until(lambda: server.sessions_opened == 3)
 
 
@@ -218,11 +230,9 @@ async def test_endpoint_of_an_sse_server_that_cannot_be_used_is_named(named: str
         return Response(f"asked for {request.url.query!r}", 404, media_type="text/plain")
 
     routes = [Route("/sse", events), Route("/query", query, methods=["POST"])]
-    async with http_peer(Starlette(routes=routes)) as peer:
-        spec = HttpUpstream(url=url_of(peer.port, "sse"), transport="sse")
-        async with fleet_of(sse=spec) as fleet:
-            assert fleet["sse"].state.status == "down"
-            assert told in fleet["sse"].state.detail
+    async with fleet_at(Starlette(routes=routes), "sse", transport="sse") as fleet:
+        assert fleet.one.state.status == "down"
+        assert told in fleet.one.state.detail
 
 
 async def test_wrong_credentials_are_told_without_showing_them() -> None:
@@ -237,17 +247,15 @@ async def test_wrong_credentials_are_told_without_showing_them() -> None:
             assert "wr0ng-token" not in fleet["wrong"].state.detail
 
 
-@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+@BOTH
 async def test_server_that_accepts_and_says_nothing_is_down_in_time(transport: str) -> None:
     async def silent(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await anyio.sleep_forever()
 
-    async with http_peer(silent) as peer:
-        spec = {"url": url_of(peer.port), "transport": transport, "connect_seconds": 0.3}
-        async with fleet_of(silent=HttpUpstream.model_validate(spec)) as fleet:
-            assert fleet["silent"].state.status == "down"
-            assert "0.3 s" in fleet["silent"].state.detail
+    async with fleet_at(silent, transport=transport, connect_seconds=0.3) as fleet:
+        assert fleet.one.state.status == "down"
+        assert "0.3 s" in fleet.one.state.detail
 
 
 class Inquisitive(RawHttpServer):
@@ -277,13 +285,13 @@ class Inquisitive(RawHttpServer):
 
 
 @pytest.mark.parametrize("kind", [RawHttpServer, Inquisitive])
-async def test_start_limits_its_messages_by_connect_seconds_alone(
+async def test_start_is_limited_by_connect_seconds_alone(
     kind: type[RawHttpServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "NOTICE_SECONDS", 0.0)
     server = kind()
-    async with http_peer(server.app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
-        assert fleet["raw"].state.status == "ready"
+    async with fleet_at(server.app) as fleet:
+        assert fleet.one.state.status == "ready"
     assert server.notified == ["notifications/initialized"]
 
 
@@ -303,8 +311,8 @@ async def test_probe_that_a_server_answers_late_counts(monkeypatch: pytest.Monke
             await may_go_on.wait()
         await inner(scope, receive, send)
 
-    async with http_peer(slow) as peer, fleet_of(real=HttpUpstream(url=url_of(peer.port))) as fleet:
-        await fleet["real"].call("add", {"a": 1, "b": 1}, seconds=DEADLINE_SECONDS)
+    async with fleet_at(slow) as fleet:
+        await fleet.call("add", ONES)
     assert b"tools/call" in methods
 
 
@@ -317,8 +325,8 @@ async def test_probe_that_a_server_ignores_delays_the_handshake_only(monkeypatch
                 await anyio.sleep_forever()
             return await super()._handle(request)
 
-    async with http_peer(Ignoring().app) as peer, fleet_of(raw=HttpUpstream(url=url_of(peer.port))) as fleet:
-        await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+    async with fleet_at(Ignoring().app) as fleet:
+        await fleet.call("echo")
 
 
 @pytest.mark.parametrize(
@@ -328,22 +336,14 @@ async def test_probe_that_a_server_ignores_delays_the_handshake_only(monkeypatch
         ("secret-key/mcp", "sse", "needs no `transport: sse`"),
     ],
 )
-async def test_an_upstream_of_the_other_transport_is_told_by_its_status_and_without_its_url(
-    path: str, transport: Literal["streamable-http", "sse"], told: str
+async def test_upstream_of_the_other_transport_is_told_without_its_url(
+    path: str, transport: str, told: str
 ) -> None:
     async def not_here(scope: Scope, receive: Receive, send: Send) -> None:
         await Response(status_code=405)(scope, receive, send)
 
-    async with (
-        http_peer(not_here) as peer,
-        fleet_of(
-            settled=False, other=HttpUpstream(url=url_of(peer.port, path), transport=transport)
-        ) as fleet,
-    ):
-        await fleet.until(lambda: fleet["other"].state.status == "down")
-        state = fleet["other"].state
-        assert "405" in state.detail and "transport" not in state.detail and told in state.remedy
+    async with fleet_at(not_here, path, transport=transport) as fleet:
+        state = fleet.one.state
+        assert state.status == "down" and "405" in state.detail
+        assert "transport" not in state.detail and told in state.remedy
         assert "secret-key" not in str(state) and "HTTPStatusError" not in str(state)
-
-
-TOKEN = "a-long-token-that-nobody-may-see"

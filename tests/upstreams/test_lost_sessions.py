@@ -14,43 +14,23 @@ CALL, ABOUT_SESSIONS = (
 )
 
 WORDS = [
-    "Session not found",
-    "Session not found: 5f2b",
-    "Not Found: Session has been terminated",
-    "Bad Request: No valid session ID provided",
-    "Bad Request: Server not initialized",
-    "No transport found for sessionId",
-    "Could not find session",
-    "Unknown session",
-    "invalid or missing session id",
-    "Invalid Mcp-Session-Id",
-    "the session is closed",
-    "Session 'a-b' does not exist",
-    'session "a-b" expired',
-    "Your session timed out, please initialize again",
-    "Mcp-Session-Id header is required",
-    "no such session",
-    "the session is stale",
-    "Session ID a-b is not valid",
-    "This session is no longer active",
-    f"会话 {ID} 已失效",
-]
-
+    "Session not found", "Session not found: 5f2b", "Not Found: Session has been terminated", "Unknown session",
+    "Bad Request: No valid session ID provided", "Bad Request: Server not initialized",
+    "No transport found for sessionId", "Could not find session", "invalid or missing session id",
+    "Invalid Mcp-Session-Id", "the session is closed", "Session 'a-b' does not exist", 'session "a-b" expired',
+    "Your session timed out, please initialize again", "Mcp-Session-Id header is required", "no such session",
+    "the session is stale", "Session ID a-b is not valid", "This session is no longer active", f"会话 {ID} 已失效",
+]  # fmt: skip
 OTHER_WORDS = [
-    "the checkout session expired after payment",
-    "no browser session is open",
-    "your chat session not found",
-    "the database is locked",
-    "obsession not found",
-    "cannot start a session while another one runs",
-]
+    "the checkout session expired after payment", "no browser session is open", "your chat session not found",
+    "the database is locked", "obsession not found", "cannot start a session while another one runs",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", WORDS)
 @pytest.mark.parametrize(("status", "code"), [(200, -32001), (503, None), (400, -32602), (409, None)])
 def test_session_is_lost_whatever_the_words_and_the_status(words: str, status: int, code: int | None) -> None:
-    error = lost_session(status, words, ID, code, None if code is None else CALL)
-    assert error is RETIRED
+    assert lost_session(status, words, ID, code, None if code is None else CALL) is RETIRED
 
 
 @pytest.mark.parametrize("words", OTHER_WORDS)
@@ -67,23 +47,14 @@ def test_404_that_is_no_answer_to_the_request_is_certain(words: str) -> None:
     assert lost_session(404, words, "") is None  # there was no session
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "words", "kind"),
-    [
-        (400, None, "No valid session ID provided", AGAIN),
-        (404, -32001, "Session not found", AGAIN),
-        (404, -32603, "Session not found: 5f2b", RETIRED),
-        (404, -32000, "not here", RETIRED),
-        (404, -32601, "Method not found", None),
-        (404, -32602, "Unknown tool", None),
-        (410, None, "", RETIRED),
-        (401, None, "Session expired", None),
-        (429, None, "Session expired", None),
-    ],
-)
+@pytest.mark.parametrize(("status", "code", "words", "kind"), [
+    (400, None, "No valid session ID provided", AGAIN), (404, -32001, "Session not found", AGAIN),
+    (404, -32603, "Session not found: 5f2b", RETIRED), (404, -32000, "not here", RETIRED),
+    (404, -32601, "Method not found", None), (404, -32602, "Unknown tool", None), (410, None, "", RETIRED),
+    (401, None, "Session expired", None), (429, None, "Session expired", None),
+])  # fmt: skip
 def test_rest_of_the_table(status: int, code: int | None, words: str, kind: type | None) -> None:
-    error = lost_session(status, words, ID, code, None if code is None else CALL)
-    assert error is kind
+    assert lost_session(status, words, ID, code, None if code is None else CALL) is kind
 
 
 def test_a_tool_that_is_about_sessions_may_have_lost_its_own() -> None:

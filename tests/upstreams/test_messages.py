@@ -19,12 +19,9 @@ SECRET = b"a-long-credential-of-it"
 ANSWER = b'{"jsonrpc":"2.0","id":7,"result":%b}'
 
 
-def a_reader(limits: InboundLimits | None = None) -> MessageReader:
-    return MessageReader(
-        limits or InboundLimits(1_000_000),
-        Diagnostics(Redaction(())),
-        lambda text: text.replace(SECRET, b"[hidden]"),
-    )
+def a_reader() -> MessageReader:
+    limits, diagnostics = InboundLimits(1_000_000), Diagnostics(Redaction(()))
+    return MessageReader(limits, diagnostics, lambda text: text.replace(SECRET, b"[hidden]"))
 
 
 def messages_of(found: list[SessionMessage]) -> list[JSONRPCMessage]:
@@ -42,8 +39,8 @@ def messages_of(found: list[SessionMessage]) -> list[JSONRPCMessage]:
 async def test_message_behind_a_banner_on_its_line_is_read(front: bytes, answer: bytes) -> None:
     result: Json = {"text": 'of "jsonrpc": "2.0", {"jsonrpc":"2.0","id":8,"result":{}} and a \\'}
     line = front + answer % json.dumps(result).encode() + b"\r"
-    expected = [JSONRPCResponse(jsonrpc="2.0", id=7, result=result)]
-    assert messages_of(a_reader().read_leniently(line)) == expected
+    (message,) = messages_of(a_reader().read_leniently(line))
+    assert message == JSONRPCResponse(jsonrpc="2.0", id=7, result=result)
 
 
 async def test_credentials_are_in_no_message() -> None:
@@ -121,13 +118,13 @@ def test_more_lists_and_objects_than_the_cap_are_an_error(monkeypatch: pytest.Mo
 async def test_unsolicited_messages_are_limited_by_number_and_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "UNSOLICITED_AT_ONCE", 10.0)
     monkeypatch.setattr(messages, "UNSOLICITED_PER_SECOND", 0.001)
-    reader = a_reader(InboundLimits(1_000_000))
+    reader = a_reader()
     for _ in range(10):
         reader.read_leniently(b"noise")
     with pytest.raises(UpstreamCutOffError):
         reader.read_leniently(b"noise")
     with pytest.raises(UpstreamCutOffError):
-        a_reader(InboundLimits(1_000_000)).read_leniently(b"n" * 10 * messages.BYTES_PER_UNIT)
+        a_reader().read_leniently(b"n" * 10 * messages.BYTES_PER_UNIT)
 
 
 async def test_answers_that_are_being_read_are_limited_one_by_one_and_together() -> None:

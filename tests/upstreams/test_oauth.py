@@ -1,11 +1,12 @@
 """Upstreams that want OAuth, against the SDK's authorization server and its MCP server that takes only its tokens."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import anyio
 import pytest
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
@@ -16,6 +17,7 @@ from tests.upstreams.oauth_peer import (
     SCOPE,
     SERVER_METADATA,
     ProtectedServer,
+    announce,
     echo,
     logged_in,
     protected,
@@ -23,7 +25,7 @@ from tests.upstreams.oauth_peer import (
     signed_in,
     signed_in_fleet,
 )
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of
+from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of
 from upstreams.errors import (
     UpstreamError,
     UpstreamNeedsLoginError,
@@ -44,9 +46,7 @@ async def server() -> AsyncIterator[ProtectedServer]:
         yield server
 
 
-async def test_login_finds_the_authorization_server_and_the_call_goes_through(
-    server: ProtectedServer,
-) -> None:
+async def test_login_finds_the_authorization_server_for_a_call(server: ProtectedServer) -> None:
     spec = server.spec()
     login = await logged_in(spec)
     assert login.issuer.rstrip("/") == server.authorization.issuer
@@ -58,9 +58,7 @@ async def test_login_finds_the_authorization_server_and_the_call_goes_through(
     assert form["resource"] == server.url and form["code_verifier"]
 
 
-async def test_nobody_signed_in_is_a_state_and_an_error_with_the_command_to_run(
-    server: ProtectedServer,
-) -> None:
+async def test_nobody_signed_in_is_told_with_the_command_to_run(server: ProtectedServer) -> None:
     async with fleet_of(**{NAME: server.spec()}) as fleet:
         state = fleet[NAME].state
         assert state.status == "needs_login"
@@ -71,21 +69,7 @@ async def test_nobody_signed_in_is_a_state_and_an_error_with_the_command_to_run(
     assert server.authorization.grants == []
 
 
-async def test_token_that_expires_is_renewed_before_it_is_sent(server: ProtectedServer) -> None:
-    server.authorization.expires_in = 0
-    spec = server.spec()
-    first = await logged_in(spec)
-    server.authorization.expires_in = 3600
-    async with fleet_of(**{NAME: spec}) as fleet:
-        assert await echo(fleet, a=1) == {"a": 1}
-    assert server.authorization.grants == ["authorization_code", "refresh_token"]
-    assert server.authorization.forms[1]["resource"] == server.url
-    assert not any(first.access_token in sent.get("authorization", "") for sent in server.requests)
-
-
-async def test_token_that_is_refused_mid_run_is_renewed_once_and_the_call_sent_once_more(
-    server: ProtectedServer,
-) -> None:
+async def test_token_refused_mid_run_is_renewed_and_the_call_sent_again(server: ProtectedServer) -> None:
     async with signed_in_fleet(server) as fleet:
         await echo(fleet, a=1)
         server.authorization.expire()
@@ -101,15 +85,10 @@ async def test_many_calls_at_once_share_one_renewal(server: ProtectedServer) -> 
         server.authorization.expire()
         async with anyio.create_task_group() as tasks:
             for number in range(CALLS):
-                tasks.start_soon(_meet, fleet, number)
-    assert sorted(arguments["n"] for name, arguments in server.peer.calls if name == "meet") == [
-        *range(CALLS)
-    ]
+                tasks.start_soon(partial(fleet[NAME].call, "meet", {"n": number}, seconds=DEADLINE_SECONDS))
+    met = [arguments["n"] for name, arguments in server.peer.calls if name == "meet"]
+    assert sorted(met) == [*range(CALLS)]
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
-
-
-async def _meet(fleet: WatchedFleet, number: int) -> None:
-    await fleet[NAME].call("meet", {"n": number}, seconds=DEADLINE_SECONDS)
 
 
 async def test_two_portals_do_not_use_the_same_refresh_token_twice(server: ProtectedServer) -> None:
@@ -131,7 +110,7 @@ async def test_authorization_server_that_is_away_costs_no_login(server: Protecte
     async with signed_in_fleet(server) as fleet:
         await echo(fleet)
         server.authorization.expire()
-        server.authorization.answers["/token"] = _away
+        server.authorization.answers["/token"] = saying({}, 503)
         with pytest.raises(UpstreamError) as caught:
             await echo(fleet)
         assert caught.value.outcome == "not_started"
@@ -141,14 +120,10 @@ async def test_authorization_server_that_is_away_costs_no_login(server: Protecte
         assert await echo(fleet, a=1) == {"a": 1}
 
 
-async def _away(request: Request) -> Response:
-    return PlainTextResponse("later", status_code=503)
-
-
 async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(server: ProtectedServer) -> None:
     async with signed_in_fleet(server) as fleet:
         await echo(fleet)
-        server.answers["/mcp"] = _unauthorized
+        server.answers["/mcp"] = saying({}, 401)
         with pytest.raises(UpstreamError) as caught:
             await echo(fleet)
         assert caught.value.outcome in ("failed", "not_started")
@@ -156,7 +131,7 @@ async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(ser
     assert server.authorization.grants == ["authorization_code", "refresh_token"]
 
 
-async def test_tools_that_are_refused_alone_spend_few_refresh_tokens_and_need_no_login(
+async def test_tools_refused_alone_spend_few_refresh_tokens_and_need_no_login(
     server: ProtectedServer,
 ) -> None:
     async with signed_in_fleet(server) as fleet:
@@ -200,35 +175,28 @@ async def test_tool_that_was_refused_alone_may_renew_again_later(
         ('Bearer error_description="no invalid_token"', 0),
     ],
 )
-async def test_403_renews_once_where_it_is_about_the_token(
+async def test_403_about_the_token_renews_once(
     server: ProtectedServer, challenge: str, renewals: int
 ) -> None:
     async def forbid(request: Request) -> Response:
+        if is_once:
+            del server.answers["/mcp"]
         return Response(status_code=403, headers={"www-authenticate": challenge})
 
-    async def forbid_once(request: Request) -> Response:
-        del server.answers["/mcp"]
-        return await forbid(request)
-
     async with signed_in_fleet(server) as fleet:
-        server.answers["/mcp"] = forbid_once if renewals else forbid
+        is_once = bool(renewals)
+        server.answers["/mcp"] = forbid
         if renewals:
             assert await echo(fleet, a=1) == {"a": 1}
-        server.answers["/mcp"] = forbid
+        is_once, server.answers["/mcp"] = False, forbid
         for _ in range(3):
             with pytest.raises(UpstreamError):
                 await echo(fleet)
     assert server.authorization.grants.count("refresh_token") == 2 * renewals
 
 
-async def _unauthorized(request: Request) -> Response:
-    return Response(status_code=401)
-
-
 @pytest.mark.parametrize("before", ["", 'error_description="try scope=everything", '])
-async def test_a_scope_that_the_token_lacks_is_named_and_the_token_is_not(
-    server: ProtectedServer, before: str
-) -> None:
+async def test_scope_that_the_token_lacks_is_named(server: ProtectedServer, before: str) -> None:
     async def needs_more(request: Request) -> Response:
         token = request.headers["authorization"].removeprefix("Bearer ")
         challenge = f'Bearer error="insufficient_scope", {before}scope="more {token}"'
@@ -271,24 +239,15 @@ async def test_urls_are_sent_and_kept_as_they_are_written(server: ProtectedServe
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_client_credentials_need_nobody_and_are_renewed_like_others(
-    server: ProtectedServer, method: str
-) -> None:
+async def test_client_credentials_need_nobody_and_are_renewed(server: ProtectedServer, method: str) -> None:
     secret = "s3cret:with/odd +characters"
     server.authorization.add_client("portal", secret, method)
     if method == "client_secret_post":
-        issuer = server.authorization.issuer
-        server.authorization.answers[SERVER_METADATA] = saying(
-            {
-                "issuer": issuer,
-                "authorization_endpoint": f"{issuer}/authorize",
-                "token_endpoint": f"{issuer}/token",
-                "response_types_supported": ["code"],
-                "token_endpoint_auth_methods_supported": ["client_secret_post"],
-            }
+        offered = {"token_endpoint_auth_methods_supported": [method]}
+        await announce(
+            server.authorization, SERVER_METADATA, **offered, code_challenge_methods_supported=None
         )
-    spec = server.client_spec(secret)
-    async with fleet_of(**{NAME: spec}) as fleet:
+    async with fleet_of(**{NAME: server.client_spec(secret)}) as fleet:
         assert await echo(fleet, a=1) == {"a": 1}
         server.authorization.expire()
         assert await echo(fleet, a=2) == {"a": 2}
@@ -296,27 +255,10 @@ async def test_client_credentials_need_nobody_and_are_renewed_like_others(
     assert {(form["scope"], form["resource"]) for form in server.authorization.forms} == {(SCOPE, server.url)}
 
 
-async def test_registered_client_signs_in_on_its_port(server: ProtectedServer) -> None:
-    port = closed_port()
-    uri = f"http://127.0.0.1:{port}/callback"
-    server.authorization.add_client("mine", "own-secret", redirect_uris=[uri])
-    spec = server.spec(
-        client_id="mine", client_secret="own-secret", issuer=server.authorization.issuer, redirect_port=port
-    )
-    login = await logged_in(spec)
-    assert login.client.client_id == "mine"
-    server.authorization.expire()
-    async with fleet_of(**{NAME: spec}) as fleet:
-        assert await echo(fleet, a=1) == {"a": 1}
-
-
-async def test_client_signs_in_at_the_endpoints_of_the_manifest_without_metadata(
-    server: ProtectedServer,
-) -> None:
+async def test_endpoints_of_the_manifest_need_no_metadata(server: ProtectedServer) -> None:
     port, issuer = closed_port(), server.authorization.issuer
     server.authorization.add_client("mine", "own-secret", redirect_uris=[f"http://127.0.0.1:{port}/callback"])
-    server.answers[RESOURCE_METADATA] = _away
-    server.authorization.answers[SERVER_METADATA] = _away
+    server.answers[RESOURCE_METADATA] = server.authorization.answers[SERVER_METADATA] = saying({}, 503)
     endpoints: dict[str, Json] = {"authorize_url": f"{issuer}/authorize", "token_url": f"{issuer}/token"}
     spec = server.spec(client_id="mine", client_secret="own-secret", redirect_port=port, **endpoints)
     login = await logged_in(spec)

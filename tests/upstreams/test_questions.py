@@ -1,4 +1,4 @@
-"""Questions of older upstreams, which do not say which call they belong to."""
+"""Questions of older upstreams, which do not say which call they belong to; and requests that were abandoned."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -10,6 +10,7 @@ from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, SamplingRules
 from upstreams.errors import UpstreamIncompleteError
+from upstreams.notifications import AbandonedRequests
 from upstreams.questions import SAMPLE, QuestionError, ServerRequestRouter
 
 pytestmark = pytest.mark.anyio
@@ -26,21 +27,20 @@ def sampling_router() -> ServerRequestRouter:
 class Person:
     """Takes until told to answer."""
 
-    def __init__(self, owner: str = "somebody") -> None:
-        self.owner = owner
+    owner = "somebody"
+
+    def __init__(self, **answer: Json) -> None:
         self.is_asked, self.may_answer = anyio.Event(), anyio.Event()
         self.heard: list[tuple[str, bool]] = []
-        self.refusal: QuestionError | None = None
+        self._answer = answer
 
     def capabilities(self) -> dict[str, Json]:
         return {"sampling": {}}
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
         self.is_asked.set()
-        if self.refusal is not None:
-            raise self.refusal
         await self.may_answer.wait()
-        return {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hello"}}
+        return self._answer
 
     def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
         self.heard.append((error.code, is_its_own))
@@ -53,12 +53,11 @@ def asking(method: str) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize("ended", [(0,), (1,), (0, 1)], ids=["the first", "the last", "both"])
-async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
-    ended: tuple[int, ...],
-) -> None:
+async def test_question_ends_with_the_last_call_that_it_may_belong_to(ended: tuple[int, ...]) -> None:
     router = sampling_router()
     ask = router.callbacks()["sampling_callback"]
-    person, answers = Person(), list[Any]()
+    person = Person(role="assistant", model="m", content={"type": "text", "text": "hello"})
+    answers = list[Any]()
     calls = [ExitStack(), ExitStack()]
     for call in calls:
         call.enter_context(router.track(person))
@@ -82,7 +81,8 @@ async def test_a_question_ends_with_the_last_of_the_calls_that_it_may_belong_to(
 @pytest.mark.parametrize("answer", [{"text": "\ud83d"}, {"\ud83d": "text"}], ids=["text", "name"])
 async def test_answer_that_cannot_be_sent_is_none(answer: dict[str, Json]) -> None:
     """Below this point it would end the connection, with all calls on it."""
-    router, person = sampling_router(), Answering(answer)
+    router, person = sampling_router(), Person(**answer)
+    person.may_answer.set()
     with router.track(person) as call:
         assert isinstance(await router.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
         with pytest.raises(UpstreamIncompleteError):
@@ -90,17 +90,31 @@ async def test_answer_that_cannot_be_sent_is_none(answer: dict[str, Json]) -> No
     assert person.heard == [("question_unanswered", True)] * 2
 
 
-class Answering(Person):
-    """Answers so at once."""
-
-    def __init__(self, answer: dict[str, Json]) -> None:
-        super().__init__()
-        self._answer = answer
-
-    async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
-        return self._answer
-
-
 async def never_answered(answers: dict[str, Json]) -> dict[str, Json]:
     assert not answers, "the call was made again"
     return asking(SAMPLE)
+
+
+async def abandon(requests: AbandonedRequests, owner: str | None) -> int:
+    with anyio.CancelScope() as scope, requests.sending(owner) as request_id:
+        scope.cancel()
+        await anyio.lowlevel.checkpoint()
+    return request_id
+
+
+async def test_abandoned_request_is_its_owners_until_it_is_answered() -> None:
+    requests = AbandonedRequests()
+    first, second, third = [await abandon(requests, owner) for owner in ("a", "a", None)]
+    assert requests.owners() == {"a", None}
+    assert requests.answered(first) and requests.answered(str(third))
+    assert requests.owners() == {"a"}
+    assert requests.answered(second)
+    assert requests.owners() == set()
+
+
+async def test_only_the_first_answer_to_what_was_sent_is_one() -> None:
+    requests = AbandonedRequests()
+    abandoned = await abandon(requests, "a")
+    with requests.sending("a") as request_id:
+        known = (request_id, abandoned, None, 7, request_id, abandoned)
+        assert [requests.answered(each) for each in known] == [True, True, False, False, False, False]

@@ -10,8 +10,7 @@ import httpx2
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from manifests.portal_manifest import HttpUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
+from tests.upstreams.peers import fleet_at
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.transports.routes import Route, trusted_authorities
@@ -31,11 +30,7 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         if name.lower().endswith("_proxy") or name.startswith("SSL_CERT"):
             monkeypatch.delenv(name)
 
-    def set_all(**variables: str) -> None:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-
-    return set_all
+    return lambda **variables: [monkeypatch.setenv(*each) for each in variables.items()]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +80,7 @@ def test_error_names_the_host_and_the_certificates(environ: Callable[..., None])
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
 @pytest.mark.parametrize("is_there", [False, True])
-def test_certificates_that_cannot_be_read_are_named(
+def test_unreadable_certificates_are_named(
     environ: Callable[..., None], tmp_path: Path, variable: str, is_there: bool
 ) -> None:
     path = tmp_path / "ours"
@@ -128,8 +123,8 @@ async def socks_proxy() -> AsyncIterator[tuple[int, list[bytes]]]:
 
 
 async def test_upstream_is_reached_through_a_socks_proxy(environ: Callable[..., None]) -> None:
-    async with socks_proxy() as (port, asked), http_peer(RawHttpServer().app) as peer:
+    async with socks_proxy() as (port, asked):
         environ(ALL_PROXY=f"socks5://127.0.0.1:{port}")
-        async with fleet_of(raw=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet:
-            await fleet["raw"].call("echo", {}, seconds=DEADLINE_SECONDS)
+        async with fleet_at(RawHttpServer().app) as fleet:
+            await fleet.call("echo")
         assert asked

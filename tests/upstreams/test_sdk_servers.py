@@ -1,7 +1,8 @@
-"""Servers made with the official SDK, in this process, in both eras of the protocol."""
+"""Servers made with the official SDK, in this process, in both eras of the protocol. Those that do not know the first
+request of 2026-07-28 start as if it had not been sent, and are remembered.
+"""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -9,21 +10,17 @@ import anyio.lowlevel
 import pytest
 from mcp.server import Server
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.shared.memory import create_client_server_memory_streams
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from manifests.portal_manifest import HttpUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, Clock, WatchedFleet, fleet_of, http_peer
-from upstreams import notifications
-from upstreams.errors import UpstreamRefusedError, UpstreamTimeoutError
-from upstreams.health import Diagnostics
-from upstreams.redaction import Redaction
+from manifests.json_value import Json
+from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at, fleet_of, in_memory, raw_server
+from upstreams import notifications, session
+from upstreams.errors import UpstreamTimeoutError
 from upstreams.session import MOST_EXTENSION
-from upstreams.transports.messages import InboundLimits
-from upstreams.transports.wire import Wire
-from upstreams.upstream import Upstream
+from upstreams.tools import ToolResult
+from upstreams.transports.messages import known_handshake
 
 pytestmark = pytest.mark.anyio
 
@@ -44,27 +41,6 @@ async def call_tool(context: Any, params: Any) -> CallToolResult:
     return CallToolResult(content=[TextContent(text="ok")], structured_content={"broken": "promise"})
 
 
-@asynccontextmanager
-async def in_memory(server: Server[Any]) -> AsyncIterator[Upstream]:
-    @asynccontextmanager
-    async def open_wire(diagnostics: Diagnostics) -> AsyncIterator[Wire]:
-        async with (
-            create_client_server_memory_streams() as (client, (server_reads, server_writes)),
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(server.run, server_reads, server_writes, server.create_initialization_options())
-            yield Wire(*client, InboundLimits(1_000_000))
-            tasks.cancel_scope.cancel()
-
-    watched = WatchedFleet()
-    upstream = Upstream("sdk", HttpUpstream(url="http://sdk"), open_wire, Redaction(()), watched.note)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(upstream.run)
-        await watched.until(lambda: upstream.state.status != "starting")
-        yield upstream
-        tasks.cancel_scope.cancel()
-
-
 async def test_modern_server_works_and_its_broken_promise_is_passed_on() -> None:
     async with in_memory(Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)) as upstream:
         assert upstream.state.status == "ready"
@@ -72,12 +48,6 @@ async def test_modern_server_works_and_its_broken_promise_is_passed_on() -> None
         assert result.structured == {"broken": "promise"}
         failed = await upstream.call("fail", {}, seconds=DEADLINE_SECONDS)
         assert (failed.is_error, failed.content) == (True, [{"type": "text", "text": "it failed"}])
-
-
-async def test_call_the_server_rejects_is_refused() -> None:
-    async with in_memory(Server("empty")) as upstream:
-        with pytest.raises(UpstreamRefusedError):
-            await upstream.call("anything", {}, seconds=DEADLINE_SECONDS)
 
 
 class Worker:
@@ -112,7 +82,7 @@ async def test_call_goes_on_as_long_as_its_tool_reports_progress() -> None:
 
 
 @pytest.mark.parametrize(("worker", "steps"), [((1_000,), MOST_EXTENSION + 2), ((2, 1.1), 2)])
-async def test_call_ends_at_ten_times_its_seconds_or_without_further_progress(
+async def test_call_ends_at_ten_times_its_seconds_or_without_progress(
     worker: tuple[Any, ...], steps: int
 ) -> None:
     made = Worker(*worker)
@@ -137,18 +107,12 @@ async def test_request_has_a_progress_token_though_nobody_listens() -> None:
 async def test_arguments_marked_for_headers_reach_a_modern_http_server() -> None:
     # The SDK's server answers a call whose headers do not match its arguments with an error.
     server = Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)
-    async with (
-        http_peer(server.streamable_http_app()) as peer,
-        fleet_of(sdk=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet,
-    ):
-        result = await fleet["sdk"].call("with_header", {"region": "eu-1 é"}, seconds=DEADLINE_SECONDS)
-        assert not result.is_error
+    async with fleet_at(server.streamable_http_app()) as fleet:
+        assert not (await fleet.call("with_header", {"region": "eu-1 é"})).is_error
 
 
 @pytest.mark.parametrize("refusals", [[], [503, 401, 502]])
-async def test_modern_server_that_changes_its_tools_is_listed_again(
-    refusals: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_modern_server_is_listed_again(refusals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if a gateway before it refuses the subscription for a while."""
     monkeypatch.setattr(notifications, "_RELISTEN_SECONDS", 0.001)
     server = MCPServer("changing")
@@ -164,10 +128,79 @@ async def test_modern_server_that_changes_its_tools_is_listed_again(
         server.add_tool(lambda: None, name="grown")
         await context.notify_tools_changed()
 
-    async with (
-        http_peer(gateway) as peer,
-        fleet_of(sdk=HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")) as fleet,
-    ):
-        await fleet["sdk"].call("grow", {}, seconds=DEADLINE_SECONDS)
-        await fleet.until(lambda: "grown" in [tool.name for tool in fleet["sdk"].tools])
+    async with fleet_at(gateway) as fleet:
+        await fleet.call("grow")
+        await fleet.until(lambda: "grown" in [tool.name for tool in fleet.one.tools])
     assert not refusals
+
+
+ONCE = ["initialize", "notifications/initialized", "tools/list"]
+
+
+@pytest.mark.parametrize(
+    "probe", ["ignores", "has no id", "complains", "odd result", "dies", "dies later", "is deaf"]
+)
+async def test_server_that_does_not_know_the_probe_starts(tmp_path: Path, probe: str) -> None:
+    log = tmp_path / "log"
+    spec = raw_server(probe=probe, log=str(log), connect_seconds=1.5 if probe == "is deaf" else 20)
+    async with fleet_of(listings=tmp_path / "kept", settled=False, one=spec) as fleet:
+        await fleet.until(lambda: fleet.one.state.status == "ready")
+        assert fleet.one.stderr_tail() == ""
+    assert log.read_text().splitlines() == ["server/discover", *ONCE]
+
+
+@pytest.mark.parametrize(("probe", "second"), [
+    ({"probe": "ignores"}, "initialize"), ({"probe": "dies"}, "initialize"),
+    ({"probe": "dies later"}, "initialize"), ({}, "server/discover"),
+])  # fmt: skip
+async def test_next_portal_knows_what_to_send_first(
+    tmp_path: Path, probe: dict[str, str], second: str
+) -> None:
+    log = tmp_path / "log"
+    for first in ("server/discover", second):
+        async with fleet_of(listings=tmp_path / "kept", one=raw_server(log=str(log), **probe)) as fleet:
+            assert fleet.one.state.status == "ready"
+        assert log.read_text().splitlines()[0] == first
+        log.unlink()
+
+
+async def test_modern_server_that_starts_slowly_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "PROBE_SECONDS", 0.0)
+    server = MCPServer("modern")
+
+    @server.tool()
+    def revision(context: Context) -> str:
+        return str(context.session.protocol_version)
+
+    async with in_memory(server._lowlevel_server) as upstream:
+        result: ToolResult = await upstream.call("revision", {}, seconds=DEADLINE_SECONDS)
+        assert result.structured == {"result": "2026-07-28"}
+
+
+@pytest.mark.parametrize(
+    ("info", "known"),
+    [
+        ({"name": "a", "version": "1", "icons": "nope", "websiteUrl": 3}, {"name": "a", "version": "1"}),
+        ({"name": "a"}, {"name": "a", "version": ""}),
+        ({"name": "a", "version": 1.5}, {"name": "a", "version": "1.5"}),
+        ("a", "a"),
+    ],
+)
+def test_odd_informational_fields_cost_nothing_but_themselves(info: Json, known: Json) -> None:
+    needed = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    result = {**needed, "serverInfo": info, "instructions": 7, "_meta": []}
+    assert known_handshake(result) == {**needed, "serverInfo": known}
+
+
+@pytest.mark.parametrize(
+    ("handshake", "field"),
+    [
+        ({"serverInfo": None}, "serverInfo"),
+        ({"serverInfo": {"version": "1"}}, "serverInfo.name"),
+        ({"capabilities": {"tools": True}}, "capabilities.tools"),
+        ({"protocolVersion": None}, "protocolVersion"),
+    ],
+)
+async def test_invalid_answer_to_initialize_is_told_by_its_field(handshake: Json, field: str) -> None:
+    async with fleet_of(one=raw_server(handshake=handshake)) as fleet:
+        assert f"`{field}`" in fleet.one.state.detail

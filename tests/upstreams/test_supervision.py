@@ -1,16 +1,36 @@
-"""Upstreams start, fail and come back without touching each other."""
+"""When upstreams are started and stopped, how they fail and come back, and what their callers hear meanwhile."""
 
 import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+import yaml
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from manifests.json_value import Json
+from manifests.loader import load_manifest
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer, raw_server, text_of
+from tests.upstreams.peers import (
+    DEADLINE_SECONDS,
+    RAW_SERVER,
+    WatchedFleet,
+    fleet_at,
+    fleet_of,
+    http_peer,
+    open_fleet,
+    raw_server,
+    text_of,
+)
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams.errors import UpstreamError, UpstreamUnavailableError
-from upstreams.upstream import Upstream
+from upstreams import supervisor
+from upstreams.errors import UpstreamDownError, UpstreamError, UpstreamUnavailableError
+from upstreams.fleet import UpstreamSettings
+from upstreams.tools import ListingStore
 
 pytestmark = pytest.mark.anyio
 
@@ -34,35 +54,30 @@ async def test_a_hanging_and_a_dead_upstream_do_not_delay_a_good_one(tmp_path: P
 async def test_call_waits_for_an_upstream_that_is_starting(tmp_path: Path) -> None:
     fifo = tmp_path / "go"
     os.mkfifo(fifo)
-    results = []
-    async with fleet_of(settled=False, slow=raw_server(waits_for=str(fifo))) as fleet:
-
-        async def call() -> None:
-            results.append(await fleet["slow"].call("echo", {}, seconds=DEADLINE_SECONDS))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call)
-            await anyio.to_thread.run_sync(fifo.write_text, "go")
-    assert len(results) == 1
+    starting = fleet_of(settled=False, one=raw_server(waits_for=str(fifo)))
+    async with starting as fleet, anyio.create_task_group() as tasks:
+        tasks.start_soon(fleet.call, "echo")
+        await anyio.to_thread.run_sync(fifo.write_text, "go")
 
 
 async def test_down_upstream_answers_at_once_and_says_why_and_since_when() -> None:
-    async with fleet_of(absent=StdioUpstream(command="uvx-of-nowhere")) as fleet:
-        with pytest.raises(UpstreamUnavailableError) as caught:
-            await fleet["absent"].call("echo", {}, seconds=DEADLINE_SECONDS)
-        assert "'uvx-of-nowhere' was not found on PATH" in str(caught.value)
-        assert f"{fleet['absent'].state.since:%Y-%m-%d}" in str(caught.value)
+    async with fleet_of(one=StdioUpstream(command="uvx-of-nowhere")) as fleet:
+        with pytest.raises(
+            UpstreamUnavailableError, match="'uvx-of-nowhere' was not found on PATH"
+        ) as caught:
+            await fleet.call("echo")
+        assert f"{fleet.one.state.since:%Y-%m-%d}" in str(caught.value)
         assert caught.value.outcome == "not_started"
 
 
 async def test_upstream_that_keeps_crashing_is_down_and_comes_back() -> None:
-    async with fleet_of(server=raw_server()) as fleet:
+    async with fleet_of(one=raw_server()) as fleet:
         for _ in range(2):
             with pytest.raises(UpstreamError):
-                await fleet["server"].call("crash", {}, seconds=DEADLINE_SECONDS)
-        await fleet.until(lambda: ("server", "down") in fleet.history)
-        await fleet.until(lambda: fleet["server"].state.status == "ready")
-        await fleet["server"].call("echo", {}, seconds=DEADLINE_SECONDS)
+                await fleet.call("crash")
+        await fleet.until(lambda: ("one", "down") in fleet.history)
+        await fleet.until(lambda: fleet.one.state.status == "ready")
+        await fleet.call("echo")
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
@@ -71,19 +86,174 @@ async def test_call_under_way_when_the_fleet_closes_is_unknown(transport: str) -
     server.hangs_on_calls = True
     outcomes: list[str] = []
 
-    async def call(upstream: Upstream, tool: str) -> None:
+    async def call(fleet: WatchedFleet) -> None:
         try:
-            await upstream.call(tool, {}, seconds=DEADLINE_SECONDS)
+            await fleet.call("hang")
         except UpstreamError as error:
             outcomes.append(error.outcome)
 
-    async with http_peer(server.app) as peer, anyio.create_task_group() as callers:
-        http = HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp")
-        async with fleet_of(one=http if transport == "http" else raw_server()) as fleet:
-            callers.start_soon(call, fleet["one"], "hang")
-            if transport == "http":
-                await server.is_hanging.wait()
-            else:
-                await anyio.lowlevel.checkpoint()  # the caller goes first
-                await fleet["one"].call("echo", {}, seconds=DEADLINE_SECONDS)  # it reads line by line
+    opening = fleet_at(server.app) if transport == "http" else fleet_of(one=raw_server())
+    async with anyio.create_task_group() as callers, opening as fleet:
+        callers.start_soon(call, fleet)
+        if transport == "http":
+            await server.is_hanging.wait()
+        else:
+            await anyio.lowlevel.checkpoint()  # the caller goes first
+            await fleet.call("echo")  # it reads line by line
     assert outcomes == ["unknown"]
+
+
+FOREVER_SECONDS = 3600.0
+
+
+class HangingServer:
+    """Refuses attempts to connect while it `refuses`; the later ones get no answer until it `may_answer`."""
+
+    def __init__(self) -> None:
+        self.inner = RawHttpServer()
+        self.refuses = True
+        self.is_asked = anyio.Event()
+        self.may_answer = anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self.refuses:
+            await Response("not yet", 503)(scope, receive, send)
+            return
+        if scope["type"] == "http":
+            self.is_asked.set()
+            await self.may_answer.wait()
+        await self.inner.app(scope, receive, send)
+
+
+@asynccontextmanager
+async def hanging_fleet(server: HangingServer) -> AsyncIterator[WatchedFleet]:
+    """`one` is down, and the attempt that is under way lasts until the server may answer."""
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async with fleet_at(server, connect_seconds=FOREVER_SECONDS) as fleet:
+            server.refuses = False
+            await server.is_asked.wait()
+            assert fleet.one.state.status == "down"
+            yield fleet
+            server.may_answer.set()
+
+
+async def test_calls_do_not_wait_for_an_attempt_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "RECONNECT_WAIT_SECONDS", 0.0)
+    async with hanging_fleet(HangingServer()) as fleet:
+        for _ in range(5):
+            with pytest.raises(UpstreamDownError, match=r"503.*an attempt has been running") as caught:
+                await fleet.call("echo", seconds=FOREVER_SECONDS)
+            assert (caught.value.code, caught.value.outcome) == ("upstream_unavailable", "not_started")
+        assert fleet.one.state.status == "down", "nobody waits for it as for one that starts"
+        assert await fleet.fleet.settled(0) == []
+
+
+async def test_call_that_comes_with_an_attempt_that_succeeds_is_served_by_it() -> None:
+    server = HangingServer()
+    async with hanging_fleet(server) as fleet, anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(lambda: fleet.call("echo", seconds=FOREVER_SECONDS))
+        await anyio.lowlevel.checkpoint()  # they go first
+        server.may_answer.set()
+    assert server.inner.executed == 3
+
+
+def lazy(folder: Path, **behaviour: object) -> StdioUpstream:
+    return raw_server(pid_file=str(folder / "starts"), **behaviour).model_copy(update={"start": "lazy"})
+
+
+def starts(folder: Path) -> int:
+    return len((folder / "starts").read_text().splitlines())
+
+
+def tools(fleet: WatchedFleet) -> list[str]:
+    return [tool.name for tool in fleet.one.tools]
+
+
+async def test_lazy_upstream_is_started_to_be_listed_and_by_its_first_call(tmp_path: Path) -> None:
+    for _ in range(2):
+        async with fleet_of(listings=tmp_path / "kept", one=lazy(tmp_path)) as fleet:
+            assert (tools(fleet), fleet.one.state.status, starts(tmp_path)) == (["echo"], "idle", 1)
+    async with fleet_of(listings=tmp_path / "kept", one=lazy(tmp_path)) as fleet:
+        assert (fleet.one.server, fleet.one.instructions) == ("raw 1", "be kind")
+        assert text_of(await fleet.call("echo", {"a": 1})) == {"a": 1}
+        assert (fleet.one.state.status, starts(tmp_path)) == ("ready", 2)
+
+
+async def test_tools_that_changed_while_nobody_asked_are_seen_at_the_first_call(tmp_path: Path) -> None:
+    listed, listings = tmp_path / "tools", tmp_path / "kept"
+    spec = lazy(tmp_path, tools_file=str(listed))
+    listed.write_text('[{"name": "echo"}, {"name": "old"}]')
+    async with fleet_of(listings=listings, one=spec):
+        pass
+    listed.write_text('[{"name": "echo"}, {"name": "new"}]')
+    async with fleet_of(listings=listings, one=spec) as fleet:
+        assert tools(fleet) == ["echo", "old"]
+        await fleet.call("echo")
+        assert tools(fleet) == ["echo", "new"]
+    async with fleet_of(listings=listings, one=spec) as fleet:
+        assert tools(fleet) == ["echo", "new"]
+
+
+async def test_lazy_upstream_that_is_gone_says_so_and_is_back_later(tmp_path: Path) -> None:
+    server, listings = RawHttpServer(), tmp_path / "kept"
+    async with http_peer(server.app) as peer:
+        spec = HttpUpstream(url=f"http://127.0.0.1:{peer.port}/mcp", start="lazy")
+        async with fleet_of(listings=listings, one=spec):
+            pass
+    async with fleet_of(listings=listings, one=spec) as fleet:
+        with pytest.raises(UpstreamError) as caught:
+            await fleet.call("echo")
+        assert (caught.value.outcome, fleet.one.state.status) == ("not_started", "down")
+        async with http_peer(server.app, peer.port):
+            await fleet.until(lambda: fleet.one.state.status == "idle")
+            await fleet.call("echo")
+
+
+async def test_idle_child_is_stopped_and_started_again_by_the_next_call(tmp_path: Path) -> None:
+    spec = raw_server(pid_file=str(tmp_path / "starts")).model_copy(update={"idle_stop_seconds": 0.05})
+    async with fleet_of(one=spec) as fleet:
+        await fleet.until(lambda: fleet.one.state.status == "idle")
+        assert tools(fleet) == ["echo"]
+        await fleet.call("echo")
+        await fleet.until(lambda: fleet.history[-1] == ("one", "idle"))
+    assert starts(tmp_path) == 2
+    seen = [status for _, status in fleet.history]
+    assert seen == ["ready", "idle", "starting", "ready", "idle", "stopped"]
+
+
+TOOLS_OF_SETTING = """
+import json, os, runpy, sys
+names = os.environ["TOOLSET"].split(",")
+sys.argv[1:] = [json.dumps({"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})]
+runpy.run_path(%r)
+"""
+
+
+async def listed(folder: Path, entry: Json) -> list[str]:
+    """The names of the tools that a portal knows that has the entry in its manifest."""
+    path = folder / "portal.yaml"
+    path.write_text(yaml.safe_dump({"upstreams": {"one": entry}}))
+    manifest = load_manifest(path, {})
+    async with open_fleet({}, folder, lambda upstream: None, folder / "listings") as fleet:
+        (spec,) = manifest.portal.upstreams.values()
+        fleet.replace({"one": UpstreamSettings(spec, written=manifest.written["one"])}, ())
+        assert not await fleet.settled(DEADLINE_SECONDS)
+        return [tool.name for tool in fleet["one"].tools]
+
+
+async def test_a_server_whose_environment_is_configured_otherwise_is_listed_anew(tmp_path: Path) -> None:
+    code = TOOLS_OF_SETTING % str(RAW_SERVER)
+    for names in ("alpha", "alpha,beta"):
+        entry = {"command": sys.executable, "args": ["-c", code], "start": "lazy", "env": {"TOOLSET": names}}
+        assert await listed(tmp_path, entry) == names.split(",")
+
+
+def test_what_a_reference_fills_in_is_in_no_hash(tmp_path: Path) -> None:
+    path, files = tmp_path / "portal.yaml", set()
+    path.write_text("upstreams: {one: {command: server, env: {DOOR: '${DOOR}'}}}")
+    for door in ("1234", "4321"):
+        manifest = load_manifest(path, {"DOOR": door})
+        spec, written = manifest.portal.upstreams["one"], manifest.written["one"]
+        files.add(ListingStore(tmp_path / "listings", "one", spec, tmp_path, written).file)
+    assert len(files) == 1

@@ -1,8 +1,12 @@
-"""When tokens of OAuth are renewed, when somebody has to sign in again, and when it is only a matter of waiting."""
+"""Where tokens of OAuth are kept: for their owner alone, whole, and for one upstream. When they are renewed, when
+somebody has to sign in again, and when it is only a matter of waiting.
+"""
 
+import json
+import os
+import stat
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -13,33 +17,25 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from manifests.json_value import Json
-from manifests.portal_manifest import HttpUpstream
 from tests.own_keyring import OwnKeyring
-from tests.upstreams.oauth_peer import NAME, ProtectedServer, logged_in, saying
+from tests.upstreams.oauth_peer import NAME, ProtectedServer, headers_of, logged_in, saying, tokens_of
 from tests.upstreams.peers import DEADLINE_SECONDS, open_fleet
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
-from upstreams.fleet import login_store
-from upstreams.oauth.tokens import OAuthTokens
-from upstreams.redaction import Redaction
+from upstreams.oauth import tokens as module
+from upstreams.oauth.authorization_server import Client, OAuthError, OAuthUnreachableError
+from upstreams.oauth.tokens import Login, LoginStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
-
-
-@asynccontextmanager
-async def tokens_of(spec: HttpUpstream) -> AsyncIterator[OAuthTokens]:
-    async with anyio.create_task_group() as tasks:
-        yield OAuthTokens(NAME, spec, (), login_store(NAME, spec), Redaction(()), tasks.start_soon)
-        tasks.cancel_scope.cancel()
 
 
 async def test_token_that_expired_before_anybody_took_it_is_renewed_again(server: ProtectedServer) -> None:
     """The upstream was away for longer than the token lived."""
     server.authorization.expires_in = 0
     spec = server.spec()
-    await logged_in(spec)
+    first = await logged_in(spec)
     async with tokens_of(spec) as kept:
-        seen = [await kept.headers() for _ in range(3)]
-    assert len({each["authorization"] for each in seen}) == 3
+        seen = {(await kept.headers())["authorization"] for _ in range(3)}
+    assert len({*seen, f"Bearer {first.access_token}"}) == 4
     assert server.authorization.grants == ["authorization_code", *["refresh_token"] * 3]
 
 
@@ -51,9 +47,7 @@ async def test_token_that_expired_before_anybody_took_it_is_renewed_again(server
         ({"error": "invalid_grant"}, 400),
     ],
 )
-async def test_refused_refresh_token_needs_a_login_and_is_not_tried_again(
-    server: ProtectedServer, body: Json, status: int
-) -> None:
+async def test_refused_refresh_token_needs_a_login(server: ProtectedServer, body: Json, status: int) -> None:
     asked = 0
 
     async def refuse(request: Request) -> Response:
@@ -84,7 +78,7 @@ async def test_refusal_of_a_renewal_names_the_setting_that_mends_it(server: Prot
 @pytest.mark.parametrize(
     ("body", "status"), [({"error": "temporarily_unavailable"}, 200), ({"error": "server_error"}, 400)]
 )
-async def test_authorization_server_that_is_out_of_order_is_waited_for(
+async def test_authorization_server_out_of_order_is_waited_for(
     server: ProtectedServer, body: Json, status: int
 ) -> None:
     spec = server.spec()
@@ -103,8 +97,7 @@ async def test_login_at_another_server_than_the_manifest_names_is_none(server: P
     async with tokens_of(server.spec(issuer="https://other.example")) as kept:
         with pytest.raises(UpstreamNeedsLoginError):
             await kept.headers()
-    async with tokens_of(server.spec(issuer=server.authorization.issuer)) as kept:
-        assert await kept.headers()
+    assert await headers_of(server.spec(issuer=server.authorization.issuer))
     assert server.authorization.grants == ["authorization_code"]
 
 
@@ -133,10 +126,97 @@ def locked_keyring(own_keyring: OwnKeyring) -> Iterator[LockedKeyring]:
     locked.is_unlocked.set()
 
 
-async def test_keyring_that_is_locked_does_not_keep_a_portal_from_stopping(
+async def test_portal_stops_though_the_keyring_is_locked(
     server: ProtectedServer, locked_keyring: LockedKeyring
 ) -> None:
     spec = server.spec(keep_in="keyring")
     async with open_fleet({NAME: spec}, Path(), lambda upstream: None):
         await anyio.to_thread.run_sync(locked_keyring.is_asked.wait, DEADLINE_SECONDS)
     assert locked_keyring.is_waiting, "and the portal did not wait for it"
+
+
+URL = "https://tickets.example/mcp"
+LOGIN = Login(
+    url=URL,
+    issuer="https://login.example",
+    token_endpoint="https://login.example/token",
+    resource=URL,
+    client=Client(client_id="portal", client_secret="canary-secret"),
+    access_token="canary-access",
+    refresh_token="canary-refresh",
+    obtained_at=1.0,
+)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def store(folder: Path, name: str = "tickets", url: str = URL) -> LoginStore:
+    return LoginStore(folder, name, url, "file")
+
+
+async def test_login_is_kept_for_its_owner_alone_whatever_the_file_mask_says(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        async with store(tmp_path / "logins").locked():
+            await store(tmp_path / "logins").save(LOGIN)
+    finally:
+        os.umask(before)
+    assert await store(tmp_path / "logins").load() == LOGIN
+    modes = {path.suffix: stat.S_IMODE(path.stat().st_mode) for path in files(tmp_path / "logins")}
+    assert modes == {".json": 0o600, ".lock": 0o600}
+    assert stat.S_IMODE((tmp_path / "logins").stat().st_mode) == 0o700
+
+
+async def test_login_belongs_to_its_name_and_its_url(tmp_path: Path) -> None:
+    await store(tmp_path).save(LOGIN)
+    assert await store(tmp_path, name="other").load() is None
+    assert await store(tmp_path, url="https://other.example/mcp").load() is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": 2}', "\x00", json.dumps({"url": URL}), "[" * 100_000]
+)
+async def test_file_that_makes_no_sense_is_none(tmp_path: Path, text: str) -> None:
+    await store(tmp_path).save(LOGIN)
+    (file,) = files(tmp_path)
+    file.write_text(text)
+    assert await store(tmp_path).load() is None
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604])
+async def test_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    await store(tmp_path).save(LOGIN)
+    (file,) = files(tmp_path)
+    file.chmod(mode)
+    with pytest.raises(OAuthError):
+        await store(tmp_path).load()
+
+
+async def test_what_holds_tokens_does_not_show_them() -> None:
+    assert "canary" not in repr(LOGIN) + str(LOGIN)
+
+
+async def test_only_one_holds_a_login_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOCK_SECONDS", 0.1)
+    async with store(tmp_path).locked():
+        with pytest.raises(OAuthUnreachableError):
+            async with store(tmp_path).locked():
+                pytest.fail("two hold it")
+        async with store(tmp_path, name="other").locked():
+            pass
+    with anyio.fail_after(10):
+        async with store(tmp_path).locked():
+            pass
+
+
+async def test_login_in_the_keyring_is_in_no_file(tmp_path: Path, own_keyring: OwnKeyring) -> None:
+    kept = LoginStore(tmp_path, "tickets", URL, "keyring")
+    assert await kept.load() is None
+    await kept.save(LOGIN)
+    assert await kept.load() == LOGIN
+    assert files(tmp_path) == []
+    await kept.delete()
+    await kept.delete()
+    assert (await kept.load(), own_keyring.kept) == (None, {})

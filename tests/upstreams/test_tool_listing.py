@@ -1,5 +1,6 @@
-"""Whatever an upstream lists, every tool that can be called is kept and the rest is noted."""
+"""Whatever an upstream lists, what can be used is kept and the rest noted; and each listing ends."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -8,22 +9,26 @@ from mcp_types import ListToolsResult, Tool
 
 from manifests.grants import Hints
 from manifests.json_value import Json
-from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, raw_server
-from tests.upstreams.test_sdk_servers import in_memory
+from tests.upstreams.peers import fleet_of, in_memory, raw_server
+from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
 from upstreams.health import Diagnostics
 from upstreams.redaction import Redaction
-from upstreams.tools import MAX_LISTED, MAX_PAGES, RecordedTool, read_listing
+from upstreams.tools import MAX_LISTED, MAX_PAGES, Listed, RecordedTool, read_listing, read_offered
 
 pytestmark = pytest.mark.anyio
 
 GOOD = {"name": "good", "inputSchema": {"type": "object"}}
 
 
-async def listed(*tools: Any) -> tuple[dict[str, RecordedTool], tuple[str, ...]]:
-    async with fleet_of(server=raw_server(tools=tools)) as fleet:
-        upstream = fleet["server"]
-        assert upstream.state.status == "ready"
-        return {tool.name: tool for tool in upstream.tools}, upstream.diagnostics
+async def listed(*tools: Json) -> tuple[dict[str, RecordedTool], list[str]]:
+    """What is kept of such a listing, and the remarks about it."""
+    diagnostics = Diagnostics(Redaction(()))
+
+    async def page(cursor: Json) -> dict[str, Json]:
+        assert cursor is None, "there is enough"
+        return {"tools": [*tools], "nextCursor": "more" if len(tools) > MAX_LISTED else None}
+
+    return {tool.name: tool for tool in await read_listing(page, diagnostics)}, [*diagnostics.remarks]
 
 
 async def test_tool_is_recorded_as_it_was_sent() -> None:
@@ -49,7 +54,7 @@ async def test_tool_is_recorded_as_it_was_sent() -> None:
         output_schema=sent["outputSchema"],
         annotations={"readOnlyHint": True, "unknownHint": 1},
     )
-    assert diagnostics == ()
+    assert diagnostics == []
 
 
 @pytest.mark.parametrize("schema", [None, True, "object", [], 5])
@@ -74,9 +79,9 @@ async def test_tool_whose_annotations_nobody_can_read_is_taken_for_destructive(a
 
 
 async def test_pagination_without_end_is_cut() -> None:
-    async with fleet_of(server=raw_server(pages="endless")) as fleet:
-        assert len(fleet["server"].tools) == MAX_PAGES
-        assert len(fleet["server"].diagnostics) == 1
+    async with fleet_of(one=raw_server(pages="endless")) as fleet:
+        assert len(fleet.one.tools) == MAX_PAGES
+        assert len(fleet.one.diagnostics) == 1
 
 
 async def test_empty_cursor_ends_a_listing_only_before_2026_07_28() -> None:
@@ -87,23 +92,102 @@ async def test_empty_cursor_ends_a_listing_only_before_2026_07_28() -> None:
 
     async with in_memory(Server("modern", on_list_tools=list_tools)) as upstream:
         assert [tool.name for tool in upstream.tools] == ["first", "second"]
-    async with fleet_of(server=raw_server(pages="empty")) as fleet:
-        assert [tool.name for tool in fleet["server"].tools] == ["tool_0"]
+    async with fleet_of(one=raw_server(pages="empty")) as fleet:
+        assert [tool.name for tool in fleet.one.tools] == ["echo"]
 
 
 async def test_more_tools_than_the_cap_are_cut() -> None:
-    diagnostics = Diagnostics(Redaction(()))
-
-    async def page(cursor: Json) -> dict[str, Any]:
-        assert cursor is None
-        tools = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(MAX_LISTED + 1)]
-        return {"tools": tools, "nextCursor": "more"}
-
-    assert len(await read_listing(page, diagnostics)) == MAX_LISTED
-    assert len(diagnostics.remarks) == 1
+    tools, remarks = await listed(*({"name": f"t{n}", "inputSchema": {}} for n in range(MAX_LISTED + 1)))
+    assert (len(tools), len(remarks)) == (MAX_LISTED, 1)
 
 
 async def test_change_of_the_tools_is_followed() -> None:
-    async with fleet_of(server=raw_server()) as fleet:
-        await fleet["server"].call("change", {"name": "added"}, seconds=DEADLINE_SECONDS)
-        await fleet.until(lambda: "added" in [tool.name for tool in fleet["server"].tools])
+    async with fleet_of(one=raw_server()) as fleet:
+        await fleet.call("change", {"name": "added"})
+        await fleet.until(lambda: "added" in [tool.name for tool in fleet.one.tools])
+
+
+Page = Callable[[Json], Awaitable[dict[str, Json]]]
+
+
+def pages(*answers: dict[str, Json] | Exception) -> Page:
+    """Answers these, one after the other, and the last one again and again."""
+    asked = 0
+
+    async def page(cursor: Json) -> dict[str, Json]:
+        nonlocal asked
+        answer = answers[min(asked, len(answers) - 1)]
+        asked += 1
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return page
+
+
+def rows(count: int) -> list[Json]:
+    return [{"uri": f"note://{number}", "name": "n"} for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("listed", "raw", "read"),
+    [
+        ("resources", [{"uri": "a:b", "name": "n", "size": 3}], [{"uri": "a:b", "name": "n", "size": 3}]),
+        ("resources", [{"uri": "a:b"}], [{"uri": "a:b", "name": "a:b"}]),
+        ("resources", [{"uri": "a:b", "name": 7}, {"uri": "c:d", "title": []}], []),
+        (
+            "resources",
+            [{"uri": "a:b", "name": "1"}, {"uri": "a:b", "name": "2"}],
+            [{"uri": "a:b", "name": "1"}],
+        ),
+        ("resources", [None, 7, "x", [], {}, {"uri": ""}, {"uri": 7}, {"uri": "x" * 9_000}], []),
+        ("resources", "no list", []),
+        ("resources", None, []),
+        ("resourceTemplates", [{"uriTemplate": "a:{b}"}], [{"uriTemplate": "a:{b}", "name": "a:{b}"}]),
+        ("prompts", [{"name": "p"}], [{"name": "p", "arguments": []}]),
+        (
+            "prompts",
+            [{"name": "p", "arguments": [{"name": "a"}]}, {"name": "q", "arguments": [{"name": 7}]}],
+            [{"name": "p", "arguments": [{"name": "a", "required": False}]}],
+        ),
+    ],
+)
+async def test_rows_are_kept_as_far_as_they_can_be_used(listed: Listed, raw: Json, read: Json) -> None:
+    assert await read_offered(listed, pages({listed: raw})) == read
+
+
+async def test_pages_follow_one_another_and_end() -> None:
+    first: dict[str, Json] = {"resources": rows(2), "nextCursor": "2"}
+    last: dict[str, Json] = {"resources": [{"uri": "last:"}]}
+    assert len(await read_offered("resources", pages(first, last))) == 3
+    assert len(await read_offered("resources", pages(first))) == 2, "a cursor that came before ends it"
+
+
+async def test_a_server_that_does_not_know_the_method_offers_nothing() -> None:
+    unknown = UpstreamRefusedError("no", rpc_code=-32601)
+    assert await read_offered("prompts", pages(unknown)) == []
+    for error in (
+        UpstreamRefusedError("no", rpc_code=-32000),
+        UpstreamAnswerError("no"),
+        UpstreamTimeoutError("no"),
+    ):
+        with pytest.raises(type(error)):
+            await read_offered("prompts", pages(error))
+        first: dict[str, Json] = {"resources": rows(2), "nextCursor": "2"}
+        assert len(await read_offered("resources", pages(first, error))) == 2
+
+
+@pytest.mark.parametrize("cursor", ["x", "", 1, 0, 1.5])
+async def test_cursor_is_followed_whatever_it_is(cursor: Json) -> None:
+    noted: list[str] = []
+    first, last = rows(2)
+    listed = pages({"resources": [first], "nextCursor": cursor}, {"resources": [last]})
+    assert await read_offered("resources", listed, noted.append) == [first, last]
+    assert noted == []
+
+
+@pytest.mark.parametrize("cursor", [True, {}, ["x"]])
+async def test_cursor_that_cannot_be_followed_is_noted(cursor: Json) -> None:
+    noted: list[str] = []
+    assert await read_offered("resources", pages({"resources": rows(1), "nextCursor": cursor}), noted.append)
+    assert len(noted) == 1 and "nextCursor" in noted[0]

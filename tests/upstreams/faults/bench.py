@@ -24,9 +24,7 @@ from sandbox_runtime.grants.files import Workspaces
 from sandbox_runtime.grants.run_grants import OpenGrants
 from tests.portal.peers import write_manifest
 from tests.upstreams.faults.http_server import FaultyHttpServer
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, open_fleet
-
-STDIO_SERVER = Path(__file__).with_name("stdio_server.py")
+from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER, WatchedFleet, open_fleet
 
 
 @dataclass(frozen=True)
@@ -74,6 +72,10 @@ class Bench:
                 assert await self.call("healthy.fine", n=number) == Seen("ok", "done")
         return seen[0]
 
+    async def until(self, status: str) -> None:
+        """The faulty upstream is in this state."""
+        await self.watched.until(lambda: self.watched["faulty"].state.status == status)
+
     @property
     def connections(self) -> int:
         """How often the faulty upstream was ready."""
@@ -113,13 +115,16 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
             tasks.cancel_scope.cancel()
 
 
-def stdio_entry(folder: Path, fault: str, **more: Json) -> dict[str, Json]:
-    """The manifest's entry of a stdio server with this fault."""
-    behaviour = {"fault": fault, "log": str(folder / "log")}
-    return {"command": sys.executable, "args": [str(STDIO_SERVER), json.dumps(behaviour)], **more}
+def stdio_entry(
+    folder: Path, fault: str = "none", connect_seconds: float = 30, **more: Json
+) -> dict[str, Json]:
+    """The manifest's entry of a stdio server with this fault, or with another behaviour."""
+    behaviour = {"fault": fault, "journal": str(folder / "journal"), **more}
+    arguments = [str(RAW_SERVER), json.dumps(behaviour)]
+    return {"command": sys.executable, "args": arguments, "connect_seconds": connect_seconds}
 
 
-def logged(folder: Path, *words: str) -> list[list[str]]:
-    """The lines of the stdio server's log that begin so."""
-    lines = [line.split() for line in (folder / "log").read_text().splitlines()]
+def noted(folder: Path, *words: str) -> list[list[str]]:
+    """The lines of the stdio server's journal that begin so."""
+    lines = [line.split() for line in (folder / "journal").read_text().splitlines()]
     return [line for line in lines if line[: len(words)] == list(words)]

@@ -18,6 +18,7 @@ TOOLS = [
     {"name": "fine", "inputSchema": ANY},
 ]
 KEY = "dev.mcp-code-portal/idempotency-key"
+EVENT_STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 
 
 class Exchange:
@@ -56,9 +57,8 @@ class Exchange:
 
     async def events(self, *events: bytes) -> None:
         """The beginning of a stream of events."""
-        await self.raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
-        for event in events:
-            await self.raw(event)
+        for each in (EVENT_STREAM, *events):
+            await self.raw(each)
 
     async def raw(self, data: bytes) -> None:
         with suppress(ConnectionError):
@@ -220,16 +220,6 @@ async def go_on(exchange: Exchange) -> None:
     await exchange.send("200 OK", exchange.body())
 
 
-def status(line: str, **headers: str) -> Fault:
-    """Refuses with this status, without having acted."""
-
-    async def fault(exchange: Exchange) -> None:
-        body = b"" if line.startswith("204") else b"not now"  # which has none
-        await exchange.send(line, body, "text/plain", **headers)
-
-    return fault
-
-
 def acted(answer: Fault) -> Fault:
     """The same after having acted."""
 
@@ -240,35 +230,40 @@ def acted(answer: Fault) -> Fault:
     return fault
 
 
-def rpc_error(
-    line: str, code: int, message: str, *, with_id: bool = False, id: str | None = None, **headers: str
-) -> Fault:
-    """Refuses with this status and a JSON-RPC error with the call's id, another or none; without having acted."""
+def status(line: str, body: bytes = b"not now", kind: str = "text/plain", **headers: str) -> Fault:
+    """Refuses with this status, without having acted."""
 
     async def fault(exchange: Exchange) -> None:
-        answer = {
-            "id": exchange.message["id"] if with_id else id,
-            "error": {"code": code, "message": message},
-        }
-        await exchange.send(line, json.dumps({"jsonrpc": "2.0", **answer}).encode(), **headers)
+        await exchange.send(line, b"" if line.startswith("204") else body, kind, **headers)
 
     return fault
 
 
 def words(line: str, text: str) -> Fault:
-    """Refuses with this status and these words, without having acted."""
+    return status(line, text.encode())
+
+
+def page(body: bytes, kind: str) -> Fault:
+    """HTTP 200 and something."""
+    return acted(status("200 OK", body, kind))
+
+
+def rpc_error(line: str, code: int, message: str, *, with_id: bool = False, id: str | None = None) -> Fault:
+    """Refuses with this status and a JSON-RPC error with the call's id, another or none; without having acted."""
 
     async def fault(exchange: Exchange) -> None:
-        await exchange.send(line, text.encode(), "text/plain")
+        of = exchange.message["id"] if with_id else id
+        answer = {"jsonrpc": "2.0", "id": of, "error": {"code": code, "message": message}}
+        await exchange.send(line, json.dumps(answer).encode())
 
     return fault
 
 
-def page(body: bytes, kind: str, **headers: str) -> Fault:
-    """HTTP 200 and something."""
+def result_with(line: str) -> Fault:
+    """Has acted and answers, with a status that says otherwise."""
 
     async def fault(exchange: Exchange) -> None:
-        await exchange.send("200 OK", body, kind, **headers)
+        await exchange.send(line, exchange.body())
 
     return acted(fault)
 
@@ -305,58 +300,24 @@ async def trickled_body(exchange: Exchange) -> None:
         await exchange.raw(bytes([byte]))
 
 
-async def body_in_drops(exchange: Exchange) -> None:
-    """One that never ends, in chunks of one byte."""
-    await exchange.raw(
-        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-    while not exchange.has_gone:
-        await exchange.raw(b"1\r\n \r\n" * 100)
-
-
-def result_with(line: str) -> Fault:
-    """Has acted and answers, with a status that says otherwise."""
+def flood(head: bytes, unit: bytes) -> Fault:
+    """Nothing but these behind the head, for as long as somebody reads."""
 
     async def fault(exchange: Exchange) -> None:
-        exchange.act()
-        await exchange.send(line, exchange.body())
+        await exchange.raw(head)
+        while not exchange.has_gone:
+            await exchange.raw(unit)
 
     return fault
 
 
-async def no_http(exchange: Exchange) -> None:
-    await exchange.raw(b"SSH-2.0-OpenSSH_9.9\r\n")
-    exchange.close()
-
-
-async def compressed_bomb(exchange: Exchange) -> None:
-    await exchange.send("200 OK", gzip.compress(b" " * 20 * 1024 * 1024, 9), Content_Encoding="gzip")
-
-
-async def event_stream_cut(exchange: Exchange) -> None:
-    await exchange.events(b"event: message\ndata: " + exchange.body()[:30])
-    exchange.close()
-
-
-async def event_stream_and_silence(exchange: Exchange) -> None:
-    await exchange.events(b": nothing yet\n\n")
-    await exchange.hang()
-
-
-async def event_stream_of_garbage(exchange: Exchange) -> None:
-    await exchange.events(b"data: {oops\n\n")
-    exchange.close()
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+body_in_drops = flood(CHUNKED, b"1\r\n \r\n" * 100)
+"""One that never ends, in chunks of one byte."""
 
 
 def flood_of_events(unit: bytes) -> Fault:
-    """A stream of nothing but these, for as long as somebody reads."""
-
-    async def fault(exchange: Exchange) -> None:
-        await exchange.events()
-        while not exchange.has_gone:
-            await exchange.raw(unit * max(1, 65_536 // len(unit)))
-
-    return fault
+    return flood(EVENT_STREAM, unit * max(1, 65_536 // len(unit)))
 
 
 EVENTS_OF_NOTHING = {
@@ -376,22 +337,35 @@ def notice(characters: int) -> bytes:
     return b"data: " + json.dumps(message).encode() + b"\n\n"
 
 
+async def compressed_bomb(exchange: Exchange) -> None:
+    await exchange.send("200 OK", gzip.compress(b" " * 20 * 1024 * 1024, 9), Content_Encoding="gzip")
+
+
+async def no_http(exchange: Exchange) -> None:
+    await exchange.raw(b"SSH-2.0-OpenSSH_9.9\r\n")
+    exchange.close()
+
+
+async def event_stream_cut(exchange: Exchange) -> None:
+    await exchange.events(b"event: message\ndata: " + exchange.body()[:30])
+    exchange.close()
+
+
+async def event_stream_and_silence(exchange: Exchange) -> None:
+    await exchange.events(b": nothing yet\n\n")
+    await exchange.hang()
+
+
+async def event_stream_of_garbage(exchange: Exchange) -> None:
+    await exchange.events(b"data: {oops\n\n")
+    exchange.close()
+
+
 async def event_stream_broken_off(exchange: Exchange) -> None:
     """And again, as often as somebody asks for the rest, at once."""
-    await break_off(exchange, BROKEN_OFF)
-
-
-async def event_stream_resumed(exchange: Exchange) -> None:
-    await break_off(exchange, b"id: 2\ndata: " + exchange.body() + b"\n\n")
-
-
-BROKEN_OFF = b"retry: 0\nid: 1\ndata:\n\n"
-
-
-async def break_off(exchange: Exchange, rest: bytes) -> None:
     exchange.act()
-    exchange.server.events = rest
-    await exchange.events(BROKEN_OFF)
+    exchange.server.events = b"retry: 0\nid: 1\ndata:\n\n"
+    await exchange.events(exchange.server.events)
     exchange.close()
 
 
@@ -403,17 +377,6 @@ async def event_stream_with_noise(exchange: Exchange) -> None:
     exchange.close()
 
 
-TOO_MANY = b"[" + b"[]," * 3_000_000 + b"1]"
-
-
 async def too_many_values(exchange: Exchange) -> None:
     body = exchange.body(result={"structuredContent": "HERE"})
-    await exchange.send("200 OK", body.replace(b'"HERE"', TOO_MANY))
-
-
-async def redirect(exchange: Exchange) -> None:
-    await exchange.send("307 Temporary Redirect", Location="http://127.0.0.1:9/elsewhere")
-
-
-async def redirect_within_the_server(exchange: Exchange) -> None:
-    await exchange.send("307 Temporary Redirect", Location="/mcp")
+    await exchange.send("200 OK", body.replace(b'"HERE"', b"[" + b"[]," * 3_000_000 + b"1]"))

@@ -1,18 +1,21 @@
-"""What a script sees of each fault of an HTTP server or of what stands before it, and how often the server acted.
+"""What a script sees of each fault of a server or of what stands before it, and how often the server acted.
 
 `act` declares nothing and may never be sent twice; `look` is read-only and may. Beside every fault a healthy upstream
 answers, and afterwards the faulty one does, too.
 """
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
 import pytest
 
+from manifests.json_value import Json
 from tests.upstreams.faults import http_server as faulty
-from tests.upstreams.faults.bench import Bench, Seen, bench
+from tests.upstreams.faults.bench import Bench, Seen, bench, noted, stdio_entry
 from tests.upstreams.faults.http_server import (
     Exchange,
     FaultyHttpServer,
@@ -22,7 +25,10 @@ from tests.upstreams.faults.http_server import (
     status,
     words,
 )
+from tests.upstreams.faults.http_server import Fault as Strike
+from tests.upstreams.faults.proxy import Proxy
 from upstreams import health
+from upstreams.health import FAILURES_IN_A_ROW
 from upstreams.questions import MAX_ROUNDS
 
 pytestmark = pytest.mark.anyio
@@ -34,6 +40,17 @@ UNREADABLE = Seen("upstream_answer", "unknown")
 REFUSED = Seen("upstream_refused", "failed")
 BUSY = Seen("upstream_busy", "failed")
 HALFWAY = Seen("upstream_halfway", "unknown")
+DOWN = Seen("upstream_unavailable", "not_started")
+GONE_FOR_GOOD = Seen("upstream_unavailable", "refused")
+
+# Calls that nobody answers end at this deadline; a machine that is busy still answers the others within it.
+CALL_SECONDS = 1.0
+
+
+@pytest.fixture
+def open_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A circuit that opened may be probed at once."""
+    monkeypatch.setattr(health, "FIRST_OPEN_SECONDS", 0.0)
 
 
 @dataclass(frozen=True)
@@ -41,7 +58,7 @@ class Fault:
     """What is seen of a call that may not be repeated and of one that may; how often they arrived and acted."""
 
     name: str
-    fault: faulty.Fault
+    fault: Strike
     act: Seen
     look: Seen
     act_arrivals: int = 1
@@ -58,22 +75,22 @@ def refusal(line: str, seen: Seen, **headers: str) -> Fault:
     return Fault(line, fault, seen, seen, act_effects=0, look_effects=0)
 
 
-def repeated(name: str, fault: faulty.Fault, act: Seen = LOST) -> Fault:
+def repeated(name: str, fault: Strike, act: Seen = LOST) -> Fault:
     """One after which the server may have acted, and has: only `look` is sent again."""
     return Fault(name, acted(fault), act, OK, look_arrivals=2, look_effects=2)
 
 
-def unreadable(name: str, fault: faulty.Fault) -> Fault:
+def unreadable(name: str, fault: Strike) -> Fault:
     """An answer that is none, and would be none again."""
     return Fault(name, fault, UNREADABLE, UNREADABLE)
 
 
-def final(name: str, fault: faulty.Fault) -> Fault:
+def final(name: str, fault: Strike) -> Fault:
     """A refusal by a server that has acted all the same."""
     return Fault(name, acted(fault), REFUSED, REFUSED)
 
 
-def retiring(name: str, fault: faulty.Fault, act_effects: int = 1) -> Fault:
+def retiring(name: str, fault: Strike, act_effects: int = 1) -> Fault:
     """A refusal that names the session, though the server may have acted: the next call has a new session."""
     return Fault(
         name,
@@ -87,12 +104,12 @@ def retiring(name: str, fault: faulty.Fault, act_effects: int = 1) -> Fault:
     )
 
 
-def forgotten(name: str, fault: faulty.Fault) -> Fault:
+def forgotten(name: str, fault: Strike) -> Fault:
     """The server's word that it does not know the session any more: it did nothing."""
     return Fault(name, fault, OK, OK, sessions=2, **TWICE)
 
 
-def halfway(name: str, fault: faulty.Fault, arrivals: int = 2, sessions: int = 1) -> Fault:
+def halfway(name: str, fault: Strike, arrivals: int = 2, sessions: int = 1) -> Fault:
     """A call that was begun, and then went wrong: no part of it is done twice."""
     return Fault(
         f"asks, then {name}",
@@ -111,7 +128,7 @@ GONE = "404 Not Found"
 NOW = {"Retry_After": "0"}
 TWICE = {"act_arrivals": 2, "look_arrivals": 2}
 
-FAULTS = [
+HTTP_FAULTS = [
     Fault("429", status("429 Too Many Requests", **NOW), OK, OK, **TWICE),
     refusal("429 Too Many Requests", BUSY, Retry_After="3600"),
     Fault("401 once", status("401 Unauthorized"), OK, OK, sessions=2, **TWICE),
@@ -131,7 +148,6 @@ FAULTS = [
     final("400 in other words", words(BAD, "the checkout session expired after payment")),
     refusal("403 Forbidden", REFUSED),
     Fault("404 with a result", faulty.result_with(GONE), OK, OK),
-    Fault("400 with a result", faulty.result_with(BAD), OK, OK),
     Fault("500 with a result", faulty.result_with("500 Internal Server Error"), OK, OK),
     repeated("500", status("500 Internal Server Error"), UNREADABLE),
     repeated("500 as JSON-RPC", rpc_error("500 Oh", -32603, "oh", with_id=True), UNREADABLE),
@@ -141,7 +157,6 @@ FAULTS = [
     repeated("event stream cut", faulty.event_stream_cut),
     Fault("hang", faulty.hang, LATE, LATE, act_effects=0, look_effects=0),
     Fault("event stream and silence", acted(faulty.event_stream_and_silence), LATE, LATE),
-    Fault("event stream resumed", faulty.event_stream_resumed, OK, OK),
     unreadable("endless body", acted(faulty.body_that_never_ends)),
     unreadable("compressed bomb", acted(faulty.compressed_bomb)),
     unreadable("web page", page(b"<html>log in</html>", "text/html")),
@@ -149,8 +164,8 @@ FAULTS = [
     unreadable("204", acted(status("204 No Content"))),
     unreadable("garbage as event", acted(faulty.event_stream_of_garbage)),
     unreadable("too many values", acted(faulty.too_many_values)),
-    Fault("redirect", faulty.redirect, REFUSED, REFUSED, act_effects=0, look_effects=0),
-    Fault("redirect within the server", faulty.redirect_within_the_server, OK, OK, **TWICE),
+    refusal("307 Temporary Redirect", REFUSED, Location="http://127.0.0.1:9/elsewhere"),
+    Fault("redirect within the server", status("307 Temporary Redirect", Location="/mcp"), OK, OK, **TWICE),
     final("200 and an error without id", rpc_error("200 OK", -32603, "database is locked")),
     Fault("noise in the event stream", faulty.event_stream_with_noise, OK, OK),
     Fault("asks and goes on", faulty.asking(faulty.go_on), OK, OK, always=True, **TWICE),
@@ -160,8 +175,6 @@ FAULTS = [
     halfway("reset", faulty.reset),
     halfway("again", faulty.ask, arrivals=MAX_ROUNDS + 2),
 ]
-
-CALL_SECONDS = 1.0
 
 
 @asynccontextmanager
@@ -173,36 +186,28 @@ async def struck(folder: Path, fault: Fault) -> AsyncIterator[tuple[FaultyHttpSe
         yield server, bench_
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-async def test_call_is_sent_again_only_if_it_may_be(tmp_path: Path, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", HTTP_FAULTS, ids=lambda fault: fault.name)
+async def test_call_over_http_is_sent_again_only_if_it_may_be(tmp_path: Path, fault: Fault) -> None:
     async with struck(tmp_path, fault) as (server, bench_):
         assert await bench_.call_beside("faulty.act") == fault.act
         assert (server.arrivals["act"], server.effects["act"]) == (fault.act_arrivals, fault.act_effects)
         await bench_.watched.until(lambda: bench_.connections == fault.sessions)
         assert await bench_.call("faulty.fine") == OK
         assert len(server.sessions) == fault.sessions
-        if fault.sessions == 1:
-            await look_is_sent_again(fault, server, bench_)
-            return
-    async with struck(tmp_path, fault) as (server, bench_):
-        await look_is_sent_again(fault, server, bench_)
+        server.keys.clear()
+        assert await bench_.call("faulty.look") == fault.look
+        arrived = (server.arrivals["look"], server.effects["look"])
+        assert arrived == (fault.look_arrivals, fault.look_effects)
+        assert len(set(server.keys)) == 1
+        assert await bench_.call("faulty.fine") == OK
 
 
-async def look_is_sent_again(fault: Fault, server: FaultyHttpServer, bench_: Bench) -> None:
-    server.keys.clear()
-    assert await bench_.call("faulty.look") == fault.look
-    arrived = (server.arrivals["look"], server.effects["look"])
-    assert arrived == (fault.look_arrivals, fault.look_effects)
-    assert len(set(server.keys)) == 1
-    assert await bench_.call("faulty.fine") == OK
-
-
-async def test_body_in_drops_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "FIRST_OPEN_SECONDS", 0.0)
+@pytest.mark.usefixtures("open_no_longer")
+async def test_body_in_drops_is_cut_off(tmp_path: Path) -> None:
     server = FaultyHttpServer(acted(faulty.body_in_drops))
     async with server.serving(), bench(tmp_path, {"url": server.url}) as bench_:
         assert await bench_.call_beside("faulty.act") == UNREADABLE
-        await bench_.watched.until(lambda: bench_.watched["faulty"].state.status == "failing")
+        await bench_.until("failing")
         assert await bench_.call("faulty.fine") == OK
 
 
@@ -211,10 +216,8 @@ FLOODS = {"comments": b":\n", "data without end": b"data: x\n", "notices": fault
 
 @pytest.mark.parametrize("is_asked_for", [True, False], ids=["answer", "unasked"])
 @pytest.mark.parametrize("unit", FLOODS.values(), ids=FLOODS.keys())
-async def test_stream_of_events_without_end_is_cut_off(
-    tmp_path: Path, unit: bytes, is_asked_for: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health, "FIRST_OPEN_SECONDS", 0.0)
+@pytest.mark.usefixtures("open_no_longer")
+async def test_endless_stream_of_events_is_cut_off(tmp_path: Path, unit: bytes, is_asked_for: bool) -> None:
     flood = faulty.flood_of_events(unit)
     server = FaultyHttpServer(acted(flood) if is_asked_for else Exchange.succeed)
 
@@ -224,10 +227,9 @@ async def test_stream_of_events_without_end_is_cut_off(
 
     server.unasked = None if is_asked_for else flood_once
     async with server.serving(), bench(tmp_path, {"url": server.url}) as bench_:
-        faulty_one = bench_.watched["faulty"]
         if is_asked_for:
             assert await bench_.call_beside("faulty.act") == UNREADABLE
-        await bench_.watched.until(lambda: faulty_one.state.status == "failing")
+        await bench_.until("failing")
         assert await bench_.call("faulty.fine") == OK
         assert server.arrivals["act"] == is_asked_for
 
@@ -237,3 +239,117 @@ async def test_stream_that_breaks_off_is_asked_for_again_once_a_second(tmp_path:
     async with struck(tmp_path, fault) as (server, bench_):
         assert await bench_.call("faulty.act") == LATE
         assert server.resumptions <= CALL_SECONDS + 1
+
+
+async def test_vanished_route_is_noticed_and_the_upstream_comes_back_with_it(tmp_path: Path) -> None:
+    async with FaultyHttpServer().serving() as server, Proxy(server.port).serving() as proxy:
+        entry = {"url": proxy.url, "call_seconds": 0.5, "connect_seconds": 1}
+        async with bench(tmp_path, entry) as bench_:
+            assert await bench_.call("faulty.fine") == OK
+            proxy.is_hole = True
+            assert await bench_.call_beside("faulty.act") == LATE
+            await bench_.until("down")
+            assert await bench_.call("faulty.act") == DOWN
+            proxy.is_hole = False
+            await bench_.until("ready")
+            assert await bench_.call("faulty.fine") == OK
+            assert server.arrivals["act"] == 0
+
+
+@dataclass(frozen=True)
+class StdioFault:
+    """What is seen of both calls; how often `look` arrived, both acted, and the server was started."""
+
+    name: str
+    act: Seen
+    look: Seen
+    arrivals: int = 1
+    effects: int = 1
+    look_effects: int = 1
+    reconnects: bool = False
+
+
+STDIO_FAULTS = [
+    StdioFault("hang_after_acting", LATE, LATE),
+    StdioFault("stop_reading", LATE, LATE, effects=0, look_effects=0, reconnects=True),
+    StdioFault("crash_before_acting", LOST, OK, arrivals=2, effects=0, reconnects=True),
+    StdioFault("crash_in_the_answer", LOST, OK, arrivals=2, look_effects=2, reconnects=True),
+    StdioFault("close_stdout", LOST, OK, arrivals=2, look_effects=2, reconnects=True),
+    StdioFault("answer_what_nobody_asked", OK, OK),
+    StdioFault("banner", OK, OK),
+    StdioFault("flood_stderr_lines", OK, OK),
+    StdioFault("much_progress", OK, OK),
+    StdioFault("tool_is_gone", REFUSED, REFUSED, effects=0, look_effects=0),
+    StdioFault("error_without_sense", REFUSED, REFUSED, effects=0, look_effects=0),
+]
+
+
+@pytest.mark.parametrize("fault", STDIO_FAULTS, ids=lambda fault: fault.name)
+async def test_call_over_stdio_is_sent_again_only_if_it_may_be(tmp_path: Path, fault: StdioFault) -> None:
+    seconds = CALL_SECONDS if LATE in (fault.act, fault.look) else 30
+    entry = {**stdio_entry(tmp_path, fault.name), "call_seconds": seconds}
+    async with bench(tmp_path, entry) as bench_:
+        assert await bench_.call_beside("faulty.act") == fault.act
+        assert len(noted(tmp_path, "arrival", "act")) == 1
+        assert len(noted(tmp_path, "effect", "act")) == fault.effects
+        await assert_recovered(bench_, tmp_path, 1 + fault.reconnects)
+        assert await bench_.call_beside("faulty.look") == fault.look
+        arrivals = noted(tmp_path, "arrival", "look")
+        assert (len(arrivals), len({key for *_, key in arrivals})) == (fault.arrivals, 1)
+        assert len(noted(tmp_path, "effect", "look")) == fault.look_effects
+        await assert_recovered(bench_, tmp_path, 1 + 2 * fault.reconnects)
+
+
+async def assert_recovered(bench_: Bench, folder: Path, connections: int) -> None:
+    """The faulty upstream answers again, on a new connection only where the old one was of no use."""
+    await bench_.watched.until(lambda: bench_.connections >= connections)
+    assert await bench_.call("faulty.fine", n=7) == OK
+    assert len(noted(folder, "start")) == connections
+
+
+@pytest.mark.parametrize("fault", [
+    "too_long", "garbage_with_the_id", "never_ending_line", "flood_notices", "flood_stdout", "flood_requests",
+])  # fmt: skip
+@pytest.mark.usefixtures("open_no_longer")
+async def test_server_that_sends_too_much_is_cut_off(tmp_path: Path, fault: str) -> None:
+    async with bench(tmp_path, stdio_entry(tmp_path, fault)) as bench_:
+        assert await bench_.call_beside("faulty.act") == UNREADABLE
+        await bench_.until("failing")
+        assert "sent" in bench_.watched["faulty"].state.detail
+        assert await bench_.call("faulty.fine") == OK
+        assert bench_.watched["faulty"].state.status == "ready"
+        assert len(noted(tmp_path, "arrival", "act")) == 1
+        assert len(noted(tmp_path, "start")) == 2
+
+
+async def test_calls_to_a_server_that_closed_its_stdin_go_to_its_next_connection(tmp_path: Path) -> None:
+    async with bench(tmp_path, stdio_entry(tmp_path, "close_stdin")) as bench_:
+        assert await bench_.call("faulty.act") == OK
+        async with anyio.create_task_group() as tasks:
+            for number in range(2 * FAILURES_IN_A_ROW):
+                tasks.start_soon(lambda n: bench_.call("faulty.fine", n=n), number)
+        assert {row["state"] for row in bench_.ledger()} == {"done"}
+        assert len(noted(tmp_path, "arrival", "fine")) == 2 * FAILURES_IN_A_ROW
+        assert len(noted(tmp_path, "start")) == 2
+
+
+STARTS: dict[str, tuple[dict[str, Json], Seen]] = {
+    "exit": ({"exits_with": 3}, GONE_FOR_GOOD),
+    "silence": ({"waits_for": "FIFO", "connect_seconds": 1}, GONE_FOR_GOOD),
+    "nonsense version": ({"handshake": {"protocolVersion": "9999-99-99"}}, GONE_FOR_GOOD),
+    "handshake refused": ({"refuses_with": "not today"}, GONE_FOR_GOOD),
+    "listing refused": ({"tools_error": {"code": -32603, "message": "no tools today"}}, GONE_FOR_GOOD),
+    "flood": ({"fault": "flood_at_start"}, GONE_FOR_GOOD),
+    "log": ({"banner": "\n".join(f"[INFO] loading {number}" for number in range(1_000))}, OK),
+    "pages in a circle": ({"pages": "circle"}, OK),
+}
+
+
+@pytest.mark.parametrize(("behaviour", "seen"), STARTS.values(), ids=STARTS.keys())
+async def test_fault_of_the_start(tmp_path: Path, behaviour: dict[str, Json], seen: Seen) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    if "waits_for" in behaviour:
+        behaviour = {**behaviour, "waits_for": str(tmp_path / "fifo")}
+    async with bench(tmp_path, stdio_entry(tmp_path, **behaviour)) as bench_:
+        assert await bench_.call_beside("faulty.fine") == seen
+        assert len(noted(tmp_path, "arrival")) == (1 if seen == OK else 0)
