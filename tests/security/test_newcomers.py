@@ -1,5 +1,5 @@
-"""A tool that an upstream adds takes the function's name of another one, and no rule that was written for that. The
-harmless twin: a tool without such a rule is called by its new name. For the rules alone see
+"""A tool that an upstream adds takes the name of another one, or a former name, and no rule that was written for that.
+The harmless twin: a tool without such a rule is called by its new name. For the rules alone see
 tests/manifests/test_newcomers.py.
 """
 
@@ -9,10 +9,12 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.names import function_names
+from tests.manifests.test_former_names import LISTING, QUERY, granted, manifest_of
 from tests.portal.peers import Opened, Peer, opened, schema, tool
 from tests.portal.pinning import accept
 
 pytestmark = pytest.mark.anyio
+
 
 TEXT = schema("path", path={"type": "string"})
 OLD = ("wipe-all", "read-all")
@@ -79,3 +81,26 @@ async def test_newcomers_lift_no_rule(tmp_path: Path, newcomers: list[str], is_l
             if row["tool"] == "wipe-all"
         }
     assert shown == {"conditional", "used_up", "used_up_for_all"}
+
+
+FORMER = "up._____f740"
+
+
+def test_tool_that_takes_the_former_name_takes_the_grant_as_it_always_did() -> None:
+    manifest = manifest_of(allow=[FORMER])
+    assert granted(manifest, LISTING) == {QUERY}
+    assert granted(manifest, [*LISTING, "_____f740"]) == {"_____f740"}
+
+
+def test_a_second_tool_of_the_same_former_name_leaves_the_grant_to_neither() -> None:
+    manifest = manifest_of(allow=["up.____"])
+    assert granted(manifest, [QUERY, "plain"]) == {QUERY}
+    assert granted(manifest, [QUERY, "创建订单"]) == set()
+
+
+def test_grant_of_a_namespace_is_not_for_another_upstream_of_that_former_name() -> None:
+    assert granted(manifest_of("größe", allow=["gr__e.*"]), LISTING, "größe") == {*LISTING}
+    both = manifest_of("größe", allow=["gr__e.*"])
+    both.portal.upstreams["gr__e"] = both.portal.upstreams["größe"]
+    assert granted(both, LISTING, "größe") == set()
+    assert granted(both, LISTING, "gr__e") == {*LISTING}
