@@ -64,9 +64,7 @@ async def test_without_a_token_no_route_takes_less_than_the_whole_id(
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_without_a_token_no_client_gets_what_it_knows_only_the_beginning_of(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_without_a_token_no_client_gets_what_begins_with_it(tmp_path: Path, mode: str) -> None:
     async with (
         opened(tmp_path) as portal,
         served(portal) as origin,
@@ -105,9 +103,7 @@ async def test_session_is_found_by_its_beginning_in_its_own_mcp_session_only(tmp
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ALL)
-async def test_with_a_token_beginnings_of_others_are_as_unknown_as_none(
-    tmp_path: Path, method: str, path: str, body: Json
-) -> None:
+async def test_beginnings_of_others_are_unknown(tmp_path: Path, method: str, path: str, body: Json) -> None:
     async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client() as http:
         run = await begun(http, kept, ALICE)
         short = short_id(run)

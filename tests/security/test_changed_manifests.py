@@ -406,38 +406,42 @@ def test_link_that_led_elsewhere_before_holds_both_records(path: Path, tmp_path:
 
 # Programs
 
+COMMANDS = [
+    "./token.sh",
+    "sh token.sh",
+    "sh -c './token.sh | head'",
+    "{here}/token.sh",
+    "env F=bin/../token.sh sh token.sh",
+]
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "./token.sh",
-        "sh token.sh",
-        "sh -c './token.sh | head'",
-        "{here}/token.sh",
-        "env F=bin/../token.sh sh token.sh",
-    ],
-)
-def test_changed_program_of_a_command_waits_and_is_not_run(
-    portal: PortalCommand, path: Path, text: str
-) -> None:
+
+@pytest.fixture
+def with_command(path: Path, request: pytest.FixtureRequest) -> Path:
+    """A manifest with a secret from a program beside it."""
     program = path.with_name("token.sh")
     program.write_text("#!/bin/sh\necho secret123\n")
     program.chmod(0o700)
     (path.parent / "bin").mkdir()
-    path.write_text(f'server: {{token: "${{command:{text.replace("{here}", str(path.parent))}}}"}}\n')
-    accepted = read_files(path, {})
+    text = request.param.replace("{here}", str(path.parent))
+    path.write_text(f'server: {{token: "${{command:{text}}}"}}\n')
+    return path
+
+
+@pytest.mark.parametrize("with_command", COMMANDS, indirect=True)
+def test_program_waits_and_is_not_run_when_it_has_changed(portal: PortalCommand, with_command: Path) -> None:
+    accepted = read_files(with_command, {})
     assert "secret123" in parse_manifest(accepted, {}, fetch_secrets).hidden
-    kill(start(path))
-    with program.open("a") as file:
-        file.write("touch ran\n")
-    assert waiting(path) == ("token.sh",)
+    kill(start(with_command))
+    with with_command.with_name("token.sh").open("a") as program:
+        program.write("touch ran\n")
+    assert waiting(with_command) == ("token.sh",)
     with pytest.raises(ManifestError, match="not run"):
         parse_manifest(accepted, {}, fetch_secrets)
-    portal("check", cwd=path.parent)
-    assert "+touch ran" in portal("reload", cwd=path.parent).stdout
-    assert not (path.parent / "ran").exists()
-    parse_manifest(read_files(path, {}), {}, fetch_secrets)
-    assert (path.parent / "ran").exists()
+    portal("check", cwd=with_command.parent)
+    assert "+touch ran" in portal("reload", cwd=with_command.parent).stdout
+    assert not (with_command.parent / "ran").exists()
+    parse_manifest(read_files(with_command, {}), {}, fetch_secrets)
+    assert (with_command.parent / "ran").exists()
 
 
 def test_header_is_renewed_by_the_program_that_was_accepted(path: Path) -> None:

@@ -95,7 +95,7 @@ def test_no_command_tells_it(portal: PortalCommand, folder: Path, arguments: str
 
 
 @pytest.mark.usefixtures("own_state")
-async def test_token_of_a_client_reaches_no_upstream_and_tokens_of_upstreams_reach_no_client(
+async def test_no_token_passes_from_client_to_upstream_or_back(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Over HTTP, with an upstream that wants OAuth and one with headers; each repeats what it was sent as an error."""
@@ -196,9 +196,7 @@ async def test_upstream_that_shows_its_requests_shows_scripts_and_stubs_no_token
         ("canary-of-0123456789", "canary-of-0123456789"),  # no reference says that it is a secret
     ],
 )
-async def test_key_in_any_header_that_a_reference_filled_is_shown_to_no_script(
-    tmp_path: Path, written: str, seen: str
-) -> None:
+async def test_key_in_any_header_is_shown_to_no_script(tmp_path: Path, written: str, seen: str) -> None:
     peer = Peer(tool("show"))
     async with recorded(peer.server.streamable_http_app()) as (port, requests):
         peer.acts["show"] = lambda arguments: _key_of(requests)

@@ -171,7 +171,7 @@ async def test_of_two_forms_each_is_decided_by_the_token_of_its_own_answer(tmp_p
 @pytest.mark.parametrize(
     ("answers", "status"), [("mcp", 404), ("mcp approve", 202), ("approve more mcp", 202)]
 )
-async def test_session_of_an_approver_takes_no_answer_with_a_token_that_may_not_decide(
+async def test_session_of_an_approver_takes_no_answer_of_others(
     tmp_path: Path, answers: str, status: int
 ) -> None:
     up = Peer(tool("mark"))
@@ -321,15 +321,14 @@ async def test_approvers_see_and_decide_what_waits_in_their_tenant_and_nothing_e
     assert decision["decision"] == {"decision": "approved", "by": "http token ops of red"}
 
 
-async def test_changed_approvers_hold_at_the_next_decision(kept: KeptRuns) -> None:
-    async with kept.client() as http:
-        run = (await http.post("/runs", json={"code": "ask"}, headers=of("ann"))).json()["run_id"]
-        await kept.until(run, "waiting")
-        path, body = f"/runs/{run}/answers/1", {"decision": "approve"}
-        kept.runs.approvers = Approvers(frozenset({"profile:lead"}))
-        assert (await http.post(path, json=body, headers=of("ops"))).status_code == 404
-        kept.runs.approvers = Approvers()
-        assert (await http.post(path, json=body, headers=of("ann"))).status_code == 200
+async def test_changed_approvers_hold_at_the_next_decision(http: httpx2.AsyncClient, kept: KeptRuns) -> None:
+    run = (await http.post("/runs", json={"code": "ask"}, headers=of("ann"))).json()["run_id"]
+    await kept.until(run, "waiting")
+    path, body = f"/runs/{run}/answers/1", {"decision": "approve"}
+    kept.runs.approvers = Approvers(frozenset({"profile:lead"}))
+    assert (await http.post(path, json=body, headers=of("ops"))).status_code == 404
+    kept.runs.approvers = Approvers()
+    assert (await http.post(path, json=body, headers=of("ann"))).status_code == 200
 
 
 async def test_reload_changes_who_approves(tmp_path: Path) -> None:

@@ -145,9 +145,7 @@ async def test_no_script_reaches_it(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("check", ["strict", "off"])
 @pytest.mark.parametrize("name", RULES)
-async def test_each_refusal_names_its_rule_and_hands_over_no_recipe(
-    tmp_path: Path, name: str, check: str
-) -> None:
+async def test_each_refusal_names_its_rule_and_no_recipe(tmp_path: Path, name: str, check: str) -> None:
     rule, up = RULES[name], peer()
     async with portal_of(tmp_path, up, rule, check) as portal_:
         answer = await portal_.run(SCRIPTS["a call"])

@@ -189,9 +189,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-async def test_heads_of_every_kind_are_read_or_refused_in_no_time(
-    run: Runner, server: Server, name: str
-) -> None:
+async def test_heads_are_read_or_refused_in_no_time(run: Runner, server: Server, name: str) -> None:
     fetch = granting(run, f"127.0.0.1:{server.port}")
     server.answers["/"] = b"HTTP/1.1 200 OK\r\n" + HEADS[name] + b"Content-Length: 2\r\n\r\nok"
     script = f'{COUNT}first = await code("{server.base}/")\nprint("reached")\n[first, await code("{server.base}/twin")]'

@@ -218,7 +218,7 @@ async def test_any_host_does_not_mean_any_address(run: Runner, server: Server, v
     assert await fetch.value(f'(await portal.fetch("{server.base}/twin")).text') == "/twin"
 
 
-async def test_name_is_looked_up_once_and_what_was_looked_up_is_connected_to(
+async def test_name_is_looked_up_once_for_its_connection(
     fetch: FetchRunner, server: Server, names: Names
 ) -> None:
     names.answers["granted.example"] = [["127.0.0.1"], ["169.254.169.254"]]

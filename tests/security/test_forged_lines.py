@@ -128,16 +128,12 @@ def test_what_nobody_had_to_accept_has_no_line_of_its_own(
         "await up.ecko(é='" + "')\n",
     ],
 )
-def test_the_account_of_a_run_has_no_line_of_a_stranger(
-    portal: PortalCommand, folder: Path, script: str
-) -> None:
+def test_account_of_a_run_has_no_line_of_a_stranger(portal: PortalCommand, folder: Path, script: str) -> None:
     done = portal("run", "-", cwd=folder, stdin=script)
     assert is_honest(done) and done.stderr
 
 
-def test_nothing_that_clients_are_configured_with_has_a_line_of_its_own(
-    portal: PortalCommand, tmp_path: Path
-) -> None:
+def test_configuration_of_clients_has_no_line_of_its_own(portal: PortalCommand, tmp_path: Path) -> None:
     person = Person(tmp_path, portal)
     server = {"command": "x", "args": [EVERYTHING], "env": {"A": EVERYTHING}, EVERYTHING: 1}
     person.servers("cursor", **dict.fromkeys(TEXTS, server), **{f"bad{text}": {} for text in TEXTS})

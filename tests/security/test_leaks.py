@@ -164,8 +164,9 @@ async def test_limits_of_a_run_are_not_those_of_another(run: Runner) -> None:
 async def test_blocks_of_a_run_are_not_in_the_answer_of_another(run: Runner) -> None:
     await run("portal.emit({'type': 'text', 'text': 'left'})\nimport os\nos.abort()")
     assert (await run("1")).emitted == ()
-    mine = await run("portal.emit({'type': 'text', 'text': 'mine'})")
-    assert mine.emitted == ({"type": "text", "text": "mine"},)
+    assert (await run("portal.emit({'type': 'text', 'text': 'mine'})")).emitted == (
+        {"type": "text", "text": "mine"},
+    )
 
 
 async def test_randomness_is_drawn_anew(run: Runner) -> None:

@@ -67,9 +67,7 @@ async def unvisited() -> AsyncIterator[str]:
         "https://user@auth.example.invalid/",
     ],
 )
-async def test_authorization_server_in_the_clear_or_with_a_user_is_not_asked(
-    server: ProtectedServer, url: str
-) -> None:
+async def test_server_in_the_clear_or_with_a_user_is_not_asked(server: ProtectedServer, url: str) -> None:
     await announce(server, RESOURCE_METADATA, authorization_servers=[url])
     assert isinstance(await refused(server.spec()), OAuthRefusedError)
 
@@ -78,7 +76,7 @@ async def test_authorization_server_in_the_clear_or_with_a_user_is_not_asked(
     "url", ["http://auth.example.invalid/x", "javascript:alert(1)", "file:///etc/passwd", "", "//x"]
 )
 @pytest.mark.parametrize("key", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
-async def test_endpoint_in_the_clear_or_that_is_no_web_address_ends_the_login(
+async def test_endpoint_that_is_no_safe_address_ends_the_login(
     server: ProtectedServer, key: str, url: str
 ) -> None:
     await announce(server.authorization, SERVER_METADATA, **{key: url})
@@ -114,37 +112,39 @@ async def test_metadata_as_it_is_makes_a_login(server: ProtectedServer) -> None:
     assert (await signed_in(server.spec())).access_token
 
 
-async def test_upstream_cannot_choose_another_server_than_the_manifest(server: ProtectedServer) -> None:
-    async with unvisited() as other:
-        await announce(server, RESOURCE_METADATA, authorization_servers=[f"{other}/"])
-        settings = {
-            "client_id": "portal",
-            "client_secret": "canary-s3cret",
-            "issuer": server.authorization.issuer,
-        }
-        await refused(server.spec(**settings))
-        spec = server.spec(grant="client_credentials", **settings)
-        async with fleet_of(tickets=spec) as fleet:
-            assert fleet["tickets"].state.status == "down"
+async def test_upstream_cannot_choose_another_server_than_the_manifest(
+    other: str, server: ProtectedServer
+) -> None:
+    await announce(server, RESOURCE_METADATA, authorization_servers=[f"{other}/"])
+    settings = {
+        "client_id": "portal",
+        "client_secret": "canary-s3cret",
+        "issuer": server.authorization.issuer,
+    }
+    await refused(server.spec(**settings))
+    spec = server.spec(grant="client_credentials", **settings)
+    async with fleet_of(tickets=spec) as fleet:
+        assert fleet["tickets"].state.status == "down"
 
 
 @pytest.mark.parametrize("path", [RESOURCE_METADATA, SERVER_METADATA, "/token", "/register"])
-async def test_redirect_of_what_oauth_asks_is_not_followed(server: ProtectedServer, path: str) -> None:
+async def test_redirect_of_what_oauth_asks_is_not_followed(
+    other: str, server: ProtectedServer, path: str
+) -> None:
     """To another origin: within one, only discovery follows."""
 
     async def away(request: Request) -> Response:
         return RedirectResponse(other + path, status_code=307)
 
-    async with unvisited() as other:
-        host = server if path == RESOURCE_METADATA else server.authorization
-        host.answers[path] = away
-        if path == RESOURCE_METADATA:  # there is another place to look at
-            host.answers["/.well-known/oauth-protected-resource"] = host.answers[path]
-        await refused(server.spec())
+    host = server if path == RESOURCE_METADATA else server.authorization
+    host.answers[path] = away
+    if path == RESOURCE_METADATA:  # there is another place to look at
+        host.answers["/.well-known/oauth-protected-resource"] = host.answers[path]
+    await refused(server.spec())
 
 
 @pytest.mark.parametrize("path", ["/token", "/register"])
-async def test_redirect_of_a_code_or_a_registration_is_not_followed_within_the_origin(
+async def test_redirect_of_a_code_or_a_registration_is_not_followed(
     server: ProtectedServer, path: str
 ) -> None:
     moved: list[str] = []
@@ -161,21 +161,20 @@ async def test_redirect_of_a_code_or_a_registration_is_not_followed_within_the_o
     assert moved == []
 
 
-async def test_upstream_that_sends_the_probe_elsewhere_gets_no_header_there(server: ProtectedServer) -> None:
+async def test_upstream_that_sends_the_probe_elsewhere_gets_no_header_there(
+    other: str, server: ProtectedServer
+) -> None:
     async def away(request: Request) -> Response:
         return RedirectResponse(f"{other}/mcp", status_code=307)
 
-    async with unvisited() as other:
-        server.answers["/mcp"] = away
-        spec = HttpUpstream.model_validate(
-            {"url": server.url, "headers": {"X-Api-Key": "canary-key"}, "oauth": {}}
-        )
-        assert (await signed_in(spec)).access_token
+    server.answers["/mcp"] = away
+    spec = HttpUpstream.model_validate(
+        {"url": server.url, "headers": {"X-Api-Key": "canary-key"}, "oauth": {}}
+    )
+    assert (await signed_in(spec)).access_token
 
 
-async def test_issuer_in_the_redirect_that_is_not_the_one_asked_ends_the_login(
-    server: ProtectedServer,
-) -> None:
+async def test_issuer_in_the_redirect_that_was_not_asked_ends_the_login(server: ProtectedServer) -> None:
     server.authorization.told_issuer = "https://other.example"
     assert isinstance(await refused(server.spec()), OAuthRefusedError)
     assert server.authorization.grants == []
@@ -184,9 +183,7 @@ async def test_issuer_in_the_redirect_that_is_not_the_one_asked_ends_the_login(
 @pytest.mark.parametrize(
     "query", ["code=evil", "code=evil&state=", "code=evil&state=guess", "error=access_denied&state=guess"]
 )
-async def test_what_comes_back_without_the_state_of_the_login_is_turned_away(
-    server: ProtectedServer, query: str
-) -> None:
+async def test_what_comes_back_without_the_state_is_turned_away(server: ProtectedServer, query: str) -> None:
     async def attacked(url: str) -> None:
         uri = parse_qs(urlsplit(url).query)["redirect_uri"][0]
         async with httpx2.AsyncClient() as stranger:
@@ -223,9 +220,7 @@ async def test_token_that_does_not_fit_a_header_is_no_login(server: ProtectedSer
     assert isinstance(await refused(server.spec()), OAuthUnreachableError)
 
 
-async def test_what_an_authorization_server_says_is_shown_only_in_words_of_oauth(
-    server: ProtectedServer,
-) -> None:
+async def test_what_the_server_says_is_shown_only_in_words_of_oauth(server: ProtectedServer) -> None:
     said = {"error": "evil \x1b[2J", "error_description": "canary"}
     server.authorization.answers["/token"] = saying(said, 400)
     error = await refused(server.spec())
@@ -251,14 +246,14 @@ async def test_reason_in_the_redirect_is_told_without_control_characters(server:
 @pytest.mark.parametrize("has_oauth", [False, True])
 @pytest.mark.parametrize("status", [302, 307])
 async def test_redirect_carries_no_credentials_to_another_origin(
-    server: ProtectedServer, status: int, has_oauth: bool
+    other: str, server: ProtectedServer, status: int, has_oauth: bool
 ) -> None:
     spec = server.spec()
     login = await logged_in(spec)
     if not has_oauth:
         headers = {"Authorization": f"Bearer {login.access_token}", "X-Api-Key": "canary-key"}
         spec = HttpUpstream(url=server.url, headers=headers)
-    async with unvisited() as other, fleet_of(tickets=spec) as fleet:
+    async with fleet_of(tickets=spec) as fleet:
         await echo(fleet)
 
         async def away(request: Request) -> Response:
@@ -269,12 +264,13 @@ async def test_redirect_carries_no_credentials_to_another_origin(
             await echo(fleet)
 
 
-async def test_tokens_of_one_upstream_are_not_for_the_same_name_elsewhere(server: ProtectedServer) -> None:
+async def test_tokens_of_one_upstream_are_not_for_the_same_name_elsewhere(
+    other: str, server: ProtectedServer
+) -> None:
     await logged_in(server.spec())
-    async with unvisited() as other:
-        elsewhere = HttpUpstream.model_validate({"url": f"{other}/mcp", "oauth": {}})
-        async with fleet_of(tickets=elsewhere) as fleet:
-            assert fleet["tickets"].state.status == "needs_login"
+    elsewhere = HttpUpstream.model_validate({"url": f"{other}/mcp", "oauth": {}})
+    async with fleet_of(tickets=elsewhere) as fleet:
+        assert fleet["tickets"].state.status == "needs_login"
 
 
 async def test_upstream_cannot_have_a_renewal_for_every_call(server: ProtectedServer) -> None:

@@ -155,7 +155,7 @@ REMEDIES = {
 }
 
 
-async def test_upstream_that_is_down_tells_models_why_and_the_operator_what_to_do(
+async def test_upstream_that_is_down_tells_why_and_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -272,9 +272,7 @@ def test_no_refusal_is_without_a_hint(no_collections: None) -> None:
         ("docs_search", {"query": "x", "limit": 0}),
     ],
 )
-async def test_arguments_that_are_refused_come_with_a_hint(
-    tmp_path: Path, name: str, arguments: Json
-) -> None:
+async def test_refused_arguments_come_with_a_hint(tmp_path: Path, name: str, arguments: Json) -> None:
     async with opened(tmp_path) as portal:
         refused = await portal.call(name, **arguments)
         assert refused.is_error and (refused.structured_content or {})["error"]["hint"]

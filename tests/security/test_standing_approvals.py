@@ -143,9 +143,7 @@ def test_whoever_denies_a_call_that_waits_is_asked_about_later_ones(
         Approvers(frozenset({"profile:x"}), True),
     ],
 )
-def test_approval_does_not_outlast_a_change_of_who_decides(
-    tables: RunTables, run: RunRow, rules: Approvers
-) -> None:
+def test_approval_ends_with_a_change_of_who_decides(tables: RunTables, run: RunRow, rules: Approvers) -> None:
     waits(tables, run, 2)
     assert not stands(tables, run.id, 2, rules)
     assert stands(tables, run.id, 2)
@@ -241,9 +239,7 @@ async def at_a_client(
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_person_is_asked_once_for_all_later_calls_and_again_about_others(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_person_is_asked_once_for_later_calls_and_again_for_others(tmp_path: Path, mode: str) -> None:
     person = Person("approve_later")
     code = """
 found = [await git.merge(id=n) for n in range(3)]
@@ -390,9 +386,7 @@ async def test_person_who_revokes_meanwhile_is_asked_again(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("name", "code"), [("echo", "tool_changed"), ("other", None)])
-async def test_tool_that_changes_while_the_person_looks_is_not_called(
-    tmp_path: Path, name: str, code: str | None
-) -> None:
+async def test_tool_that_changes_meanwhile_is_not_called(tmp_path: Path, name: str, code: str | None) -> None:
     person = Person("approve_later")
     settings: dict[str, Json] = {"capabilities": {"tools": {"ask": ["up.echo"]}}}
     script = "try:\n    found = await up.echo()\nexcept ToolError as error:\n    found = {'code': error.code}\nfound"
@@ -421,7 +415,7 @@ async def test_tool_that_changes_while_the_person_looks_is_not_called(
         (ASKS, "portal.approve('later?')"),
     ],
 )
-async def test_where_each_call_has_to_be_looked_at_nothing_else_is_offered_or_taken(
+async def test_where_each_call_has_to_be_looked_at_no_more_is_taken(
     tmp_path: Path, capabilities: Json, code: str
 ) -> None:
     person = Person("approve_later")

@@ -214,11 +214,10 @@ async def test_connection_on_which_the_portal_works_is_nobody_elses() -> None:
         assert [(await each.answer())[0] for each in clients] == [200, 200]
 
 
-async def test_200_clients_of_one_address_keep_their_connections() -> None:
-    async with served() as connect:
-        clients = [await connect() for _ in range(200)]
-        for _ in range(2):
-            assert {await each.ask() for each in clients} == {200}
+async def test_200_clients_of_one_address_keep_their_connections(connect: Connect) -> None:
+    clients = [await connect() for _ in range(200)]
+    for _ in range(2):
+        assert {await each.ask() for each in clients} == {200}
 
 
 def forwarded(path: str, *addresses: str) -> bytes:
@@ -266,12 +265,11 @@ async def test_body_is_not_read_on_after_the_answer(framing: bytes) -> None:
         assert [await client.ask(whole) for _ in range(2)] == [200, 200]
 
 
-async def test_client_that_sends_its_body_after_a_refusal_reads_it() -> None:
-    async with served() as connect:
-        client = await connect()
-        await client.send(POST.replace(b"read", b"now") + b"Content-Length: 1000000\r\n\r\n")
-        await client.send(*[b"a" * 1000] * 1000)
-        assert (await client.answer())[0] == 200
+async def test_client_that_sends_its_body_after_a_refusal_reads_it(connect: Connect) -> None:
+    client = await connect()
+    await client.send(POST.replace(b"read", b"now") + b"Content-Length: 1000000\r\n\r\n")
+    await client.send(*[b"a" * 1000] * 1000)
+    assert (await client.answer())[0] == 200
 
 
 @pytest.mark.parametrize("is_chunked", [True, False])
@@ -292,18 +290,15 @@ async def test_body_in_tiny_pieces_is_refused(is_chunked: bool) -> None:
         assert (await client.answer())[0] == 200
 
 
-async def test_malformed_head_is_told() -> None:
-    async with served() as connect:
-        client = await connect()
-        assert await client.ask() == 200
-        await client.send(b"no head\r\n\r\n")
-        assert b" 400 " in await client.line() and await client.is_closed()
+async def test_malformed_head_is_told(connect: Connect) -> None:
+    client = await connect()
+    assert await client.ask() == 200
+    await client.send(b"no head\r\n\r\n")
+    assert b" 400 " in await client.line() and await client.is_closed()
 
 
 @pytest.mark.parametrize("path", [b"read", b"now", b"stream"])
-async def test_malformed_body_is_no_error_of_the_portal(
-    path: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_malformed_body_is_no_error_of_ours(path: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with served() as connect:
         for parts in ([CHUNKED + b"no chunk\r\n"], [CHUNKED, b"no chunk\r\n"]):
             stranger = await connect()
@@ -313,12 +308,11 @@ async def test_malformed_body_is_no_error_of_the_portal(
     assert not [each for each in caplog.records if each.name.startswith("uvicorn")]
 
 
-async def test_head_is_bounded() -> None:
-    async with served() as connect:
-        stranger = await connect()
-        await stranger.send(GET[:-2] + b"a:b\r\n" * HEAD_BYTES + b"\r\n")
-        assert b" 200 " not in await stranger.line()
-        assert await (await connect()).ask(GET[:-2] + b"a: %b\r\n\r\n" % (b"b" * (HEAD_BYTES - 100))) == 200
+async def test_head_is_bounded(connect: Connect) -> None:
+    stranger = await connect()
+    await stranger.send(GET[:-2] + b"a:b\r\n" * HEAD_BYTES + b"\r\n")
+    assert b" 200 " not in await stranger.line()
+    assert await (await connect()).ask(GET[:-2] + b"a: %b\r\n\r\n" % (b"b" * (HEAD_BYTES - 100))) == 200
 
 
 async def test_connection_that_cannot_be_accepted_is_told_once_and_waits(

@@ -173,9 +173,7 @@ async def test_flood_of_refused_operations_ends_the_run(
         assert await files.value("import os\nos.listdir()") == []
 
 
-async def test_what_a_killed_portal_was_writing_is_removed_and_nothing_that_is_being_written(
-    files: FileRunner,
-) -> None:
+async def test_what_a_killed_portal_was_writing_is_removed_and_nothing_else(files: FileRunner) -> None:
     old, new = files.folder / f"{RESERVED_PREFIX}old.partial", files.folder / f"{RESERVED_PREFIX}new.partial"
     old.write_text("x")
     new.write_text("x")
