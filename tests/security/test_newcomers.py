@@ -54,33 +54,31 @@ async def reached(portal: Opened, peers: dict[str, Peer]) -> dict[str, set[str]]
     return {upstream: {name for name, _ in peer.calls} for upstream, peer in peers.items()}
 
 
+NEWCOMERS = {
+    "of that very name": ["wipe_all", "read_all"],
+    "that leave nobody the name": ["wipe.all", "read.all"],
+    "of the next name, too": ["wipe_all", SUFFIXED, "read_all"],
+}
+
+
 @pytest.mark.parametrize("is_locked", [False, True])
-@pytest.mark.parametrize(
-    "newcomers",
-    [
-        pytest.param(["wipe_all", "read_all"], id="of that very name"),
-        pytest.param(["wipe.all", "read.all"], id="that leave nobody the name"),
-        pytest.param(["wipe_all", SUFFIXED, "read_all"], id="of the next name, too"),
-    ],
-)
-async def test_newcomers_lift_no_rule(tmp_path: Path, newcomers: list[str], is_locked: bool) -> None:
-    peers = {upstream: Peer(*(tool(name, TEXT) for name in OLD)) for upstream in UPSTREAMS}
+async def test_newcomers_lift_no_rule(tmp_path: Path, is_locked: bool) -> None:
+    old = [tool(name, TEXT) for name in OLD]
+    peers = {upstream: Peer(*old) for upstream in UPSTREAMS}
     if is_locked:
         await accept(tmp_path, {**peers}, **SECTIONS)
     async with opened(tmp_path, {**peers}, **SECTIONS) as portal:
         assert await reached(portal, peers) == {key: {"read-all"} for key in UPSTREAMS}
-    for peer in peers.values():
-        peer.tools += [tool(name, TEXT) for name in newcomers]
-    async with opened(tmp_path, {**peers}, **SECTIONS) as portal:
-        for upstream, found in (await reached(portal, peers)).items():
-            assert "wipe-all" not in found and "read-all" in found, upstream
-            assert not is_locked or found == {"read-all"}, upstream
-        shown = {
-            row["upstream"]
-            for row in (await portal.search("wipe all", limit=50))["functions"]
-            if row["tool"] == "wipe-all"
-        }
-    assert shown == {"conditional", "used_up", "used_up_for_all"}
+    for newcomers in NEWCOMERS.values():
+        for peer in peers.values():
+            peer.tools = [*old, *(tool(name, TEXT) for name in newcomers)]
+        async with opened(tmp_path, {**peers}, **SECTIONS) as portal:
+            for upstream, found in (await reached(portal, peers)).items():
+                assert "wipe-all" not in found and "read-all" in found, upstream
+                assert not is_locked or found == {"read-all"}, upstream
+            listed = (await portal.search("wipe all", limit=50))["functions"]
+        shown = {row["upstream"] for row in listed if row["tool"] == "wipe-all"}
+        assert shown == {"conditional", "used_up", "used_up_for_all"}
 
 
 FORMER = "up._____f740"

@@ -30,20 +30,20 @@ OTHERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture
-async def issuer() -> AsyncIterator[Issuer]:
+@pytest.fixture(scope="module")
+async def issuer(anyio_backend: str) -> AsyncIterator[Issuer]:
     async with issuing() as issuer:
         yield issuer
 
 
-@pytest.fixture
-async def url(issuer: Issuer, tmp_path: Path) -> AsyncIterator[str]:
-    auth = {"issuer": issuer.url, "audience": AUDIENCE}
+@pytest.fixture(scope="module")
+async def url(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    auth, folder = {"issuer": issuer.url, "audience": AUDIENCE}, tmp_path_factory.mktemp("neighbours")
     tenants = {"claim": "org", "profiles": {"groups:admins": "admin", "*": "reader"}}
     profiles: Any = {"admin": {}, "reader": {}}
     sections: dict[str, Any] = {"server": {"auth": auth}, "tenants": tenants, "profiles": profiles}
     async with (
-        opened(tmp_path, bound=profiles, **sections) as portal,
+        opened(folder, bound=profiles, **sections) as portal,
         http_peer(http_app(portal.portal)) as peer,
     ):
         yield f"http://127.0.0.1:{peer.port}/mcp"
@@ -135,14 +135,7 @@ def test_an_entry_that_can_be_read_in_one_way_is(
 
 @pytest.mark.parametrize(
     "fitting",
-    [
-        "scope:urn:x",
-        "urn:roles:boss",
-        "https://id:8443/roles:boss",
-        "https://id/roles:urn:boss",
-        "a::b",
-        "a:b:c",
-    ],
+    "scope:urn:x urn:roles:boss https://id:8443/roles:boss https://id/roles:urn:boss a::b a:b:c".split(),
 )
 def test_an_entry_that_can_be_read_in_two_ways_is_refused_with_its_line(tmp_path: Path, fitting: str) -> None:
     with pytest.raises(ManifestError) as refused:
@@ -176,11 +169,10 @@ LIKE_IT: list[dict[str, Json]] = [
         [{"claim": CLAIM, "value": "boss", "profile": "admin"}, {"claim": "*", "profile": "reader"}],
     ],
 )
-async def test_a_claim_that_looks_like_the_named_one_gives_nothing(profiles: Json) -> None:
-    async with issuing() as issuer:
-        assert await profile_of(issuer, profiles, {CLAIM: "boss"}) == "admin"
-        assert await profile_of(issuer, profiles, {CLAIM: ["x", "boss"]}) == "admin"
-        assert [await profile_of(issuer, profiles, each) for each in LIKE_IT] == ["reader"] * len(LIKE_IT)
+async def test_a_claim_that_looks_like_the_named_one_gives_nothing(issuer: Issuer, profiles: Json) -> None:
+    assert await profile_of(issuer, profiles, {CLAIM: "boss"}) == "admin"
+    assert await profile_of(issuer, profiles, {CLAIM: ["x", "boss"]}) == "admin"
+    assert [await profile_of(issuer, profiles, each) for each in LIKE_IT] == ["reader"] * len(LIKE_IT)
 
 
 async def profile_of(issuer: Issuer, profiles: Json, claims: dict[str, Json]) -> str | None:
