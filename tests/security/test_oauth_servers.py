@@ -1,7 +1,6 @@
 """Upstreams and authorization servers that lie: what a login and the requests of a portal make of it."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import anyio
@@ -18,6 +17,7 @@ from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import (
     RESOURCE_METADATA,
     SERVER_METADATA,
+    Handler,
     ProtectedServer,
     announce,
     browse,
@@ -36,14 +36,32 @@ from upstreams.oauth.authorization_server import OAuthRefusedError, OAuthUnreach
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[ProtectedServer]:
+@pytest.fixture(scope="module")
+async def honest(anyio_backend: str) -> AsyncIterator[ProtectedServer]:
     async with protected(Peer()) as server:
         yield server
 
 
-@asynccontextmanager
-async def unvisited() -> AsyncIterator[str]:
+@pytest.fixture
+def server(honest: ProtectedServer) -> ProtectedServer:
+    """It tells no lie yet, and knows nobody."""
+    own = honest.authorization
+    for each in (honest.answers, honest.requests, own.answers, own.clients, own.grants, own.forms):
+        each.clear()
+    own.told_issuer = None
+    own.end()
+    return honest
+
+
+def sending_to(url: str, status: int = 307) -> Handler:
+    async def answer(request: Request) -> Response:
+        return RedirectResponse(url, status)
+
+    return answer
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[str]:
     """The origin of a server that nobody must come to."""
     visits: list[str] = []
 
@@ -55,21 +73,6 @@ async def unvisited() -> AsyncIterator[str]:
     async with http_peer(Starlette(routes=[Route("/{path:path}", note, methods=methods)])) as peer:
         yield f"http://127.0.0.1:{peer.port}"
     assert visits == []
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://169.254.169.254/latest/meta-data",
-        "http://auth.example.invalid/",
-        "http://127.0.0.1.example.invalid/",
-        "http://user:pass@127.0.0.1/",
-        "https://user@auth.example.invalid/",
-    ],
-)
-async def test_server_in_the_clear_or_with_a_user_is_not_asked(server: ProtectedServer, url: str) -> None:
-    await announce(server, RESOURCE_METADATA, authorization_servers=[url])
-    assert isinstance(await refused(server.spec()), OAuthRefusedError)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,11 @@ async def test_endpoint_that_is_no_safe_address_ends_the_login(
 @pytest.mark.parametrize(
     ("path", "lie"),
     [
+        (RESOURCE_METADATA, {"authorization_servers": ["http://169.254.169.254/latest/meta-data"]}),
+        (RESOURCE_METADATA, {"authorization_servers": ["http://auth.example.invalid/"]}),
+        (RESOURCE_METADATA, {"authorization_servers": ["http://127.0.0.1.example.invalid/"]}),
+        (RESOURCE_METADATA, {"authorization_servers": ["http://user:pass@127.0.0.1/"]}),
+        (RESOURCE_METADATA, {"authorization_servers": ["https://user@auth.example.invalid/"]}),
         (RESOURCE_METADATA, {"resource": "https://other.example/mcp"}),
         (RESOURCE_METADATA, {"resource": "http://127.0.0.1:1/mcp"}),
         (RESOURCE_METADATA, {"authorization_servers": []}),
@@ -97,9 +105,10 @@ async def test_endpoint_that_is_no_safe_address_ends_the_login(
         (SERVER_METADATA, {"token_endpoint": None}),
     ],
 )
-async def test_metadata_that_does_not_hold_together_ends_the_login(
+async def test_metadata_that_lies_ends_the_login(
     server: ProtectedServer, path: str, lie: dict[str, Json]
 ) -> None:
+    """Of a server in the clear or with a user, too, which is not asked."""
     await announce(server if path == RESOURCE_METADATA else server.authorization, path, **lie)
     assert isinstance(await refused(server.spec()), OAuthRefusedError)
     assert server.authorization.grants == []
@@ -112,15 +121,12 @@ async def test_metadata_as_it_is_makes_a_login(server: ProtectedServer) -> None:
     assert (await signed_in(server.spec())).access_token
 
 
-async def test_upstream_cannot_choose_another_server_than_the_manifest(
+async def test_upstream_cannot_choose_another_authorization_server(
     other: str, server: ProtectedServer
 ) -> None:
     await announce(server, RESOURCE_METADATA, authorization_servers=[f"{other}/"])
-    settings = {
-        "client_id": "portal",
-        "client_secret": "canary-s3cret",
-        "issuer": server.authorization.issuer,
-    }
+    issuer = server.authorization.issuer
+    settings = {"client_id": "portal", "client_secret": "canary-s3cret", "issuer": issuer}
     await refused(server.spec(**settings))
     spec = server.spec(grant="client_credentials", **settings)
     async with fleet_of(tickets=spec) as fleet:
@@ -132,12 +138,8 @@ async def test_redirect_of_what_oauth_asks_is_not_followed(
     other: str, server: ProtectedServer, path: str
 ) -> None:
     """To another origin: within one, only discovery follows."""
-
-    async def away(request: Request) -> Response:
-        return RedirectResponse(other + path, status_code=307)
-
     host = server if path == RESOURCE_METADATA else server.authorization
-    host.answers[path] = away
+    host.answers[path] = sending_to(other + path)
     if path == RESOURCE_METADATA:  # there is another place to look at
         host.answers["/.well-known/oauth-protected-resource"] = host.answers[path]
     await refused(server.spec())
@@ -147,30 +149,24 @@ async def test_redirect_of_what_oauth_asks_is_not_followed(
 async def test_redirect_of_a_code_or_a_registration_is_not_followed(
     server: ProtectedServer, path: str
 ) -> None:
+    """Within the origin neither."""
     moved: list[str] = []
-
-    async def away(request: Request) -> Response:
-        return RedirectResponse("/moved", status_code=307)
 
     async def note(request: Request) -> Response:
         moved.append(request.method)
         return JSONResponse({"access_token": "t", "client_id": "c"})
 
-    server.authorization.answers |= {path: away, "/moved": note}
+    server.authorization.answers |= {path: sending_to("/moved"), "/moved": note}
     await refused(server.spec())
     assert moved == []
 
 
-async def test_upstream_that_sends_the_probe_elsewhere_gets_no_header_there(
+async def test_upstream_that_sends_the_probe_away_gets_no_header_there(
     other: str, server: ProtectedServer
 ) -> None:
-    async def away(request: Request) -> Response:
-        return RedirectResponse(f"{other}/mcp", status_code=307)
-
-    server.answers["/mcp"] = away
-    spec = HttpUpstream.model_validate(
-        {"url": server.url, "headers": {"X-Api-Key": "canary-key"}, "oauth": {}}
-    )
+    server.answers["/mcp"] = sending_to(f"{other}/mcp")
+    headers: Json = {"X-Api-Key": "canary-key"}
+    spec = HttpUpstream.model_validate({"url": server.url, "headers": headers, "oauth": {}})
     assert (await signed_in(spec)).access_token
 
 
@@ -229,14 +225,8 @@ async def test_what_the_server_says_is_shown_only_in_words_of_oauth(server: Prot
 
 async def test_reason_in_the_redirect_is_told_without_control_characters(server: ProtectedServer) -> None:
     async def deny(request: Request) -> Response:
-        query = urlencode(
-            {
-                "error": "access_denied",
-                "error_description": "ask\x1b[2J Ann",
-                "state": request.query_params["state"],
-            }
-        )
-        return RedirectResponse(f"{request.query_params['redirect_uri']}?{query}")
+        asked, said = request.query_params, {"error": "access_denied", "error_description": "ask\x1b[2J Ann"}
+        return RedirectResponse(f"{asked['redirect_uri']}?{urlencode({**said, 'state': asked['state']})}")
 
     server.authorization.answers["/authorize"] = deny
     error = await refused(server.spec())
@@ -255,16 +245,12 @@ async def test_redirect_carries_no_credentials_to_another_origin(
         spec = HttpUpstream(url=server.url, headers=headers)
     async with fleet_of(tickets=spec) as fleet:
         await echo(fleet)
-
-        async def away(request: Request) -> Response:
-            return RedirectResponse(f"{other}/mcp", status_code=status)
-
-        server.answers["/mcp"] = away
+        server.answers["/mcp"] = sending_to(f"{other}/mcp", status)
         with pytest.raises(UpstreamError):
             await echo(fleet)
 
 
-async def test_tokens_of_one_upstream_are_not_for_the_same_name_elsewhere(
+async def test_tokens_of_an_upstream_are_not_for_its_name_elsewhere(
     other: str, server: ProtectedServer
 ) -> None:
     await logged_in(server.spec())
@@ -285,15 +271,8 @@ async def test_upstream_cannot_have_a_renewal_for_every_call(server: ProtectedSe
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "http://[",
-        "https://\udcff",
-        "https://xn--/",
-        "https://a b/",
-        "http://1.2.3.4:x/",
-        "http://127.0.0.1:65536/",
-        "http://localhost:99999/",
-    ],
+    ["http://[", "https://\udcff", "https://xn--/", "https://a b/"]
+    + ["http://1.2.3.4:x/", "http://127.0.0.1:65536/", "http://localhost:99999/"],
 )
 async def test_senseless_url_is_the_end_of_nothing_but_its_login(server: ProtectedServer, url: str) -> None:
     """Also where a running portal looks for the authorization server by itself."""
