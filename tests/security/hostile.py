@@ -86,6 +86,11 @@ kept = []
 """A bytearray over the whole linear memory, by loading a constant that lies outside the tuple of constants."""
 
 
+def words(text: str) -> list[str]:
+    """A table of words: one on each line would fill pages."""
+    return text.split()
+
+
 @dataclass
 class Delay:
     """The longest computing for which the event loop, and so every other client, had to wait."""

@@ -20,7 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
 from tests.portal.commands import PortalCommand, finished
-from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, text, tool, write_manifest
+from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, tool, write_manifest
+from tests.portal.peers import text as saying
 from tests.portal.test_http_app import client, served
 from tests.upstreams.oauth_peer import logged_in, protected
 from tests.upstreams.peers import http_peer
@@ -67,20 +68,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "check",
-        "check --json",
-        "search",
-        "search --json error",
-        "stubs",
-        "explain store.error",
-        "run script.py",
-        "run script.py --json",
-        "lock",
-    ],
-)
+COMMANDS = """check, check --json, search, search --json error, stubs, explain store.error, run script.py, \
+run script.py --json, lock"""
+
+
+@pytest.mark.parametrize("arguments", COMMANDS.split(", "))
 def test_no_command_tells_it(portal: PortalCommand, folder: Path, arguments: str) -> None:
     script = SCRIPT.replace("SECRET", repr(f"no: {CANARY}"))
     # The script itself holds the canary here, so that the upstream repeats it in an error.
@@ -251,7 +243,7 @@ async def test_key_of_many_lines_is_hidden_also_in_json_within_a_text(tmp_path: 
 
 
 async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:
-    return text(f"you sent {requests[-1]['x-api-key']}")
+    return saying(f"you sent {requests[-1]['x-api-key']}")
 
 
 @pytest.mark.parametrize("token", ["short", "1234567890123456789"])
@@ -270,7 +262,7 @@ async def test_token_that_was_renewed_is_shown_to_no_script(tmp_path: Path) -> N
     async with protected(peer) as server:
 
         async def shown() -> CallToolResult:
-            return text(f"you sent {server.requests[-1]['authorization']}")
+            return saying(f"you sent {server.requests[-1]['authorization']}")
 
         peer.acts["show"] = lambda arguments: shown()
         await logged_in(server.spec())
@@ -280,13 +272,10 @@ async def test_token_that_was_renewed_is_shown_to_no_script(tmp_path: Path) -> N
                 server.authorization.expire()
 
 
-# In arguments of a command and in URLs, wherever what is said is cut
-
-
-CANARY = "canary/5b1e+zyx9 \u00fc"
-SENT = [b64encode(pair.encode()).decode() for pair in (f"user:{CANARY}", f"{CANARY}:")]
-PARTS = ("canary", "zyx9", quote(CANARY, safe=""), *SENT)
-ENVIRON = {"KEY": CANARY, "QUOTED": quote(CANARY, safe="")}
+KEY = "canary/5b1e+zyx9 \u00fc"
+SENT = [b64encode(pair.encode()).decode() for pair in (f"user:{KEY}", f"{KEY}:")]
+PARTS = ("canary", "zyx9", quote(KEY, safe=""), *SENT)
+ENVIRON = {"KEY": KEY, "QUOTED": quote(KEY, safe="")}
 
 
 def raising(call: str) -> str:

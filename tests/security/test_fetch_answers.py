@@ -1,5 +1,6 @@
-"""A host that a script may fetch from can end that fetch, and nothing else: no memory, no time, no other run. However many
-fetches a script makes: the limits hold, and nobody else is held up. Each hostile answer has a harmless twin.
+"""A host that a script may fetch from can end that fetch, and nothing else: no memory, no time, no other run.
+
+However many fetches a script makes, the limits hold. Each hostile answer has a harmless twin in the same run.
 """
 
 import asyncio
@@ -126,9 +127,6 @@ async def test_many_slow_answers_keep_no_other_run_waiting(
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-
-
-# Floods
 
 
 REQUESTS = 5

@@ -1,4 +1,4 @@
-"""What a taken-over interpreter sends is cut to what may be true: no call past a limit or its end, and nobody waits for it."""
+"""What a taken-over interpreter sends is cut to what may be true: no call passes a limit, and nobody waits for it."""
 
 import asyncio
 import json
@@ -115,9 +115,6 @@ async def test_thousands_of_values_are_read(run: Runner, piece: str) -> None:
     assert await run.value(
         f"import json\nawait git.git_log(a=json.loads('[' + {piece!r} * 40_000 + '0]'))"
     ) == {"a": many}
-
-
-# What it says of a script, its end and its errors
 
 
 FORGED_SOURCE = "import json\nsource = 'x = [' + '[],' * 900_000 + '0]'\n"

@@ -22,13 +22,13 @@ class Leak(NamedTuple):
 
     leave: str
     look: str
-    found: Json
-    clean: Json
+    found: Json = True
+    clean: Json = False
 
 
 LEAKS = {
-    "global": Leak("x = 1", "'x' in globals()", True, False),
-    "module": Leak("import sys\nsys.modules['leak'] = sys", "import sys\n'leak' in sys.modules", True, False),
+    "global": Leak("x = 1", "'x' in globals()"),
+    "module": Leak("import sys\nsys.modules['leak'] = sys", "import sys\n'leak' in sys.modules"),
     "patched_builtin": Leak(
         "import builtins\nbuiltins.abs = len", "abs('aaa') if abs is len else abs(-7)", 3, 7
     ),
@@ -38,14 +38,9 @@ LEAKS = {
     "class_of_the_interpreter": Leak(
         OWN_FRAMES + "type(interpreter_itself()).leak = 1",
         OWN_FRAMES + "hasattr(interpreter_itself(), 'leak')",
-        True,
-        False,
     ),
     "random_state": Leak(
-        "import random\nrandom.seed(7)",
-        "import random\nrandom.getstate() == random.Random(7).getstate()",
-        True,
-        False,
+        "import random\nrandom.seed(7)", "import random\nrandom.getstate() == random.Random(7).getstate()"
     ),
     "filter_of_warnings": Leak(
         "import warnings\nwarnings.simplefilter('error')",
@@ -63,10 +58,7 @@ LEAKS = {
         "import os\nos.close(0)", "import os\ntry: os.fstat(0); x = 1\nexcept OSError: x = 0\nx", 0, 1
     ),
     "subclass": Leak(
-        "class Leak(Exception): pass",
-        "any(c.__name__ == 'Leak' for c in Exception.__subclasses__())",
-        True,
-        False,
+        "class Leak(Exception): pass", "any(c.__name__ == 'Leak' for c in Exception.__subclasses__())"
     ),
 }
 

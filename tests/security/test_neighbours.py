@@ -36,7 +36,6 @@ from tests.sandbox_runtime.running import EchoPort, where
 
 pytestmark = pytest.mark.anyio
 
-
 # Turns, and workers
 
 

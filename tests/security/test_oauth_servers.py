@@ -271,8 +271,10 @@ async def test_upstream_cannot_have_a_renewal_for_every_call(server: ProtectedSe
 
 @pytest.mark.parametrize(
     "url",
-    ["http://[", "https://\udcff", "https://xn--/", "https://a b/"]
-    + ["http://1.2.3.4:x/", "http://127.0.0.1:65536/", "http://localhost:99999/"],
+    [
+        *("http://[", "https://\udcff", "https://xn--/", "https://a b/", "http://1.2.3.4:x/"),
+        *("http://127.0.0.1:65536/", "http://localhost:99999/"),
+    ],
 )
 async def test_senseless_url_is_the_end_of_nothing_but_its_login(server: ProtectedServer, url: str) -> None:
     """Also where a running portal looks for the authorization server by itself."""

@@ -1,6 +1,6 @@
 """Attacks on people who sign in at upstreams: links of others, old states, foreign codes, changes meanwhile."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,12 @@ from tests.portal.test_reload import changed
 from tests.upstreams.oauth_peer import RESOURCE_METADATA, SERVER_METADATA, saying
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
+
+
+@pytest.fixture
+async def own(tmp_path: Path) -> AsyncIterator[Company]:
+    async with company(tmp_path) as own:
+        yield own
 
 
 async def callback_of(own: Company, who: str, link: str) -> str:
@@ -210,9 +216,6 @@ async def test_upstream_that_borrows_endpoints_of_the_provider_gets_no_token(
     page = await own.browser("ann").get(url.copy_remove_param("iss"))  # many providers send none
     assert page.status_code == 502, page.text
     await link_of(own, "ann")
-
-
-# While something changes: the manifest, who they are, the run that they begin again
 
 
 async def signed_in(own: Company, who: str, **options: Any) -> Client:

@@ -16,6 +16,7 @@ from tests.portal.peers import http_app, opened
 from tests.portal.test_callers import visitor
 from tests.portal.test_sign_in import signing_in
 from tests.portal.test_signed_in_streams import HELLO
+from tests.security.hostile import words
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -98,9 +99,6 @@ async def test_a_challenge_says_nothing_that_a_stranger_sent(url: str) -> None:
         assert (await http.post(url, json={}, headers={**sent, "Host": "evil.test"})).status_code == 421
 
 
-# A profile goes to the claim that the operator named, and to no other one that looks alike
-
-
 MANIFEST = """
 server: {{auth: {{issuer: https://id.example, audience: https://portal.example/mcp}}}}
 profiles: {{admin: {{}}, reader: {{}}}}
@@ -135,7 +133,7 @@ def test_an_entry_that_can_be_read_in_one_way_is(
 
 @pytest.mark.parametrize(
     "fitting",
-    "scope:urn:x urn:roles:boss https://id:8443/roles:boss https://id/roles:urn:boss a::b a:b:c".split(),
+    words("scope:urn:x urn:roles:boss https://id:8443/roles:boss https://id/roles:urn:boss a::b a:b:c"),
 )
 def test_an_entry_that_can_be_read_in_two_ways_is_refused_with_its_line(tmp_path: Path, fitting: str) -> None:
     with pytest.raises(ManifestError) as refused:

@@ -17,6 +17,7 @@ from portal.records.store.records import short_id
 from portal.runs.answer import Answer, at_line, fitted
 from sandbox_runtime.result import RunError
 from tests.portal.peers import Opened, Peer, assert_begun_by_portal, opened, text, text_of, tool
+from tests.security.hostile import words
 from upstreams.questions import QuestionError
 
 pytestmark = pytest.mark.anyio
@@ -34,21 +35,10 @@ TEXTS = [
     "x" * 200_000,
 ]
 NAMES = [
-    "../../../../tmp/pwned",
-    "/etc/passwd",
-    "__init__",
-    "__import__",
-    "__getattr__",
-    "None",
-    "print",
-    "lambda",
-    "x\ny",
-    "import os;os.system('x')",
-    "\x1b[31mred\x1b[0m",
-    "NUL\0x",
-    "TypedDict",
-    "ｅｃｈｏ",
-    "echo",
+    *words(
+        "../../../../tmp/pwned /etc/passwd __init__ __import__ __getattr__ None print lambda TypedDict echo"
+    ),
+    *("ｅｃｈｏ", "x\ny", "import os;os.system('x')", "\x1b[31mred\x1b[0m", "NUL\0x"),
 ]
 UNSEEN = {chr(code) for code in (*range(32), *range(0x7F, 0xA0), 0x200B, 0x2028, 0x202E, 0x2066)} - {
     "\n",
@@ -98,9 +88,6 @@ async def test_search_shows_nothing_that_steers_a_reader(portal: Opened, query: 
     text = await portal.search_text(query, detail=detail)
     assert not UNSEEN & set(text)
     assert_begun_by_portal(text)
-
-
-# In answers
 
 
 IMITATION = (
@@ -175,9 +162,6 @@ def test_hidden_characters_of_notices_and_hints_are_left_out() -> None:
     answer = Answer("refused", "", error=error, notices=["a\u200bb"], result=None)
     shown = fitted(answer, short_id, 2_000, 6_000, is_whole=False).text
     assert shown == {"refused": "not_granted: no", "hint": "ask[2J", "notices": ["ab"]}
-
-
-# In forms, which may not ask for a secret, however they spell it
 
 
 CAN_SHOW = ClientCapabilities(elicitation=ElicitationCapability())
