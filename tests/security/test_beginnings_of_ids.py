@@ -26,7 +26,6 @@ from tests.security.test_deciding import SECTIONS, TOKENS, of
 
 pytestmark = pytest.mark.anyio
 
-
 NONE = "0" * 8
 ALL = [*ROUTES, ("GET", "/runs/{run}", None)]
 

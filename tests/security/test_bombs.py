@@ -20,7 +20,6 @@ from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched, words
 
 pytestmark = pytest.mark.anyio
 
-
 TIGHT = Limits(cpu_seconds=0.2)
 COMPUTED: dict[str, Callable[[int], str]] = {
     "calls": lambda n: "git.git_log()\n" * n,

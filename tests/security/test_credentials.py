@@ -6,6 +6,7 @@ import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -28,7 +29,6 @@ from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 
 pytestmark = pytest.mark.anyio
-
 
 CANARY = 'canary-"5b1e zyx9"-\u00fc'
 """It looks different in JSON and in a URL."""
@@ -55,16 +55,13 @@ def folder(tmp_path: Path) -> Path:
     """Upstreams that get the canary, and tell it wherever they can."""
     env: Json = {"KEY": f"x{reference(CANARY)}y"}
     said = f"token {CANARY} and {json.dumps(CANARY)}"
-    write_manifest(
-        tmp_path,
-        {
-            "store": entry(env, stderr=said, banner=f"token {CANARY}"),
-            "broken": entry(env, stderr=said, exits_with=3),
-            "other": entry({}, stderr=said, exits_with=3),
-        },
-        audit={"to": "audit.jsonl"},
-        server={"token": reference("canary-of-the-portal")},
-    )
+    upstreams = {
+        "store": entry(env, stderr=said, banner=f"token {CANARY}"),
+        "broken": entry(env, stderr=said, exits_with=3),
+        "other": entry({}, stderr=said, exits_with=3),
+    }
+    server: Json = {"token": reference("canary-of-the-portal")}
+    write_manifest(tmp_path, upstreams, audit={"to": "audit.jsonl"}, server=server)
     return tmp_path
 
 
@@ -142,9 +139,7 @@ async def recorded(app: ASGIApp) -> AsyncIterator[tuple[int, list[dict[str, str]
 
 
 @asynccontextmanager
-async def gate(
-    folder: Path, server: RawHttpServer, query: str = "", **more: dict[str, str]
-) -> AsyncIterator[Opened]:
+async def gate(folder: Path, server: RawHttpServer, query: str = "", **more: Json) -> AsyncIterator[Opened]:
     """A portal over this server, with the header that it wants."""
     headers: Json = {"Authorization": server.authorization} if server.authorization else {}
     async with http_peer(server.app) as peer:
@@ -170,9 +165,8 @@ async def test_upstream_that_shows_its_requests_shows_scripts_and_stubs_no_token
     server.as_events = as_events
     server.authorization = f"Bearer {token}"
     shown = json.dumps(f"you sent {server.authorization}").replace(*spelling)
-    server.result_text = (
-        f'{{"content":[{{"type":"text","text":{shown}}}],"structuredContent":{{"seen":[{shown}, 7]}}}}'
-    )
+    content = f'[{{"type":"text","text":{shown}}}]'
+    server.result_text = f'{{"content":{content},"structuredContent":{{"seen":[{shown}, 7]}}}}'
     server.tools_text = f'[{{"name":"echo","description":{shown},"inputSchema":{{"type":"object"}}}}]'
     async with gate(tmp_path, server) as portal:
         assert await portal.result_of("await gate.echo()") == {"seen": ["you sent Bearer [hidden]", 7]}
@@ -278,10 +272,6 @@ PARTS = ("canary", "zyx9", quote(KEY, safe=""), *SENT)
 ENVIRON = {"KEY": KEY, "QUOTED": quote(KEY, safe="")}
 
 
-def raising(call: str) -> str:
-    return f"try:\n    await {call}\n    told = None\nexcept ToolError as e:\n    told = [e.code, str(e), e.hint]\ntold"
-
-
 def assert_hidden(*told: Json) -> None:
     for each in told:
         text = each if isinstance(each, str) else json.dumps(each, ensure_ascii=False)
@@ -331,12 +321,9 @@ async def test_url_that_a_server_repeats(tmp_path: Path, place: str) -> None:
             searched = await portal.search()
             error = await portal.error_of("await up.echo()")
             state = portal.portal.fleet["up"].state.detail
-        commands = [
-            await anyio.to_thread.run_sync(
-                lambda command=command: finished(*command, "--log-level", "debug", cwd=tmp_path, env=ENVIRON)
-            )
-            for command in (["check"], ["explain", "up.echo"])
-        ]
+        run = partial(finished, "--log-level", "debug", cwd=tmp_path, env=ENVIRON)
+        told = (partial(run, "check"), partial(run, "explain", "up.echo"))
+        commands = [await anyio.to_thread.run_sync(each) for each in told]
     assert_hidden(searched["notices"], state, commands[0].stderr)
     for text in (json.dumps(error), *(done.stdout + done.stderr for done in commands)):
         assert not any(part in text for part in PARTS)

@@ -4,7 +4,7 @@ However many fetches a script makes, the limits hold. Each hostile answer has a 
 """
 
 import asyncio
-import zlib
+import gzip
 
 import pytest
 
@@ -23,7 +23,6 @@ from tests.sandbox_runtime.running import Runner
 from tests.security.hostile import MOST_SECONDS, RAW_HOST, watched
 
 pytestmark = pytest.mark.anyio
-
 
 RESPONSE_BYTES = 100_000
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -50,40 +49,29 @@ def dripping(*parts: bytes, forever: bytes = b"") -> Answer:
     return answer
 
 
-def packed_endlessly(level: int) -> bytes:
-    packer = zlib.compressobj(level, wbits=zlib.MAX_WBITS | 16)
-    return b"".join([packer.compress(bytes(1 << 20)) for _ in range(50)]) + packer.flush()
-
-
-BOMB = packed_endlessly(9)
+BOMB = gzip.compress(bytes(50 << 20))
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+SWITCHING = b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
+LENGTH = HEAD + b"Content-Length: "
 HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
     "more than is allowed": (response(bytes(RESPONSE_BYTES + 1)), "response_limit"),
     "says more than is allowed": (
-        dripping(HEAD + b"Content-Length: 99999999999\r\n\r\n", forever=b"x" * 1000),
+        dripping(LENGTH + b"99999999999\r\n\r\n", forever=b"x" * 1000),
         "response_limit",
     ),
     "endless": (dripping(HEAD + b"\r\n", forever=b"x" * 1000), "response_limit"),
-    "endless chunks": (
-        dripping(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", forever=b"1\r\nx\r\n" * 1000),
-        "fetch_failed",
-    ),
+    "endless chunks": (dripping(CHUNKED, forever=b"1\r\nx\r\n" * 1000), "fetch_failed"),
     "packed bomb": (response(BOMB, Content_Encoding="gzip"), ""),
     "huge header": (HEAD + b"X: " + b"x" * 1_000_000 + b"\r\n\r\n", "fetch_failed"),
     "endless headers": (dripping(HEAD, forever=b"X: x\r\n" * 100), "fetch_failed"),
     "endless hints": (dripping(forever=b"HTTP/1.1 103 Early Hints\r\n\r\n"), "fetch_timeout"),
     "nothing, slowly": (dripping(), "fetch_timeout"),
-    "half a body": (HEAD + b"Content-Length: 10\r\n\r\nhalf", "fetch_failed"),
+    "half a body": (LENGTH + b"10\r\n\r\nhalf", "fetch_failed"),
     "no HTTP": (b"SSH-2.0-OpenSSH_9.9\r\n", "fetch_failed"),
-    "another protocol": (
-        b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
-        "fetch_failed",
-    ),
-    "negative length": (HEAD + b"Content-Length: -1\r\n\r\n", "fetch_failed"),
-    "two lengths": (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx", "fetch_failed"),
-    "redirect to a name that cannot be read": (
-        response(b"", "302 Found", Location="http://axn--/"),
-        "fetch_failed",
-    ),
+    "another protocol": (SWITCHING, "fetch_failed"),
+    "negative length": (LENGTH + b"-1\r\n\r\n", "fetch_failed"),
+    "two lengths": (LENGTH + b"1\r\nContent-Length: 2\r\n\r\nxx", "fetch_failed"),
+    "redirect to a name that cannot be read": (redirect("http://axn--/"), "fetch_failed"),
     "not ASCII": (response("ä".encode("latin-1"), "200 \xe4", X="\xff\xfe"), ""),
 }
 
@@ -116,7 +104,7 @@ async def test_answer_ends_its_fetch_and_nothing_else(fetch: FetchRunner, server
     assert fetch.states[0] != "refused"
 
 
-async def test_many_slow_answers_keep_no_other_run_waiting(
+async def test_slow_answers_keep_no_other_run_waiting(
     run: Runner, fetch: FetchRunner, server: Server
 ) -> None:
     server.answers["/slow"] = dripping()
@@ -169,11 +157,10 @@ async def test_no_more_requests_arrive_than_a_run_may_send(run: Runner, server: 
     assert await fetch.value(f'(await portal.fetch("{server.base}/twin")).text') == "/twin"
 
 
-@pytest.mark.parametrize("times", [1, 3])
-async def test_fetches_count_as_calls(run: Runner, server: Server, times: int) -> None:
+async def test_fetches_count_as_calls(run: Runner, server: Server) -> None:
     fetch = granting(run, f"127.0.0.1:{server.port}", requests=1000)
     script = f'for _ in range(50): await portal.fetch("{server.base}/a")'
-    for _ in range(times):
+    for _ in range(3):
         server.requests.clear()
         result = await fetch(script, limits=Limits(tool_calls=7))
         assert (result.error.code, len(server.requests)) == ("tool_calls_limit", 7)

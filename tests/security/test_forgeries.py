@@ -10,7 +10,7 @@ import pytest
 from manifests.grants import Limits
 from portal.catalog.check.checker import syntax_diagnostics
 from sandbox_runtime.result import Prepared
-from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.sandbox import Session
 from tests.portal.check.small_library import library, prepared, snapshot
 from tests.portal.peers import Peer, opened
 from tests.sandbox_runtime.running import EchoPort, Runner, where
@@ -18,11 +18,7 @@ from tests.security.hostile import INTERPRETER, MOST_SECONDS, RAW_HOST, watched
 
 pytestmark = pytest.mark.anyio
 
-
-PUT_INTO_THE_HEADER = """
-import json
-json.dumps = lambda *_, **__: "{}\\n" + values
-"""
+PUT_INTO_THE_HEADER = '\nimport json\njson.dumps = lambda *_, **__: "{}\\n" + values\n'
 WAYS_TO_SEND = {
     "block": RAW_HOST + 'SIZE = 9_000_000\nhost.emit(\'{"type": "x", "x": \' + VALUES + \'}\')',
     "value": INTERPRETER + "SIZE = 9_000_000\nvalues = VALUES" + PUT_INTO_THE_HEADER,
@@ -63,12 +59,8 @@ async def test_flood_of_cancellations_holds_nobody_up(run: Runner, line: str) ->
 
 
 async def test_flood_of_calls_ends_the_run_and_holds_nobody_up(run: Runner) -> None:
-    flood = (
-        "n = 0\n"
-        "while True:\n"
-        "    host.exchange('\\n'.join(f'{i} a.b {{}}' for i in range(n + 1, n + 60_001)), 0)\n"
-        "    n += 60_000"
-    )
+    calls = "'\\n'.join(f'{i} a.b {{}}' for i in range(n + 1, n + 60_001))"
+    flood = f"n = 0\nwhile True:\n    host.exchange({calls}, 0)\n    n += 60_000"
     async with watched() as delay:
         result = await run(RAW_HOST + flood)
     assert delay.seconds < MOST_SECONDS
@@ -87,14 +79,13 @@ async def test_thousands_of_calls_over_the_limit_are_refused_one_by_one(run: Run
 
 @pytest.mark.parametrize("piece", ["[],", "{},", '{"a":[]},', "1e5,", '"",', '",,",', '"\\\\\\\\",'])
 @pytest.mark.parametrize("way", ["block", "value", "arguments", "preparation"])
-async def test_millions_of_values_are_not_read_and_hold_nobody_up(run: Runner, way: str, piece: str) -> None:
+async def test_millions_of_values_are_not_read(run: Runner, session: Session, way: str, piece: str) -> None:
+    """They hold nobody up either."""
     forged = WAYS_TO_SEND[way].replace("VALUES", f"'[' + {piece!r} * (SIZE // {len(piece)}) + '0]'")
-    session = await run.sandbox.open_session()
     async with watched() as delay:
         result = await run(forged, session=session)
         if way == "preparation":
             result = await run("1", session=session)
-    session.close()
     assert delay.seconds < MOST_SECONDS
     if way == "block":
         assert result.emitted == ()
@@ -125,39 +116,32 @@ FORGED_PREPARATION = (
 )
 
 
-async def prepared_again(sandbox: Sandbox, first: str, second: str) -> Prepared:
+async def prepared_again(run: Runner, session: Session, first: str, second: str) -> Prepared:
     """The second script of a session, as parsed by what the first one left of the interpreter."""
-    session = await sandbox.open_session()
-    try:
-        assert (await Runner(sandbox)(first, session=session)).error is None
-        async with sandbox.run(Limits(), where, session) as run:
-            return await run.prepare(second, ())
-    finally:
-        session.close()
+    assert (await run(first, session=session)).error is None
+    async with run.sandbox.run(Limits(), where, session) as again:
+        return await again.prepare(second, ())
 
 
-async def test_source_that_is_not_the_script_is_not_believed(sandbox: Sandbox) -> None:
+async def test_source_that_is_not_the_script_is_not_believed(run: Runner, session: Session) -> None:
     forged = INTERPRETER + FORGED_SOURCE + "uses = [['up', 'f', 1, 1, None]]\n" + FORGED_PREPARATION
-    prepared = await prepared_again(sandbox, forged, "1")
+    prepared = await prepared_again(run, session, forged, "1")
     assert prepared.source == "1"
     assert len(prepared.notices) == 100
 
 
 @pytest.mark.parametrize("line", ["10 ** 4000", "-1", "1 << 22"])
-async def test_lines_that_no_script_has_are_not_believed(sandbox: Sandbox, line: str) -> None:
+async def test_lines_that_no_script_has_are_not_believed(run: Runner, session: Session, line: str) -> None:
     uses = f"uses = [['up', 'f', 1, 1, None], ['up', 'f', {line}, 1, None]]\nsource = None\n"
-    prepared = await prepared_again(sandbox, INTERPRETER + "import json\n" + uses + FORGED_PREPARATION, "1")
+    forged = INTERPRETER + "import json\n" + uses + FORGED_PREPARATION
+    prepared = await prepared_again(run, session, forged, "1")
     assert not prepared.uses
     assert prepared.error is not None
 
 
 async def test_forged_source_holds_nobody_up(tmp_path: Path, anyio_backend: str) -> None:
-    forged = (
-        INTERPRETER
-        + FORGED_SOURCE
-        + "uses = [['up', 'echo', 1, 1, {'a': n}] for n in range(9_000)]\n"
-        + FORGED_PREPARATION
-    )
+    uses = "uses = [['up', 'echo', 1, 1, {'a': n}] for n in range(9_000)]\n"
+    forged = INTERPRETER + FORGED_SOURCE + uses + FORGED_PREPARATION
     async with opened(tmp_path, {"up": Peer()}) as portal:
         session = (await portal.run(forged, session="new"))["session"]
         async with watched() as delay:
@@ -192,15 +176,13 @@ async def test_forged_line_of_an_error_is_not_told(run: Runner, line: str) -> No
     assert len(result.error.message) <= 8000
 
 
+TWICE = "".join(f"def f{i}():\n  f{i + 1}()\n  f{i + 1}()\n" for i in range(40))
 WRONG = "await echo.say(text=[1])\n"
 TWISTED = {
     "nested gathers": "f(" * 60 + "[" + "0," * 30_000 + "]" + ", return_exceptions=True)" * 60,
     "one large value": f"x = [{'1,' * 10_000}]\n" + "await echo.say(text=x)\n" * 3_000,
     "one function called a lot": "def f():\n" + "  x = 1\n" * 5_000 + "  yield\n" + "f()\n" * 8_000,
-    "functions that call others twice": "".join(
-        f"def f{i}():\n  f{i + 1}()\n  f{i + 1}()\n" for i in range(40)
-    )
-    + "f0()",
+    "functions that call others twice": TWICE + "f0()",
     "many absent namespaces": "".join(f"x{i}.f()\n" for i in range(8_000)),
 }
 

@@ -62,7 +62,6 @@ LEAKS = {
     ),
 }
 
-
 ENDINGS = {
     "well": "7",
     "error": "1 / 0",
@@ -215,13 +214,6 @@ except BaseException as error:
 print("reached")
 told
 """
-
-
-@pytest.fixture
-async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
-    session = await sandbox.open_session()
-    yield session
-    session.close()
 
 
 def trying(uses: str) -> str:

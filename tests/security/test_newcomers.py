@@ -15,7 +15,6 @@ from tests.portal.pinning import accept
 
 pytestmark = pytest.mark.anyio
 
-
 TEXT = schema("path", path={"type": "string"})
 OLD = ("wipe-all", "read-all")
 SUFFIXED = function_names(["wipe-all", "wipe_all"])["wipe-all"]

@@ -21,7 +21,6 @@ from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 
-
 ANN = {"sub": "ann", "org": "red"}
 OTHERS: list[dict[str, Any]] = [
     {"sub": "ann", "org": "blue"},

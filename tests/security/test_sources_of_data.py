@@ -206,11 +206,8 @@ async def test_the_folder_of_a_tenant_carries_what_that_tenant_wrote(tmp_path: P
 
 
 async def test_two_portals_of_one_manifest_know_of_each_others_files(tmp_path: Path) -> None:
-    own: Json = {"park_after_seconds": 0.1}
-    async with (
-        portal_of(tmp_path, share="all", runs=own) as (one, _),
-        portal_of(tmp_path, share="all", runs=own) as (other, _),
-    ):
+    shared = partial(portal_of, tmp_path, share="all", runs={"park_after_seconds": 0.1})
+    async with shared() as (one, _), shared() as (other, _):
         await one.run("open('f', 'w').write('text')")
         assert await outcome(other, f"{READS}\n{SEND}") == "sent"
         await one.run("await mail.read()\nopen('f', 'w').write('text')")
@@ -238,10 +235,9 @@ async def test_a_list_of_all_resources_is_from_all_asked(tmp_path: Path, forbidd
 
 
 async def test_an_answer_of_middleware_is_from_the_upstream_for_which_it_answers(tmp_path: Path) -> None:
-    (tmp_path / "kept.py").write_text(
-        "from portal.middleware import Outcome\n\nasync def kept(call, next):\n"
-        "    return Outcome('kept') if call.tool == 'read' else await next(call)\n"
-    )
+    kept = "    return Outcome('kept') if call.tool == 'read' else await next(call)\n"
+    code = f"from portal.middleware import Outcome\n\nasync def kept(call, next):\n{kept}"
+    (tmp_path / "kept.py").write_text(code)
     async with portal_of(tmp_path, middleware=["kept:kept"]) as (portal, _):
         for source, told in (("mail", "not_granted"), ("note", "sent")):
             assert await outcome(portal, f"await {source}.read()\n{SEND}") == told

@@ -22,7 +22,6 @@ from upstreams.questions import QuestionError
 
 pytestmark = pytest.mark.anyio
 
-
 TEXTS = [
     '"""\nimport os\nos.system("x")\n"""',
     "'''\\\"\"\"\\",
@@ -40,10 +39,7 @@ NAMES = [
     ),
     *("ｅｃｈｏ", "x\ny", "import os;os.system('x')", "\x1b[31mred\x1b[0m", "NUL\0x"),
 ]
-UNSEEN = {chr(code) for code in (*range(32), *range(0x7F, 0xA0), 0x200B, 0x2028, 0x202E, 0x2066)} - {
-    "\n",
-    "\t",
-}
+UNSEEN = {chr(code) for code in (*range(32), *range(0x7F, 0xA0), 0x200B, 0x2028, 0x202E, 0x2066)} - {*"\n\t"}
 
 
 def hostile(text: str) -> dict[str, Json]:
@@ -82,12 +78,12 @@ async def test_every_tool_is_a_function_of_a_plain_name(portal: Opened) -> None:
     assert all(name.isascii() and name.isidentifier() for name in functions)
 
 
-@pytest.mark.parametrize("query", ["", "t0", "t3", "red", "up.t5"])
 @pytest.mark.parametrize("detail", ["brief", "full"])
-async def test_search_shows_nothing_that_steers_a_reader(portal: Opened, query: str, detail: str) -> None:
-    text = await portal.search_text(query, detail=detail)
-    assert not UNSEEN & set(text)
-    assert_begun_by_portal(text)
+async def test_search_shows_nothing_that_steers_a_reader(portal: Opened, detail: str) -> None:
+    for query in ("", "t0", "t3", "red", "up.t5"):
+        text = await portal.search_text(query, detail=detail)
+        assert not UNSEEN & set(text)
+        assert_begun_by_portal(text)
 
 
 IMITATION = (
@@ -129,13 +125,8 @@ def test_an_error_of_an_upstream_does_not_look_like_one_of_the_portal() -> None:
     "name", ["a.b 2, git.push", "a.b\ngit.push failed #1", "a.\u202eb", "a.'b", "a.b: done"]
 )
 def test_a_made_up_name_of_a_function_is_not_shown(name: str) -> None:
-    row: dict[str, Json] = {
-        "seq": 1,
-        "function": name,
-        "state": "refused",
-        "ms": 0.0,
-        "error": {"message": "no"},
-    }
+    told: Json = {"state": "refused", "ms": 0.0, "error": {"message": "no"}}
+    row: dict[str, Json] = {"seq": 1, "function": name, **told}
     shown = fitted(Answer("ok", "run_1", calls=[row]), short_id, 2_000, 6_000, is_whole=False).text
     assert (shown["calls"], shown["not_done"]) == ("?", ["? refused: no"])
     row["function"] = "straße.öffne_datei"
@@ -144,15 +135,13 @@ def test_a_made_up_name_of_a_function_is_not_shown(name: str) -> None:
 
 
 def test_the_source_of_a_line_is_that_of_the_script() -> None:
-    traceback = (
-        f'Traceback (most recent call last):\n  File "script.py", line 2, in <module>\nToolError: {IMITATION}'
-    )
+    place = 'File "script.py", line 2, in <module>'
+    traceback = f"Traceback (most recent call last):\n  {place}\nToolError: {IMITATION}"
     error = RunError("tool_error", IMITATION, 2, traceback=traceback)
     assert at_line(error, "x = 1\nawait bank.get()") == "line 2: await bank.get()"
     assert at_line(error, "x = 1") == ""
-    kept = replace(
-        error, traceback='File "script.py", line 2, in get\n'
-    )  # of an earlier script of the session
+    # Of an earlier script of the session.
+    kept = replace(error, traceback='File "script.py", line 2, in get\n')
     assert at_line(kept, "def get_all(): ...\nget()") == "line 2"
     assert at_line(kept, "def get():\n    fail()") == "line 2: fail()"
 
@@ -174,8 +163,7 @@ def show(field: str, asked: Json, message: str = "Please answer") -> None:
 
 
 @pytest.mark.parametrize(
-    "field",
-    ["password", "api_key", "apiKey", "pin", "userPIN", "card_pin", "otp", "OTPCode", "token", "ｔｏｋｅｎ"],
+    "field", words("password api_key apiKey pin userPIN card_pin otp OTPCode token ｔｏｋｅｎ")
 )
 def test_field_that_is_named_like_a_secret_is_refused_by_its_name(field: str) -> None:
     with pytest.raises(QuestionError, match="asks for a secret") as refused:
@@ -183,17 +171,17 @@ def test_field_that_is_named_like_a_secret_is_refused_by_its_name(field: str) ->
     assert (refused.value.code, repr(field) in str(refused.value)) == ("elicitation_refused", True)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {**TEXT, "title": "Your password"},
-        {**TEXT, "format": "password"},
-        {"type": "integer", "title": "PIN"},
-        {**TEXT, "title": "Token", "enum": []},
-        {"type": "array", "items": TEXT, "title": "Recovery phrase"},
-        {"title": "CVV"},
-    ],
-)
+ASKED: list[Json] = [
+    {**TEXT, "title": "Your password"},
+    {**TEXT, "format": "password"},
+    {"type": "integer", "title": "PIN"},
+    {**TEXT, "title": "Token", "enum": []},
+    {"type": "array", "items": TEXT, "title": "Recovery phrase"},
+    {"title": "CVV"},
+]
+
+
+@pytest.mark.parametrize("asked", ASKED)
 def test_field_that_is_titled_or_formatted_as_a_secret_is_refused(asked: Json) -> None:
     with pytest.raises(QuestionError, match="'x' asks for a secret"):
         show("x", asked)

@@ -16,12 +16,12 @@ from manifests.grants import NO_TENANT, FileGrant
 from manifests.json_value import Json
 from sandbox_runtime.grants.files import Workspaces, open_workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
+from sandbox_runtime.sandbox import Session
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.running import Runner, where
 from tests.security.hostile import ON_ONE_PATH, RAW_FILES, words
 
 pytestmark = pytest.mark.anyio
-
 
 FLAG = "flag-5b1c9e"
 INSIDE = "inside"
@@ -147,7 +147,6 @@ PATHS = [
     "/".join(["folder"] * 10_000),
 ]
 
-
 OPERATIONS = (*ON_ONE_PATH.items(), ("rename", {"target": "t"}))
 EVERY_OPERATION = f"""{RAW}
 def every_operation(path):
@@ -267,7 +266,6 @@ print("reached")
 dict(seen)
 """
 
-
 RACES = [
     f'assert open("swapped/flag.txt").read() == "{INSIDE}"',
     f'assert open("swapped.txt").read() == "{INSIDE}"',
@@ -288,9 +286,10 @@ async def test_nobody_wins_a_race_against_a_link(
     assert intact(outside)
 
 
-async def test_session_does_not_reach_the_files_of_another(run: Runner, tmp_path: Path) -> None:
+async def test_session_does_not_reach_the_files_of_another(
+    run: Runner, session: Session, tmp_path: Path
+) -> None:
     async with granted(run, tmp_path, share="session") as files:
-        session = await run.sandbox.open_session()
         await files.value(f'open("secret.txt", "w").write("{FLAG}")', session)
         (own,) = [name for name in files.names() if name.endswith("secret.txt")]
         attacks = [own, f"../{own}", f"../../{own}", f"../{own.split('/')[1]}/secret.txt"]
@@ -300,7 +299,6 @@ async def test_session_does_not_reach_the_files_of_another(run: Runner, tmp_path
             result = await files(f"{RAW}\nraw('read', {{'path': {path!r}}})")
             assert result.value[1] == 0
         assert await files.value('open("secret.txt").read()', session) == FLAG
-        session.close()
 
 
 OTHERS = words(
