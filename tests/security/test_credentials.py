@@ -321,8 +321,8 @@ async def test_url_that_a_server_repeats(tmp_path: Path, place: str) -> None:
             searched = await portal.search()
             error = await portal.error_of("await up.echo()")
             state = portal.portal.fleet["up"].state.detail
-        run = partial(finished, "--log-level", "debug", cwd=tmp_path, env=ENVIRON)
-        told = (partial(run, "check"), partial(run, "explain", "up.echo"))
+        run, debug = partial(finished, cwd=tmp_path, env=ENVIRON), ("--log-level", "debug")
+        told = (partial(run, "check", *debug), partial(run, "explain", "up.echo", *debug))
         commands = [await anyio.to_thread.run_sync(each) for each in told]
     assert_hidden(searched["notices"], state, commands[0].stderr)
     for text in (json.dumps(error), *(done.stdout + done.stderr for done in commands)):

@@ -41,7 +41,7 @@ def lists(folder: Path, description: str) -> None:
     tools = [*odd, echo, {"name": "error", "inputSchema": {"type": "object"}}]
     others = {"ending": raw(stderr=EVERYTHING, exits_with=3), "refusing": raw(refuses_with=EVERYTHING)}
     said = {"instructions": EVERYTHING, "server_name": EVERYTHING}
-    write_manifest(folder, {"up": raw(tools=tools, **said), **others})
+    write_manifest(folder, {"up": raw(tools=tools, **said), **others}, server={"workers": 1})
 
 
 @pytest.fixture(scope="module")

@@ -34,12 +34,8 @@ MARKER = "red-only-7f3a91"
 
 OWNED = "the owner of the run"
 TABLES = {
-    "runs": OWNED,
-    "events": OWNED,
-    "calls": OWNED,
+    **dict.fromkeys(("runs", "events", "calls", "results", "log"), OWNED),
     "hooks": "whoever has the token, whose sha256 is stored",
-    "results": "the owner of the run",
-    "log": OWNED,
     "deliveries": "the receiver that the manifest names: states and functions, no results",
     "key_values": "the portal: types of results, guest components, names of callers; or the person that is its owner",
     "audit": "the operator: who called what, without arguments and results",
@@ -51,25 +47,16 @@ ROUTES = {
     "/mcp": "attacked below, by method",
     "/healthz": "anybody: says ok",
     "/readyz": "anybody: counts of upstreams; their names for any token",
-    "/runs": OWNED,
-    "/runs/{run}": OWNED,
-    "/runs/{run}/events": OWNED,
-    "/runs/{run}/cancel": OWNED,
-    "/runs/{run}/fork": OWNED,
-    "/runs/{run}/answers/{seq:int}": OWNED,
+    **dict.fromkeys(("/runs", "/runs/{run}", "/runs/{run}/events", "/runs/{run}/cancel"), OWNED),
+    **dict.fromkeys(("/runs/{run}/fork", "/runs/{run}/answers/{seq:int}"), OWNED),
     "/hooks/{token}": "whoever has the token",
     "/metrics": "telemetry.metrics_token: numbers without names of callers, tenants and sessions",
 }
 METHODS = {
     "tools/list": "everybody: two tools, by profile",
     "tools/call": "attacked below: sessions, runs, handles, requestState",
-    "tasks/get": OWNED,
-    "tasks/update": OWNED,
-    "tasks/cancel": OWNED,
-    "ping": "everybody",
-    "server/discover": "everybody",
-    "initialize": "everybody",
-    "notifications/initialized": "everybody",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), OWNED),
+    **dict.fromkeys(("ping", "server/discover", "initialize", "notifications/initialized"), "everybody"),
 }
 FOLDERS = {
     "runs": "SQLite, sealed with runs.key",
