@@ -44,9 +44,7 @@ async def begun(http: httpx2.AsyncClient, kept: KeptRuns, headers: dict[str, str
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ALL)
-async def test_no_route_takes_less_than_the_whole_id(
-    nameless: KeptRuns, method: str, path: str, body: Json
-) -> None:
+async def test_no_route_takes_part_of_an_id(nameless: KeptRuns, method: str, path: str, body: Json) -> None:
     async with nameless.client() as http:
         run = await begun(http, nameless, {})
         for written in [run[start : 4 + size] for size in (4, 8, 31) for start in (0, 4)]:

@@ -63,9 +63,7 @@ def test_no_command_starts_what_a_script_wrote(portal: PortalCommand, running: P
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_manifest_that_is_gone_is_no_empty_one(
-    portal: PortalCommand, tmp_path: Path, is_running: bool
-) -> None:
+def test_manifest_that_is_gone_is_not_empty(portal: PortalCommand, tmp_path: Path, is_running: bool) -> None:
     path = tmp_path / "portal.yaml"
     assert "no upstreams are configured" in portal("explain", "x", cwd=tmp_path).stderr, "there never was one"
     path.write_text(SAFE)
@@ -78,9 +76,7 @@ def test_manifest_that_is_gone_is_no_empty_one(
     assert ("cannot be read" in done.stderr) is not is_running
 
 
-def test_check_tells_of_a_waiting_change_and_checks_it_on_request(
-    portal: PortalCommand, running: Path
-) -> None:
+def test_check_says_that_a_change_waits_and_may_check_it(portal: PortalCommand, running: Path) -> None:
     running.write_text(ATTACK)
     done = portal("check", "--strict", cwd=running.parent)
     assert done.returncode == 3
@@ -156,9 +152,7 @@ def test_difference_without_a_line_shows_hashes(tmp_path: Path) -> None:
     assert not [*difference(new, new)]
 
 
-def test_reload_says_what_needs_a_restart_and_which_portal_goes_on(
-    portal: PortalCommand, running: Path
-) -> None:
+def test_reload_says_what_needs_a_restart_and_who_goes_on(portal: PortalCommand, running: Path) -> None:
     running.write_text("server: {workers: 3}\n")
     done = portal("reload", "--yes", cwd=running.parent)
     assert "after a restart: server.workers" in done.stderr
@@ -172,9 +166,7 @@ def test_reload_says_what_needs_a_restart_and_which_portal_goes_on(
         "server: {tokens: [{token: '${command:touch run}', name: a}, {token: '${keyring:a/b}', name: b}]}",
     ],
 )
-def test_reload_accepts_what_needs_secrets_and_fetches_none(
-    portal: PortalCommand, running: Path, text: str
-) -> None:
+def test_reload_accepts_secrets_and_fetches_none(portal: PortalCommand, running: Path, text: str) -> None:
     running.write_text(text)
     portal("reload", "--yes", cwd=running.parent)
     assert Acceptance(running).hashes() == read_files(running, {}).hashes
@@ -215,10 +207,8 @@ def added(file: Path, *, is_compiled: bool) -> None:
 def test_middleware_runs_as_it_was_accepted_whatever_lies_there_now(tmp_path: Path, place: str) -> None:
     """Neither the file counts, nor what is compiled beside it, nor an extension of that name."""
     file, name = tmp_path / place, place.removesuffix(".py").replace("/", ".")
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("raise SystemExit('changed')")
-    compiled = importlib.util.cache_from_source(str(file))
-    py_compile.compile(str(file), compiled)
+    added(file, is_compiled=False)
+    py_compile.compile(str(file), importlib.util.cache_from_source(str(file)))
     (tmp_path / f"{place.removesuffix('.py')}.abi3.so").write_text("changed")
     (tmp_path / "beside.py").write_text("answer = 1\n")
     accepted = {place: f"import beside\n{MIDDLEWARE}".encode()}
@@ -304,9 +294,7 @@ def test_kill_at_any_moment_lets_no_change_pass_and_an_end_in_order_does(path: P
 
 @pytest.mark.parametrize("first_ends", [ExitStack.close, kill])
 @pytest.mark.parametrize("last_ends", [ExitStack.close, kill])
-def test_last_of_several_portals_decides_whether_changes_wait(
-    path: Path, first_ends: End, last_ends: End
-) -> None:
+def test_last_of_several_portals_decides_what_waits(path: Path, first_ends: End, last_ends: End) -> None:
     first, last = start(path), start(path)
     first_ends(first)
     path.write_text(EVIL)
@@ -332,9 +320,7 @@ def test_portal_that_starts_while_another_ends_is_seen(path: Path, monkeypatch: 
     assert waiting(path)
 
 
-def test_portal_that_ends_while_another_looks_frees_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_portal_that_ends_meanwhile_frees_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upstream of the first one writes to and fro until its end."""
     first = start(path)
     path.write_text(EVIL)

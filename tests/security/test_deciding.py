@@ -130,9 +130,7 @@ FORM: dict[str, Json] = {"elicitation": {"form": {}}}
 @pytest.mark.parametrize(
     ("answers", "is_sent"), [("mcp", False), ("mcp approve", True), ("approve more mcp", True)]
 )
-async def test_form_is_decided_by_the_token_of_its_answer(
-    tmp_path: Path, answers: str, is_sent: bool
-) -> None:
+async def test_token_of_the_answer_decides_a_form(tmp_path: Path, answers: str, is_sent: bool) -> None:
     up = Peer(tool("mark"))
     async with (
         asking(tmp_path, up) as (own, client),
@@ -166,9 +164,7 @@ async def test_of_two_forms_each_is_decided_by_the_token_of_its_own_answer(tmp_p
 @pytest.mark.parametrize(
     ("answers", "status"), [("mcp", 404), ("mcp approve", 202), ("approve more mcp", 202)]
 )
-async def test_session_of_an_approver_takes_no_answer_of_others(
-    tmp_path: Path, answers: str, status: int
-) -> None:
+async def test_session_of_an_approver_is_no_use_to_others(tmp_path: Path, answers: str, status: int) -> None:
     up = Peer(tool("mark"))
     hello = {**HELLO["params"], "capabilities": FORM}
     call = {"name": "execute_code", "arguments": {"code": MARK}}

@@ -104,9 +104,7 @@ async def test_answer_ends_its_fetch_and_nothing_else(fetch: FetchRunner, server
     assert fetch.states[0] != "refused"
 
 
-async def test_slow_answers_keep_no_other_run_waiting(
-    run: Runner, fetch: FetchRunner, server: Server
-) -> None:
+async def test_slow_answers_hold_up_no_other_run(run: Runner, fetch: FetchRunner, server: Server) -> None:
     server.answers["/slow"] = dripping()
     slow = f'await asyncio.gather(*[portal.fetch("{server.base}/slow") for _ in range(50)], return_exceptions=True)\n1'
     waiting = asyncio.create_task(fetch(slow))

@@ -79,9 +79,7 @@ async def other() -> AsyncIterator[str]:
     "url", ["http://auth.example.invalid/x", "javascript:alert(1)", "file:///etc/passwd", "", "//x"]
 )
 @pytest.mark.parametrize("key", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
-async def test_endpoint_that_is_no_safe_address_ends_the_login(
-    server: ProtectedServer, key: str, url: str
-) -> None:
+async def test_unsafe_endpoint_ends_the_login(server: ProtectedServer, key: str, url: str) -> None:
     await announce(server.authorization, SERVER_METADATA, **{key: url})
     await refused(server.spec())
     assert server.authorization.grants == []
@@ -105,9 +103,7 @@ async def test_endpoint_that_is_no_safe_address_ends_the_login(
         (SERVER_METADATA, {"token_endpoint": None}),
     ],
 )
-async def test_metadata_that_lies_ends_the_login(
-    server: ProtectedServer, path: str, lie: dict[str, Json]
-) -> None:
+async def test_metadata_that_lies_ends_the_login(server: ProtectedServer, path: str, lie: dict[str, Json]) -> None:
     """Of a server in the clear or with a user, too, which is not asked."""
     await announce(server if path == RESOURCE_METADATA else server.authorization, path, **lie)
     assert isinstance(await refused(server.spec()), OAuthRefusedError)
@@ -121,9 +117,7 @@ async def test_metadata_as_it_is_makes_a_login(server: ProtectedServer) -> None:
     assert (await signed_in(server.spec())).access_token
 
 
-async def test_upstream_cannot_choose_another_authorization_server(
-    other: str, server: ProtectedServer
-) -> None:
+async def test_upstream_chooses_no_authorization_server(other: str, server: ProtectedServer) -> None:
     await announce(server, RESOURCE_METADATA, authorization_servers=[f"{other}/"])
     issuer = server.authorization.issuer
     settings = {"client_id": "portal", "client_secret": "canary-s3cret", "issuer": issuer}
@@ -134,9 +128,7 @@ async def test_upstream_cannot_choose_another_authorization_server(
 
 
 @pytest.mark.parametrize("path", [RESOURCE_METADATA, SERVER_METADATA, "/token", "/register"])
-async def test_redirect_of_what_oauth_asks_is_not_followed(
-    other: str, server: ProtectedServer, path: str
-) -> None:
+async def test_redirect_of_oauth_is_not_followed(other: str, server: ProtectedServer, path: str) -> None:
     """To another origin: within one, only discovery follows."""
     host = server if path == RESOURCE_METADATA else server.authorization
     host.answers[path] = sending_to(other + path)
@@ -146,9 +138,7 @@ async def test_redirect_of_what_oauth_asks_is_not_followed(
 
 
 @pytest.mark.parametrize("path", ["/token", "/register"])
-async def test_redirect_of_a_code_or_a_registration_is_not_followed(
-    server: ProtectedServer, path: str
-) -> None:
+async def test_redirect_of_a_code_is_not_followed(server: ProtectedServer, path: str) -> None:
     """Within the origin neither."""
     moved: list[str] = []
 
@@ -161,9 +151,7 @@ async def test_redirect_of_a_code_or_a_registration_is_not_followed(
     assert moved == []
 
 
-async def test_upstream_that_sends_the_probe_away_gets_no_header_there(
-    other: str, server: ProtectedServer
-) -> None:
+async def test_probe_that_is_sent_away_has_no_header(other: str, server: ProtectedServer) -> None:
     server.answers["/mcp"] = sending_to(f"{other}/mcp")
     headers: Json = {"X-Api-Key": "canary-key"}
     spec = HttpUpstream.model_validate({"url": server.url, "headers": headers, "oauth": {}})
@@ -250,9 +238,7 @@ async def test_redirect_carries_no_credentials_to_another_origin(
             await echo(fleet)
 
 
-async def test_tokens_of_an_upstream_are_not_for_its_name_elsewhere(
-    other: str, server: ProtectedServer
-) -> None:
+async def test_tokens_are_not_for_the_same_name_elsewhere(other: str, server: ProtectedServer) -> None:
     await logged_in(server.spec())
     elsewhere = HttpUpstream.model_validate({"url": f"{other}/mcp", "oauth": {}})
     async with fleet_of(tickets=elsewhere) as fleet:

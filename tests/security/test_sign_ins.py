@@ -202,9 +202,7 @@ async def test_upstream_that_names_the_portals_provider_gets_no_token_for_the_po
         await link_of(own, "ann")
 
 
-async def test_upstream_that_borrows_endpoints_of_the_provider_gets_no_token(
-    own: Company, tmp_path: Path
-) -> None:
+async def test_upstream_that_borrows_endpoints_gets_no_token(own: Company, tmp_path: Path) -> None:
     link = await link_of(own, "ann")
     ends = {f"{name}_endpoint": f"{own.provider.url}/{name}" for name in ("authorization", "token")}
     told = {"issuer": own.authorization.issuer, "code_challenge_methods_supported": ["S256"], **ends}
@@ -325,9 +323,7 @@ async def test_wrong_secret_of_the_portal_costs_nobody_a_login(own: Company) -> 
     assert (await run(ann))["result"]["who"] == "ann"
 
 
-async def test_sign_out_during_a_renewal_leaves_no_token(
-    own: Company, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sign_out_during_a_renewal_leaves_no_token(own: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     is_renewed, has_come = anyio.Event(), anyio.Event()
     replace, locked, delete = PersonLogins.replace, PersonLogins.locked, PersonLogins.delete
 

@@ -58,9 +58,7 @@ OF_SOURCES = pytest.mark.parametrize(("source", "told"), [("mail", "not_granted"
 
 
 @OF_SOURCES
-async def test_a_kept_result_has_its_sources_also_after_a_restart(
-    tmp_path: Path, source: str, told: str
-) -> None:
+async def test_a_kept_result_has_its_sources(tmp_path: Path, source: str, told: str) -> None:
     async with portal_of(tmp_path) as (portal, _):
         handle = await kept(portal, source)
         again = await kept(portal, "note", after=f"await portal.recall({handle!r})")

@@ -223,9 +223,7 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-async def test_what_belongs_to_another_tenant_is_as_unknown_as_nothing(
-    portal: Portal, theirs: Belongings
-) -> None:
+async def test_what_belongs_to_others_is_as_unknown_as_nothing(portal: Portal, theirs: Belongings) -> None:
     names = [*zip(vars(theirs).values(), vars(MADE_UP).values(), strict=True)]
     async with http_of("blue") as http, client(portal, "blue") as blue:
         for name, attack in ATTACKS.items():

@@ -183,14 +183,11 @@ async def test_name_that_looks_like_a_way_out_is_a_name(files: FileRunner, outsi
 
 
 FORGED = (
-    ("read", "not json"),
-    ("read", "{}"),
-    ("read", '{"path": null}'),
-    ("read", '{"path": ["inside.txt"]}'),
-    ("read", "[" * 10_000),
-    ("", '{"path": "inside.txt"}'),
-    ("__class__", '{"path": "inside.txt"}'),
-    ("../read", '{"path": "inside.txt"}'),
+    *(
+        ("read", each)
+        for each in ("not json", "{}", '{"path": null}', '{"path": ["inside.txt"]}', "[" * 10_000)
+    ),
+    *((each, '{"path": "inside.txt"}') for each in ("", "__class__", "../read")),
     ("write", '{"path": "inside.txt", "base64": "%%%"}'),
     ("write", '{"path": "inside.txt", "base64": 7}'),
     ("write", '{"path": "inside.txt", "base64": "eA==", "expected": 7}'),
