@@ -103,7 +103,9 @@ async def test_unsafe_endpoint_ends_the_login(server: ProtectedServer, key: str,
         (SERVER_METADATA, {"token_endpoint": None}),
     ],
 )
-async def test_metadata_that_lies_ends_the_login(server: ProtectedServer, path: str, lie: dict[str, Json]) -> None:
+async def test_metadata_that_lies_ends_the_login(
+    server: ProtectedServer, path: str, lie: dict[str, Json]
+) -> None:
     """Of a server in the clear or with a user, too, which is not asked."""
     await announce(server if path == RESOURCE_METADATA else server.authorization, path, **lie)
     assert isinstance(await refused(server.spec()), OAuthRefusedError)

@@ -58,12 +58,8 @@ RULES: Json = {
     "flows": [{"from": "up", "not_to": "network"}],
 }
 SCRIPTS = [
-    "await up.wipe()",
-    "await up.secret()",
-    "await up.write(path='b')",
+    *(f"await up.{call}" for call in ("wipe()", "secret()", "write(path='b')", "rare()", "ask()")),
     "await up.once()\nawait up.once()",
-    "await up.rare()",
-    "await up.ask()",
     "await portal.approve('?')",
     "await up.read()\nawait portal.fetch('https://a.example')",
     "await portal.event('x')",
@@ -184,12 +180,9 @@ async def test_upstream_that_is_down_tells_models_why_and_the_operator_what_to_d
 def test_doors_say_which_rule_refuses_and_not_what_to_write() -> None:
     access = HttpAccess("127.0.0.1", ServerSettings(token=SecretStr("x" * 20)))
     by_tokens = HttpAccess("127.0.0.1", ServerSettings.model_validate({"tokens": [{"token": "y" * 20}]}))
-    refusals = [
-        access.refusal(Headers({"host": "evil.example"})),
-        access.refusal(Headers({"host": "localhost", "origin": "https://evil.example"})),
-        by_tokens.metrics_refusal(Headers({"host": "localhost"})),
-    ]
-    for refused in refusals:
+    evil = ({"host": "evil.example"}, {"host": "localhost", "origin": "https://evil.example"})
+    refusals = [access.refusal(Headers(each)) for each in evil]
+    for refused in [*refusals, by_tokens.metrics_refusal(Headers({"host": "localhost"}))]:
         assert refused is not None
         told = bytes(refused.body).decode()
         assert re.search(r"server\.allowed_|telemetry\.metrics_token", told) and RECIPE.findall(told) == []
@@ -202,10 +195,9 @@ def test_form_says_which_rule_asks_and_not_where_it_is() -> None:
     assert "ask: up.*" in told and RECIPE.findall(told) == []
 
 
-def test_operator_is_told(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    run: PortalCommand = request.getfixturevalue("portal")  # a name that is a package here
+def test_operator_is_told(portal: PortalCommand, tmp_path: Path) -> None:
     write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, capabilities={"tools": {"deny": ["up.*"]}})
-    told = run("explain", "up.echo", cwd=tmp_path).stdout
+    told = portal("explain", "up.echo", cwd=tmp_path).stdout
     assert "Remove" in told and "portal.yaml:" in told
 
 

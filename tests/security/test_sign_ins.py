@@ -183,15 +183,11 @@ async def test_calls_of_two_people_at_once_never_meet(own: Company) -> None:
 
 
 @pytest.mark.parametrize("audience", ["portal", "upstream"])
-async def test_upstream_that_names_the_portals_provider_gets_no_token_for_the_portal(
-    own: Company, tmp_path: Path, audience: str
-) -> None:
+async def test_upstream_that_names_the_portals_provider_gets_no_token(own: Company, audience: str) -> None:
     link = await link_of(own, "ann")
     told = {"resource": own.upstream.url, "authorization_servers": [own.provider.url]}
     own.upstream.answers[RESOURCE_METADATA] = saying(told)
-    await own.portal.reload.apply(
-        changed(tmp_path, lambda data: data["upstreams"]["tickets"]["oauth"].update(client_id="portal"))
-    )
+    await reload(own, lambda all: all["tickets"]["oauth"].update(client_id="portal"))
     url = await callback_of(own, "ann", link)
     if audience == "upstream":  # a provider that knows resources
         own.provider.claims["ann"] = {"aud": own.upstream.url}
@@ -202,14 +198,12 @@ async def test_upstream_that_names_the_portals_provider_gets_no_token_for_the_po
         await link_of(own, "ann")
 
 
-async def test_upstream_that_borrows_endpoints_gets_no_token(own: Company, tmp_path: Path) -> None:
+async def test_upstream_that_borrows_endpoints_gets_no_token(own: Company) -> None:
     link = await link_of(own, "ann")
     ends = {f"{name}_endpoint": f"{own.provider.url}/{name}" for name in ("authorization", "token")}
     told = {"issuer": own.authorization.issuer, "code_challenge_methods_supported": ["S256"], **ends}
     own.authorization.answers[SERVER_METADATA] = saying(told)
-    await own.portal.reload.apply(
-        changed(tmp_path, lambda data: data["upstreams"]["tickets"]["oauth"].update(client_id="portal"))
-    )
+    await reload(own, lambda all: all["tickets"]["oauth"].update(client_id="portal"))
     url = httpx2.URL(await callback_of(own, "ann", link))
     page = await own.browser("ann").get(url.copy_remove_param("iss"))  # many providers send none
     assert page.status_code == 502, page.text
@@ -323,7 +317,9 @@ async def test_wrong_secret_of_the_portal_costs_nobody_a_login(own: Company) -> 
     assert (await run(ann))["result"]["who"] == "ann"
 
 
-async def test_sign_out_during_a_renewal_leaves_no_token(own: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sign_out_during_a_renewal_leaves_no_token(
+    own: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
     is_renewed, has_come = anyio.Event(), anyio.Event()
     replace, locked, delete = PersonLogins.replace, PersonLogins.locked, PersonLogins.delete
 
