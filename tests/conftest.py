@@ -4,9 +4,13 @@ anyio runs on asyncio, the only loop the MCP SDK's servers are deployed on.
 """
 
 import os
+import ssl
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import keyring
 import pytest
 import structlog
@@ -36,6 +40,21 @@ def anyio_backend() -> str:
 def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What portals learn in tests they neither know the next time nor leave behind."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def trusted() -> Iterator[None]:
+    """HTTP clients share what they trust, unless they say what: each of them would load it for 25 ms of computing."""
+    create, usual = httpx2.create_ssl_context, cache(lambda *named: httpx2.create_ssl_context())
+
+    def trusting(verify: Any = True, **more: Any) -> ssl.SSLContext:
+        if verify is True:
+            return usual(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        return create(verify, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpx2._transports.default.create_ssl_context", trusting)
+        yield
 
 
 @pytest.fixture

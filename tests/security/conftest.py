@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from sandbox_runtime.sandbox import Sandbox, Session
 from tests.portal.commands import PortalCommand, portal_command
 from tests.sandbox_runtime.fetching import Server, served
 
@@ -17,3 +18,10 @@ def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 async def server() -> AsyncIterator[Server]:
     async with served() as server:
         yield server
+
+
+@pytest.fixture
+async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
+    session = await sandbox.open_session()
+    yield session
+    session.close()

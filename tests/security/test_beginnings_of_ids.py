@@ -4,7 +4,7 @@ Without a token nobody can tell callers apart: four digits, tried 65,536 times, 
 whole id, or the owner.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
@@ -15,7 +15,7 @@ from manifests.json_value import Json
 from portal.base.caller import WITHOUT_TOKEN
 from portal.base.errors import RunsError
 from portal.records.store.records import short_id
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool
 from tests.portal.runs.kept_runs import ALICE, BOB, BOUND, KeptRuns, kept_runs
 from tests.portal.runs.test_http import ROUTES, error_of
 from tests.portal.runs.test_kept_results import LONG, earlier, find
@@ -43,14 +43,11 @@ async def begun(http: httpx2.AsyncClient, kept: KeptRuns, headers: dict[str, str
     return str(run)
 
 
-@pytest.mark.parametrize("size", [4, 8, 31])
 @pytest.mark.parametrize(("method", "path", "body"), ALL)
-async def test_without_a_token_no_route_takes_less_than_the_whole_id(
-    nameless: KeptRuns, method: str, path: str, body: Json, size: int
-) -> None:
+async def test_no_route_takes_part_of_an_id(nameless: KeptRuns, method: str, path: str, body: Json) -> None:
     async with nameless.client() as http:
         run = await begun(http, nameless, {})
-        for written in (run[: 4 + size], run[4 : 4 + size]):
+        for written in [run[start : 4 + size] for size in (4, 8, 31) for start in (0, 4)]:
             with anyio.fail_after(DEADLINE_SECONDS):
                 guessed = await http.request(method, path.format(run=written), json=body)
             none = await http.request(method, path.format(run=NONE), json=body)
@@ -62,9 +59,7 @@ async def test_without_a_token_no_route_takes_less_than_the_whole_id(
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_without_a_token_no_client_gets_what_it_knows_only_the_beginning_of(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_without_a_token_no_client_gets_what_begins_with_it(tmp_path: Path, mode: str) -> None:
     async with (
         opened(tmp_path) as portal,
         served(portal) as origin,
@@ -103,9 +98,7 @@ async def test_session_is_found_by_its_beginning_in_its_own_mcp_session_only(tmp
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ALL)
-async def test_with_a_token_beginnings_of_others_are_as_unknown_as_none(
-    tmp_path: Path, method: str, path: str, body: Json
-) -> None:
+async def test_beginnings_of_others_are_unknown(tmp_path: Path, method: str, path: str, body: Json) -> None:
     async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client() as http:
         run = await begun(http, kept, ALICE)
         short = short_id(run)
@@ -158,3 +151,60 @@ async def test_token_of_an_event_has_no_beginning(nameless: KeptRuns) -> None:
             404,
             202,
         ]
+
+
+SCRIPT = 'print("ran")\nawait store.echo()\nx'
+GUESSES: dict[str, Callable[[str], str]] = {
+    "all but the first": lambda own: own[1:],
+    "too little of it": lambda own: own[:3],
+    "with a blank behind": lambda own: own + " ",
+    "with a line break": lambda own: own + "\n",
+    "in wide letters": lambda own: "".join(chr(ord(letter) + 0xFEE0) for letter in own),
+    "as a pattern": lambda own: own[:3] + "*",
+    "as code": lambda own: "' or 1 or '",
+    "endless": lambda own: own * 20_000,
+}
+
+
+@pytest.fixture(scope="module")
+def store() -> Peer:
+    return Peer(tool("echo"))
+
+
+@pytest.fixture(scope="module")
+async def portal(store: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    folder = tmp_path_factory.mktemp("ids")
+    async with opened(folder, {"store": store}, server={"check": "off", "sessions": 2}) as portal:
+        yield portal
+
+
+@pytest.fixture(scope="module")
+async def own(portal: Opened) -> str:
+    answer = await portal.run("x = 1", session="new")
+    assert isinstance(answer["session"], str)
+    return answer["session"]
+
+
+@pytest.mark.parametrize("name", GUESSES)
+async def test_what_is_not_the_id_leads_nowhere(portal: Opened, store: Peer, own: str, name: str) -> None:
+    before = len(store.calls)
+    answer = await portal.run(SCRIPT, session=GUESSES[name](own))
+    assert (answer["status"], answer["error"]["code"]) == ("refused", "unknown_session")
+    assert (answer["stdout"], answer["calls"], len(store.calls)) == ("", [], before)
+    assert own not in answer["error"]["message"] or own in GUESSES[name](own)
+    twin = await portal.run(SCRIPT, session=own)
+    assert (twin["result"], twin["stdout"], len(store.calls)) == (1, "ran\n", before + 1)
+
+
+@pytest.mark.parametrize("session", [["x"], 7])
+async def test_what_is_no_text_is_no_id(portal: Opened, store: Peer, own: str, session: Json) -> None:
+    before = len(store.calls)
+    result = await portal.call("execute_code", code=SCRIPT, session=session)
+    assert (result.is_error, len(store.calls)) == (True, before)
+    assert await portal.result_of("x", session=own) == 1
+
+
+async def test_ids_have_nothing_in_common(portal: Opened) -> None:
+    ids = [(await portal.run("1", session="new"))["session"] for _ in range(8)]
+    assert len({identifier[start : start + 8] for identifier in ids for start in (0, 8, 16)}) == 24
+    assert all(len(identifier) >= 20 for identifier in ids)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import pytest
@@ -30,49 +30,43 @@ from upstreams.secret_sources import fetch_secrets, header_renewals
 
 pytestmark = pytest.mark.usefixtures("own_state")
 
+SAFE, EVIL = "profiles: {first: {}}\n", "profiles: {evil: {}}\n"
 ATTACK = "upstreams:\n  x: {command: touch, args: [started], env: {K: '${command:touch run}'}}\n"
 MIDDLEWARE = "async def guard(call, next):\n    return {}\n"
+End: TypeAlias = Callable[[ExitStack], None]
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Path]:
-    """The manifest of a portal that runs."""
+def path(tmp_path: Path) -> Path:
     path = tmp_path / "portal.yaml"
-    path.write_text("profiles: {first: {}}\n")
+    path.write_text(SAFE)
+    return path
+
+
+@pytest.fixture
+def running(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The manifest of a portal that runs, and that no command waits for."""
+    monkeypatch.setattr("portal.cli.reload.ANSWER_SECONDS", 0)
     note_start(*choose_files(path))
     with announced(RunningPortal(os.getpid(), str(path))):
         yield path
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        ("check",),
-        ("search", "x"),
-        ("stubs",),
-        ("explain", "x"),
-        ("lock",),
-        ("login", "x"),
-        ("runs",),
-        ("run", "-"),
-    ],
+    "command", ["check", "search x", "stubs", "explain x", "lock", "login x", "runs", "run -"]
 )
-def test_no_command_starts_what_a_script_wrote(
-    portal: PortalCommand, running: Path, command: tuple[str, ...]
-) -> None:
+def test_no_command_starts_what_a_script_wrote(portal: PortalCommand, running: Path, command: str) -> None:
     running.write_text(ATTACK)
-    done = portal(*command, cwd=running.parent, stdin="1")
+    done = portal(*command.split(), cwd=running.parent, stdin="1")
     assert "mcp-code-portal reload" in done.stderr
     assert {each.name for each in running.parent.iterdir()} <= {"portal.yaml", "portal.lock", "state"}
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_manifest_that_is_gone_is_not_an_empty_one(
-    portal: PortalCommand, tmp_path: Path, is_running: bool
-) -> None:
+def test_manifest_that_is_gone_is_not_empty(portal: PortalCommand, tmp_path: Path, is_running: bool) -> None:
     path = tmp_path / "portal.yaml"
     assert "no upstreams are configured" in portal("explain", "x", cwd=tmp_path).stderr, "there never was one"
-    path.write_text("profiles: {first: {}}\n")
+    path.write_text(SAFE)
     note_start(*choose_files(path))
     if is_running:
         Acceptance(path).hold()
@@ -82,9 +76,7 @@ def test_manifest_that_is_gone_is_not_an_empty_one(
     assert ("cannot be read" in done.stderr) is not is_running
 
 
-def test_check_says_that_a_change_waits_and_checks_it_on_request(
-    portal: PortalCommand, running: Path
-) -> None:
+def test_check_says_that_a_change_waits_and_may_check_it(portal: PortalCommand, running: Path) -> None:
     running.write_text(ATTACK)
     done = portal("check", "--strict", cwd=running.parent)
     assert done.returncode == 3
@@ -92,6 +84,12 @@ def test_check_says_that_a_change_waits_and_checks_it_on_request(
     portal("check", "--waiting", cwd=running.parent)
     assert (running.parent / "run").exists()
     assert portal("check", "--strict", cwd=running.parent).returncode == 3, "a check accepts nothing"
+
+
+def has_secrets(manifest: Path, text: str) -> None:
+    file = manifest.with_name("portal.env")
+    file.touch(0o600)
+    file.write_text(text)
 
 
 def test_reload_needs_a_person_or_yes(portal: PortalCommand, running: Path) -> None:
@@ -110,7 +108,6 @@ def test_reload_accepts_the_bytes_that_it_showed(
         return True
 
     monkeypatch.setattr(Terminal, "is_confirmed", swapped)
-    monkeypatch.setattr("portal.cli.reload.ANSWER_SECONDS", 0)
     running.write_text("profiles: {shown: {}}\n")
     done = portal("reload", cwd=running.parent)
     assert "+profiles: {shown: {}}" in done.stdout
@@ -129,9 +126,7 @@ def test_reload_refuses_what_is_broken(portal: PortalCommand, running: Path, tex
 
 
 def test_reload_shows_no_secret_and_controls_no_terminal(portal: PortalCommand, running: Path) -> None:
-    secrets = running.with_name("portal.env")
-    secrets.touch(0o600)
-    secrets.write_text("TOKEN=very-secret-value\n")
+    has_secrets(running, "TOKEN=very-secret-value\n")
     running.write_text("profiles: {first: {}} # \u202e\n")
     done = portal("reload", cwd=running.parent)
     assert "portal.env: other values of TOKEN" in done.stdout
@@ -157,10 +152,7 @@ def test_difference_without_a_line_shows_hashes(tmp_path: Path) -> None:
     assert not [*difference(new, new)]
 
 
-def test_reload_says_what_takes_effect_after_a_restart_and_which_portal_does_not_run_on_it(
-    portal: PortalCommand, running: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("portal.cli.reload.ANSWER_SECONDS", 0)
+def test_reload_says_what_needs_a_restart_and_who_goes_on(portal: PortalCommand, running: Path) -> None:
     running.write_text("server: {workers: 3}\n")
     done = portal("reload", "--yes", cwd=running.parent)
     assert "after a restart: server.workers" in done.stderr
@@ -174,24 +166,22 @@ def test_reload_says_what_takes_effect_after_a_restart_and_which_portal_does_not
         "server: {tokens: [{token: '${command:touch run}', name: a}, {token: '${keyring:a/b}', name: b}]}",
     ],
 )
-def test_reload_accepts_what_fits_only_with_real_secrets_and_fetches_none(
-    portal: PortalCommand, running: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    monkeypatch.setattr("portal.cli.reload.ANSWER_SECONDS", 0)
+def test_reload_accepts_secrets_and_fetches_none(portal: PortalCommand, running: Path, text: str) -> None:
     running.write_text(text)
     portal("reload", "--yes", cwd=running.parent)
     assert Acceptance(running).hashes() == read_files(running, {}).hashes
     assert not (running.parent / "run").exists()
 
 
-def test_reload_says_if_no_portal_runs(portal: PortalCommand, tmp_path: Path) -> None:
-    path = tmp_path / "portal.yaml"
-    path.write_text("profiles: {first: {}}\n")
+def test_reload_says_if_no_portal_runs(portal: PortalCommand, path: Path) -> None:
     note_start(*choose_files(path))
     path.write_text("profiles: {second: {}}\n")
-    done = portal("reload", "--yes", cwd=tmp_path)
+    done = portal("reload", "--yes", cwd=path.parent)
     assert (done.returncode, "no portal of this manifest runs" in done.stdout) == (0, True)
     assert Acceptance(path).hashes() == read_files(path, {}).hashes
+
+
+# Middleware
 
 
 @pytest.fixture
@@ -203,15 +193,22 @@ def imported() -> Iterator[None]:
         del sys.modules[each]
 
 
+def added(file: Path, *, is_compiled: bool) -> None:
+    """Lay a module there that nobody accepted, perhaps compiled alone."""
+    file.parent.mkdir(exist_ok=True, parents=True)
+    file.write_text("raise SystemExit('added')")
+    if is_compiled:
+        py_compile.compile(str(file), f"{file}c")
+        file.unlink()
+
+
 @pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("place", ["hooks_a.py", "hooks_b/guard_b.py"])
 def test_middleware_runs_as_it_was_accepted_whatever_lies_there_now(tmp_path: Path, place: str) -> None:
     """Neither the file counts, nor what is compiled beside it, nor an extension of that name."""
     file, name = tmp_path / place, place.removesuffix(".py").replace("/", ".")
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("raise SystemExit('changed')")
-    compiled = importlib.util.cache_from_source(str(file))
-    py_compile.compile(str(file), compiled)
+    added(file, is_compiled=False)
+    py_compile.compile(str(file), importlib.util.cache_from_source(str(file)))
     (tmp_path / f"{place.removesuffix('.py')}.abi3.so").write_text("changed")
     (tmp_path / "beside.py").write_text("answer = 1\n")
     accepted = {place: f"import beside\n{MIDDLEWARE}".encode()}
@@ -221,15 +218,10 @@ def test_middleware_runs_as_it_was_accepted_whatever_lies_there_now(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("imported")
-@pytest.mark.parametrize("added", ["hooks_c.py", "hooks_c/__init__.py", "hooks_c/inner/__init__.py"])
+@pytest.mark.parametrize("place", ["hooks_c.py", "hooks_c/__init__.py", "hooks_c/inner/__init__.py"])
 @pytest.mark.parametrize("is_compiled", [True, False])
-def test_package_without_init_gets_none_later(tmp_path: Path, added: str, is_compiled: bool) -> None:
-    file = tmp_path / added
-    file.parent.mkdir(exist_ok=True, parents=True)
-    file.write_text("raise SystemExit('added')")
-    if is_compiled:
-        py_compile.compile(str(file), f"{file}c")
-        file.unlink()
+def test_package_without_init_gets_none_later(tmp_path: Path, place: str, is_compiled: bool) -> None:
+    added(tmp_path / place, is_compiled=is_compiled)
     accepted = {"hooks_c/inner/guard.py": MIDDLEWARE.encode()}
     (loaded,) = load_middleware(["hooks_c.inner.guard:guard"], tmp_path, accepted)
     assert loaded.__module__ == "hooks_c.inner.guard"
@@ -243,10 +235,8 @@ def test_installed_namespace_lets_no_added_package_run(
     (tmp_path / "site" / "hooks_f").mkdir(parents=True)
     (tmp_path / "site" / "hooks_f" / "installed.py").write_text(MIDDLEWARE)
     monkeypatch.syspath_prepend(tmp_path / "site")
-    folder = tmp_path / "hooks_f"
-    folder.mkdir()
+    added(tmp_path / "hooks_f" / "__init__.py", is_compiled=False)
     accepted = {"hooks_f/guard.py": MIDDLEWARE.encode(), "hooks_f/inner/guard.py": MIDDLEWARE.encode()}
-    (folder / "__init__.py").write_text("raise SystemExit('added')")
     (loaded,) = load_middleware([f"hooks_f.{name}:guard"], tmp_path, accepted)
     assert loaded.__module__ == f"hooks_f.{name}"
 
@@ -254,11 +244,7 @@ def test_installed_namespace_lets_no_added_package_run(
 @pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("name", ["hooks_d", "hooks_e.guard"])
 def test_module_that_is_named_and_was_not_accepted_is_none(tmp_path: Path, name: str) -> None:
-    file = tmp_path / f"{name.replace('.', '/')}.py"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("raise SystemExit('added')")
-    py_compile.compile(str(file), f"{file}c")
-    file.unlink()
+    added(tmp_path / f"{name.replace('.', '/')}.py", is_compiled=True)
     with pytest.raises(PortalError, match="there is no module"):
         load_middleware([f"{name}:guard"], tmp_path, {"other.py": b""})
 
@@ -269,7 +255,7 @@ def test_accepted_middleware_does_not_replace_an_installed_module(tmp_path: Path
         load_middleware(["json:guard"], tmp_path, accepted)
 
 
-SAFE, EVIL = "profiles: {first: {}}\n", "profiles: {evil: {}}\n"
+# Kills and restarts
 
 
 def start(path: Path) -> ExitStack:
@@ -286,13 +272,6 @@ def kill(portal: ExitStack) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Acceptance, "release", lambda self: None)
         portal.close()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "portal.yaml"
-    path.write_text(SAFE)
-    return path
 
 
 def waiting(path: Path) -> tuple[str, ...]:
@@ -315,9 +294,7 @@ def test_kill_at_any_moment_lets_no_change_pass_and_an_end_in_order_does(path: P
 
 @pytest.mark.parametrize("first_ends", [ExitStack.close, kill])
 @pytest.mark.parametrize("last_ends", [ExitStack.close, kill])
-def test_last_of_several_portals_decides_whether_changes_wait(
-    path: Path, first_ends: Callable[[ExitStack], None], last_ends: Callable[[ExitStack], None]
-) -> None:
+def test_last_of_several_portals_decides_what_waits(path: Path, first_ends: End, last_ends: End) -> None:
     first, last = start(path), start(path)
     first_ends(first)
     path.write_text(EVIL)
@@ -328,9 +305,7 @@ def test_last_of_several_portals_decides_whether_changes_wait(
     assert bool(waiting(path)) is (last_ends is kill)
 
 
-def test_portal_that_starts_while_another_one_ends_is_not_missed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_portal_that_starts_while_another_ends_is_seen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, started, unlink = start(path), list[ExitStack](), Path.unlink
 
     def starting(file: Path, missing_ok: bool = False) -> None:
@@ -345,9 +320,7 @@ def test_portal_that_starts_while_another_one_ends_is_not_missed(
     assert waiting(path)
 
 
-def test_portal_that_ends_while_another_one_looks_releases_nothing_for_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_portal_that_ends_meanwhile_frees_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upstream of the first one writes to and fro until its end."""
     first = start(path)
     path.write_text(EVIL)
@@ -380,9 +353,9 @@ def test_reload_after_a_kill_lets_later_changes_apply(portal: PortalCommand, pat
 @pytest.mark.parametrize("was_known", [True, False])
 @pytest.mark.parametrize("name", ["portal.yaml", "other.yaml"])
 def test_change_waits_for_every_name_of_the_manifest(
-    path: Path, tmp_path: Path, is_started_by_the_link: bool, was_known: bool, name: str
+    path: Path, is_started_by_the_link: bool, was_known: bool, name: str
 ) -> None:
-    link = tmp_path / "linked" / name
+    link = path.parent / "linked" / name
     link.parent.mkdir()
     link.symlink_to(path)
     one, other = (link, path) if is_started_by_the_link else (path, link)
@@ -417,6 +390,8 @@ def test_link_that_led_elsewhere_before_holds_both_records(path: Path, tmp_path:
     assert waiting(path)
 
 
+# Programs
+
 COMMANDS = [
     "./token.sh",
     "sh token.sh",
@@ -439,9 +414,7 @@ def with_command(path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize("with_command", COMMANDS, indirect=True)
-def test_program_of_a_command_waits_and_is_not_run_when_it_has_changed(
-    portal: PortalCommand, with_command: Path
-) -> None:
+def test_program_waits_and_is_not_run_when_it_has_changed(portal: PortalCommand, with_command: Path) -> None:
     accepted = read_files(with_command, {})
     assert "secret123" in parse_manifest(accepted, {}, fetch_secrets).hidden
     kill(start(with_command))
@@ -477,9 +450,8 @@ def test_header_is_renewed_by_the_program_that_was_accepted(path: Path) -> None:
 
 def test_command_needs_no_file_and_may_read_one_elsewhere(path: Path) -> None:
     (path.parent / "folder").mkdir()
-    path.write_text(
-        "server: {token: '${command:sh -c \"echo secret123\" folder /etc/hostname missing.txt}'}\n"
-    )
+    command = 'sh -c "echo secret123" folder /etc/hostname missing.txt'
+    path.write_text(f"server: {{token: '${{command:{command}}}'}}\n")
     files = read_files(path, {})
     assert [*files.contents] == ["portal.yaml"]
     assert "secret123" in parse_manifest(files, {}, fetch_secrets).hidden
@@ -496,10 +468,8 @@ def test_program_of_a_command_is_no_middleware(path: Path) -> None:
 def test_reload_shows_settings_and_what_starts_something(portal: PortalCommand, running: Path) -> None:
     env = "{K: '${SECRET}${OTHER:-}', R: '${REGION:-eu}'}"
     running.write_text(f"upstreams:\n  x: {{command: '${{RUNNER}}', args: ['${{PAGE:-a}}'], env: {env}}}\n")
-    secrets = running.with_name("portal.env")
-    secrets.touch(0o600)
-    secrets.write_text(
-        "RUNNER=/usr/bin/touch\nPAGE=pwned\nSECRET=very-secret\nOTHER=very-secret\nREGION=us\n"
+    has_secrets(
+        running, "RUNNER=/usr/bin/touch\nPAGE=pwned\nSECRET=very-secret\nOTHER=very-secret\nREGION=us\n"
     )
     shown = portal("reload", cwd=running.parent).stdout
     assert all(each in shown for each in ("/usr/bin/touch", "pwned", "us", "SECRET"))

@@ -1,21 +1,28 @@
-"""What a command gave for an upstream is in nothing that the portal tells, whatever the upstream does with it."""
+"""What was filled in for an upstream is in nothing that the portal tells, whatever the upstream does with it."""
 
 import json
 import shlex
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from urllib.parse import quote, unquote
 
+import anyio.to_thread
 import pytest
 from mcp_types import CallToolResult
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
-from tests.portal.commands import PortalCommand
-from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, text, tool, write_manifest
+from tests.portal.commands import PortalCommand, finished
+from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, tool, write_manifest
+from tests.portal.peers import text as saying
 from tests.portal.test_http_app import client, served
 from tests.upstreams.oauth_peer import logged_in, protected
 from tests.upstreams.peers import http_peer
@@ -48,33 +55,21 @@ def folder(tmp_path: Path) -> Path:
     """Upstreams that get the canary, and tell it wherever they can."""
     env: Json = {"KEY": f"x{reference(CANARY)}y"}
     said = f"token {CANARY} and {json.dumps(CANARY)}"
-    write_manifest(
-        tmp_path,
-        {
-            "store": entry(env, stderr=said, banner=f"token {CANARY}"),
-            "broken": entry(env, stderr=said, exits_with=3),
-            "other": entry({}, stderr=said, exits_with=3),
-        },
-        audit={"to": "audit.jsonl"},
-        server={"token": reference("canary-of-the-portal")},
-    )
+    upstreams = {
+        "store": entry(env, stderr=said, banner=f"token {CANARY}"),
+        "broken": entry(env, stderr=said, exits_with=3),
+        "other": entry({}, stderr=said, exits_with=3),
+    }
+    server: Json = {"token": reference("canary-of-the-portal")}
+    write_manifest(tmp_path, upstreams, audit={"to": "audit.jsonl"}, server=server)
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "check",
-        "check --json",
-        "search",
-        "search --json error",
-        "stubs",
-        "explain store.error",
-        "run script.py",
-        "run script.py --json",
-        "lock",
-    ],
-)
+COMMANDS = """check, check --json, search, search --json error, stubs, explain store.error, run script.py, \
+run script.py --json, lock"""
+
+
+@pytest.mark.parametrize("arguments", COMMANDS.split(", "))
 def test_no_command_tells_it(portal: PortalCommand, folder: Path, arguments: str) -> None:
     script = SCRIPT.replace("SECRET", repr(f"no: {CANARY}"))
     # The script itself holds the canary here, so that the upstream repeats it in an error.
@@ -89,7 +84,7 @@ def test_no_command_tells_it(portal: PortalCommand, folder: Path, arguments: str
 
 
 @pytest.mark.usefixtures("own_state")
-async def test_token_of_a_client_reaches_no_upstream_and_tokens_of_upstreams_reach_no_client(
+async def test_no_token_passes_from_client_to_upstream_or_back(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Over HTTP, with an upstream that wants OAuth and one with headers; each repeats what it was sent as an error."""
@@ -144,9 +139,7 @@ async def recorded(app: ASGIApp) -> AsyncIterator[tuple[int, list[dict[str, str]
 
 
 @asynccontextmanager
-async def gate(
-    folder: Path, server: RawHttpServer, query: str = "", **more: dict[str, str]
-) -> AsyncIterator[Opened]:
+async def gate(folder: Path, server: RawHttpServer, query: str = "", **more: Json) -> AsyncIterator[Opened]:
     """A portal over this server, with the header that it wants."""
     headers: Json = {"Authorization": server.authorization} if server.authorization else {}
     async with http_peer(server.app) as peer:
@@ -172,9 +165,8 @@ async def test_upstream_that_shows_its_requests_shows_scripts_and_stubs_no_token
     server.as_events = as_events
     server.authorization = f"Bearer {token}"
     shown = json.dumps(f"you sent {server.authorization}").replace(*spelling)
-    server.result_text = (
-        f'{{"content":[{{"type":"text","text":{shown}}}],"structuredContent":{{"seen":[{shown}, 7]}}}}'
-    )
+    content = f'[{{"type":"text","text":{shown}}}]'
+    server.result_text = f'{{"content":{content},"structuredContent":{{"seen":[{shown}, 7]}}}}'
     server.tools_text = f'[{{"name":"echo","description":{shown},"inputSchema":{{"type":"object"}}}}]'
     async with gate(tmp_path, server) as portal:
         assert await portal.result_of("await gate.echo()") == {"seen": ["you sent Bearer [hidden]", 7]}
@@ -190,9 +182,7 @@ async def test_upstream_that_shows_its_requests_shows_scripts_and_stubs_no_token
         ("canary-of-0123456789", "canary-of-0123456789"),  # no reference says that it is a secret
     ],
 )
-async def test_key_in_any_header_that_a_reference_filled_is_shown_to_no_script(
-    tmp_path: Path, written: str, seen: str
-) -> None:
+async def test_key_in_any_header_is_shown_to_no_script(tmp_path: Path, written: str, seen: str) -> None:
     peer = Peer(tool("show"))
     async with recorded(peer.server.streamable_http_app()) as (port, requests):
         peer.acts["show"] = lambda arguments: _key_of(requests)
@@ -247,7 +237,7 @@ async def test_key_of_many_lines_is_hidden_also_in_json_within_a_text(tmp_path: 
 
 
 async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:
-    return text(f"you sent {requests[-1]['x-api-key']}")
+    return saying(f"you sent {requests[-1]['x-api-key']}")
 
 
 @pytest.mark.parametrize("token", ["short", "1234567890123456789"])
@@ -266,7 +256,7 @@ async def test_token_that_was_renewed_is_shown_to_no_script(tmp_path: Path) -> N
     async with protected(peer) as server:
 
         async def shown() -> CallToolResult:
-            return text(f"you sent {server.requests[-1]['authorization']}")
+            return saying(f"you sent {server.requests[-1]['authorization']}")
 
         peer.acts["show"] = lambda arguments: shown()
         await logged_in(server.spec())
@@ -274,3 +264,66 @@ async def test_token_that_was_renewed_is_shown_to_no_script(tmp_path: Path) -> N
             for _ in range(2):
                 assert await portal.result_of("await tickets.show()") == "you sent Bearer [hidden]"
                 server.authorization.expire()
+
+
+KEY = "canary/5b1e+zyx9 \u00fc"
+SENT = [b64encode(pair.encode()).decode() for pair in (f"user:{KEY}", f"{KEY}:")]
+PARTS = ("canary", "zyx9", quote(KEY, safe=""), *SENT)
+ENVIRON = {"KEY": KEY, "QUOTED": quote(KEY, safe="")}
+
+
+def assert_hidden(*told: Json) -> None:
+    for each in told:
+        text = each if isinstance(each, str) else json.dumps(each, ensure_ascii=False)
+        assert "[hidden]" in text
+        for part in PARTS:
+            assert part not in text and part not in unquote(text)
+
+
+@pytest.mark.parametrize("before", [0, 100, 190, 290])
+async def test_argument_that_a_child_repeats_on_its_way_down(
+    tmp_path: Path, before: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = raw(stderr="x" * before + " ${KEY}", exits_with=3)
+    async with opened(tmp_path, {"up": entry}, environ=ENVIRON, audit={"to": "audit.jsonl"}) as portal:
+        searched = await portal.search()
+        error = await portal.error_of("await up.echo()")
+        state, said = portal.portal.fleet["up"].state.detail, portal.portal.fleet["up"].stderr_tail()
+    for text in (json.dumps(searched), json.dumps(error), state, capsys.readouterr().out):
+        assert "exited with status 3" in text
+        assert not any(part in text for part in PARTS)
+    assert not any(part in said for part in PARTS)
+    if before < 290:  # else the line was cut before it
+        assert_hidden(said)
+    assert "canary" not in (tmp_path / "audit.jsonl").read_text()
+
+
+PLACES = {
+    "path": "http://127.0.0.1:{port}/at/${{QUOTED}}/mcp",
+    "query": "http://127.0.0.1:{port}/mcp?k=${{QUOTED}}",
+    "user": "http://${{QUOTED}}@127.0.0.1:{port}/mcp",
+    "password": "http://user:${{QUOTED}}@127.0.0.1:{port}/mcp",
+}
+
+
+async def tell_all(request: Request) -> Response:
+    """Refuses everything, and says what it was asked."""
+    said = f"{request.headers.get('authorization', '-')} {request.url} {unquote(str(request.url))}"
+    return PlainTextResponse(said, status_code=400)
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_url_that_a_server_repeats(tmp_path: Path, place: str) -> None:
+    app = Starlette(routes=[Route("/{anything:path}", tell_all, methods=["GET", "POST", "DELETE"])])
+    async with http_peer(app) as peer:
+        entry: dict[str, Json] = {"url": PLACES[place].format(port=peer.port)}
+        async with opened(tmp_path, {"up": entry}, environ=ENVIRON) as portal:
+            searched = await portal.search()
+            error = await portal.error_of("await up.echo()")
+            state = portal.portal.fleet["up"].state.detail
+        run, debug = partial(finished, cwd=tmp_path, env=ENVIRON), ("--log-level", "debug")
+        told = (partial(run, "check", *debug), partial(run, "explain", "up.echo", *debug))
+        commands = [await anyio.to_thread.run_sync(each) for each in told]
+    assert_hidden(searched["notices"], state, commands[0].stderr)
+    for text in (json.dumps(error), *(done.stdout + done.stderr for done in commands)):
+        assert not any(part in text for part in PARTS)

@@ -26,6 +26,7 @@ from tests.portal.runs.kept_runs import KeptRuns, kept_runs
 from tests.portal.runs.test_tasks import APPROVE, DECLARED, Wire
 from tests.portal.test_http_app import served
 from tests.portal.test_signed_in_streams import HELLO
+from tests.security.hostile import words
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -33,12 +34,13 @@ pytestmark = pytest.mark.anyio
 ASK: Json = {"tools": {"ask": ["up.mark"]}}
 SOON: Json = {"park_after_seconds": 0.1}
 MARK = "await up.mark(text='x')"
+FILES = sorted(Path(portal.__file__).parent.rglob("*.py"))
 
 
 def test_decisions_are_written_in_one_place_which_wants_to_know_who_decides() -> None:
     """Whoever adds a way to decide has to add it below, too."""
     written, decided = [], []
-    for file in sorted(Path(portal.__file__).parent.rglob("*.py")):
+    for file in FILES:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call):
                 text = ast.unparse(node)
@@ -52,11 +54,8 @@ def test_decisions_are_written_in_one_place_which_wants_to_know_who_decides() ->
 
 def runs_decide() -> list[str]:
     """The files that decide through the service of runs, whose second argument is who decides."""
-    return [
-        file.name
-        for file in sorted(Path(portal.__file__).parent.rglob("*.py"))
-        if any(each in file.read_text() for each in ("self.runs.decide(", "self.decide("))
-    ]
+    ways = ("self.runs.decide(", "self.decide(")
+    return [each.name for each in FILES if any(way in each.read_text() for way in ways)]
 
 
 def test_ways_to_decide_are_those_that_are_attacked_here() -> None:
@@ -72,13 +71,10 @@ async def accepts(context: Any, params: Any) -> ElicitResult:
 
 @asynccontextmanager
 async def form_client(origin: str, mode: str) -> AsyncIterator[Client]:
-    async with (
-        httpx2.AsyncClient(timeout=DEADLINE_SECONDS) as http,
-        Client(
-            streamable_http_client(f"{origin}/mcp", http_client=http), mode=mode, elicitation_callback=accepts
-        ) as client,
-    ):
-        yield client
+    async with httpx2.AsyncClient(timeout=DEADLINE_SECONDS) as http:
+        transport = streamable_http_client(f"{origin}/mcp", http_client=http)
+        async with Client(transport, mode=mode, elicitation_callback=accepts) as client:
+            yield client
 
 
 async def test_without_a_token_nothing_but_a_terminal_decides(tmp_path: Path) -> None:
@@ -132,18 +128,15 @@ FORM: dict[str, Json] = {"elicitation": {"form": {}}}
 
 
 @pytest.mark.parametrize(
-    ("begins", "answers", "is_sent"),
-    [
-        ("mcp approve", "mcp", False),
-        ("mcp approve", "mcp approve", True),
-        ("mcp approve", "approve more mcp", True),
-    ],
+    ("answers", "is_sent"), [("mcp", False), ("mcp approve", True), ("approve more mcp", True)]
 )
-async def test_form_is_decided_by_the_token_with_which_its_answer_comes(
-    tmp_path: Path, begins: str, answers: str, is_sent: bool
-) -> None:
+async def test_token_of_the_answer_decides_a_form(tmp_path: Path, answers: str, is_sent: bool) -> None:
     up = Peer(tool("mark"))
-    async with asking(tmp_path, up) as (own, client), client(begins) as first, client(answers) as second:
+    async with (
+        asking(tmp_path, up) as (own, client),
+        client("mcp approve") as first,
+        client(answers) as second,
+    ):
         sent = {"name": "execute_code", "arguments": {"code": MARK}}
         asked = await Wire(first, own, FORM, up, up).result("tools/call", **sent)
         (key,) = asked["inputRequests"]
@@ -171,9 +164,7 @@ async def test_of_two_forms_each_is_decided_by_the_token_of_its_own_answer(tmp_p
 @pytest.mark.parametrize(
     ("answers", "status"), [("mcp", 404), ("mcp approve", 202), ("approve more mcp", 202)]
 )
-async def test_session_of_an_approver_takes_no_answer_with_a_token_that_may_not_decide(
-    tmp_path: Path, answers: str, status: int
-) -> None:
+async def test_session_of_an_approver_is_no_use_to_others(tmp_path: Path, answers: str, status: int) -> None:
     up = Peer(tool("mark"))
     hello = {**HELLO["params"], "capabilities": FORM}
     call = {"name": "execute_code", "arguments": {"code": MARK}}
@@ -295,11 +286,8 @@ async def test_approvers_see_and_decide_what_waits_in_their_tenant_and_nothing_e
             answer = await http.post(path, json={"decision": "approve"}, headers=of(name))
             return answer.status_code, answer.json().get("error", {}).get("code", "")
 
-        first, hidden, theirs = (
-            await began("ann", "ask"),
-            await began("ann", "hang"),
-            await began("spy", "ask"),
-        )
+        begins = (("ann", "ask"), ("ann", "hang"), ("spy", "ask"))
+        first, hidden, theirs = [await began(*each) for each in begins]
         assert await seen("ops") == await seen("lead") == await seen("ann") == [first]
         assert await seen("spy") == [theirs]
         assert (await http.get("/runs", headers=of("ops"))).json() == {"runs": []}
@@ -352,22 +340,13 @@ async def test_caller_who_must_not_decide_is_not_asked(tmp_path: Path, four_eyes
     assert len(up.calls) == (status == "ok")
 
 
-@pytest.mark.parametrize(
-    "approver",
-    [
-        "profile:nobody",
-        "token:nobody",
-        "claim:scope=approve",
-        "claim:scope",
-        "ann",
-        "claim:groups=CN=leads",
-        "",
-    ],
-)
+NOBODY = words("profile:nobody token:nobody claim:scope=approve claim:scope ann claim:groups=CN=leads")
+
+
+@pytest.mark.parametrize("approver", [*NOBODY, ""])
 def test_approver_that_cannot_exist_is_refused_at_load(tmp_path: Path, approver: str) -> None:
-    sections: Json = {"capabilities": {"approvers": [approver]}}
     with pytest.raises(ManifestError):
-        load_manifest(write_manifest(tmp_path, {}, **sections), {})
+        load_manifest(write_manifest(tmp_path, {}, capabilities={"approvers": [approver]}), {})
     assert load_manifest(write_manifest(tmp_path, {}, **SECTIONS, server={"tokens": TOKENS}), {})
 
 

@@ -4,12 +4,14 @@ tests/portal/passthrough/test_resources.py.
 """
 
 import ast
+import itertools
 import re
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -81,14 +83,10 @@ LISTINGS = ["sorted(dir(up))", "list(up.__all__)"]
 
 def peer() -> Peer:
     declared = {"destructiveHint": True, "openWorldHint": True}
+    path, reads = schema("path", path=TEXT), {"readOnlyHint": True}
     return Peer(
-        tool(
-            "read",
-            schema("path", path=TEXT),
-            annotations={"readOnlyHint": True},
-            description="Read everything.",
-        ),
-        tool("wipe", schema("path", path=TEXT), annotations=declared, description="Erase everything."),
+        tool("read", path, annotations=reads, description="Read everything."),
+        tool("wipe", path, annotations=declared, description="Erase everything."),
     )
 
 
@@ -100,12 +98,36 @@ async def portal_of(folder: Path, up: Peer, rule: Rule, check: str) -> AsyncIter
         sections["profiles"] = {"narrow": rule.profile}
         sections["server"]["tokens"] = [{"token": "narrow-token", "profile": "narrow"}]
     profile = None if rule.profile is None else "narrow"
-    bound = [] if rule.profile is None else ["narrow"]
-    upstreams: dict[str, Peer | dict[str, Json]] = {"up": up}
+    sections["bound"] = [] if profile is None else [profile]
     if rule.is_new:
         await accept(folder, {"up": Peer(up.tools[0])})
-    async with opened(folder, upstreams, own=rule.own, profile=profile, bound=bound, **sections) as portal_:
+    async with opened(folder, {"up": up}, own=rule.own, profile=profile, **sections) as portal_:
         yield portal_
+
+
+class Under(NamedTuple):
+    """A portal under a rule. Tests change nothing about it, and share it."""
+
+    name: str
+    rule: Rule
+    up: Peer
+    portal_: Opened
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+async def under(
+    anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Under]:
+    name, check = request.param
+    rule, up, folder = RULES[name], peer(), tmp_path_factory.mktemp("under")
+    async with portal_of(folder, up, rule, check) as portal_:
+        yield Under(name, rule, up, portal_, folder)
+
+
+def under_rules(*names: str, checks: Sequence[str]) -> pytest.MarkDecorator:
+    cases = list(itertools.product(names, checks))
+    return pytest.mark.parametrize("under", cases, indirect=True, ids=", ".join)
 
 
 @asynccontextmanager
@@ -124,12 +146,12 @@ def reached(up: Peer) -> set[str]:
     return {name for name, _ in up.calls}
 
 
-@pytest.mark.parametrize("name", RULES)
-async def test_no_script_reaches_it(tmp_path: Path, name: str) -> None:
+@under_rules(*RULES, checks=["off"])
+async def test_no_script_reaches_it(under: Under) -> None:
     """Rules hold for clients of all transports alike: one rule is tried with each."""
-    rule, up = RULES[name], peer()
-    async with portal_of(tmp_path, up, rule, "off") as portal_, clients(portal_, rule) as callers:
-        for transport, client in [*callers.items()][: None if name == "denied by name" else 1]:
+    name, rule, up, portal_, _ = under
+    async with clients(portal_, rule) if name == "denied by name" else nullcontext({"": portal_}) as callers:
+        for transport, client in callers.items():
             for way, script in SCRIPTS.items():
                 up.calls.clear()
                 await client.run(script)
@@ -143,16 +165,13 @@ async def test_no_script_reaches_it(tmp_path: Path, name: str) -> None:
         assert "wipe" not in reached(up)
 
 
-@pytest.mark.parametrize("check", ["strict", "off"])
-@pytest.mark.parametrize("name", RULES)
-async def test_each_refusal_names_its_rule_and_hands_over_no_recipe(
-    tmp_path: Path, name: str, check: str
-) -> None:
-    rule, up = RULES[name], peer()
-    async with portal_of(tmp_path, up, rule, check) as portal_:
-        answer = await portal_.run(SCRIPTS["a call"])
+@under_rules(*RULES, checks=["strict", "off"])
+async def test_each_refusal_names_its_rule_and_no_recipe(under: Under) -> None:
+    name, rule, _, portal_, _ = under
+    answer = await portal_.run(SCRIPTS["a call"])
     error = answer["error"]
-    is_found_before = check == "strict" and (rule.hides or "destructive" in name)
+    is_strict = portal_.portal.manifest.portal.server.check == "strict"
+    is_found_before = is_strict and (rule.hides or "destructive" in name)
     assert answer["status"] == ("refused" if is_found_before else "error")
     assert [row["state"] for row in answer["calls"]] == ([] if is_found_before else ["refused"])
     assert error["code"] in ("not_granted", "quarantined", "tool_budget", "rate_limited")
@@ -161,23 +180,17 @@ async def test_each_refusal_names_its_rule_and_hands_over_no_recipe(
     assert not re.search(r"portal\.yaml|mcp-code-portal|\.allow at|: \[", error["hint"])
 
 
-@pytest.mark.parametrize("name", RULES)
-async def test_nothing_shows_what_is_hidden_and_what_is_shown_is_marked(tmp_path: Path, name: str) -> None:
-    rule, up = RULES[name], peer()
-    async with portal_of(tmp_path, up, rule, "strict") as portal_:
-        names = {
-            row["name"]
-            for query in ("wipe", "up.wipe", "erase everything", "read")
-            for row in (await portal_.search(query))["functions"]
-        }
-        texts = [
-            await portal_.search_text(query, detail="full") for query in ("erase everything", "everything")
-        ]
-        listed = [str(await portal_.result_of(listing)) for listing in LISTINGS]
-        found = await portal_.result_of("import portal\nawait portal.search('erase everything')")
-        in_scripts = {row["name"] for row in found["functions"]}
-        described = (await portal_.run("import portal\nawait portal.describe('up.wipe')"))["result"]
-        stubs = portal_.portal.catalog.snapshot.library.module("up")
+@under_rules(*RULES, checks=["strict"])
+async def test_nothing_shows_what_is_hidden_and_what_is_shown_is_marked(under: Under) -> None:
+    name, rule, _, portal_, _ = under
+    queries = ("wipe", "up.wipe", "erase everything", "read")
+    names = {row["name"] for query in queries for row in (await portal_.search(query))["functions"]}
+    texts = [await portal_.search_text(each, detail="full") for each in ("erase everything", "everything")]
+    listed = [str(await portal_.result_of(listing)) for listing in LISTINGS]
+    found = await portal_.result_of("import portal\nawait portal.search('erase everything')")
+    in_scripts = {row["name"] for row in found["functions"]}
+    described = (await portal_.run("import portal\nawait portal.describe('up.wipe')"))["result"]
+    stubs = portal_.portal.catalog.snapshot.library.module("up")
     assert "up.read" in names and all("read" in each for each in listed) and "read" in stubs
     is_shown = not rule.hides
     assert ("up.wipe" in names) is ("up.wipe" in in_scripts) is (described is not None) is is_shown
@@ -190,31 +203,31 @@ async def test_nothing_shows_what_is_hidden_and_what_is_shown_is_marked(tmp_path
         assert all("(not granted)" in text for text in (*texts, stubs))
 
 
-@pytest.mark.parametrize("name", ["denied by name", "denied by the profile", "declares itself destructive"])
-async def test_no_command_reaches_it(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rule, up = RULES[name], peer()
+@under_rules("denied by name", "denied by the profile", "declares itself destructive", checks=["off"])
+async def test_no_command_reaches_it(under: Under, capsys: pytest.CaptureFixture[str]) -> None:
+    _, rule, up, _, folder = under
     profile = None if rule.profile is None else "narrow"
-    (tmp_path / "wipe.py").write_text(SCRIPTS["a call"])
-    (tmp_path / "read.py").write_text(SCRIPTS["a call"].replace("wipe", "read"))
-    async with portal_of(tmp_path, up, rule, "off"):
-        manifest = load_manifest(tmp_path / "portal.yaml", {})
+    for name in ("wipe", "read"):
+        (folder / f"{name}.py").write_text(SCRIPTS["a call"].replace("wipe", name))
+    manifest = load_manifest(folder / "portal.yaml", {})
+    up.calls.clear()
 
-        async def output_of(command: Callable[..., Awaitable[int]], **options: Json) -> str:
-            capsys.readouterr()
-            await command(manifest, Namespace(json=False, profile=profile, **options), Terminal())
-            return capsys.readouterr().out
+    async def output_of(command: Callable[..., Awaitable[int]], **options: Json) -> str:
+        capsys.readouterr()
+        await command(manifest, Namespace(json=False, profile=profile, **options), Terminal())
+        return capsys.readouterr().out
 
-        await output_of(run.command, script=tmp_path / "wipe.py", timeout=None)
-        assert reached(up) == set()
-        await output_of(run.command, script=tmp_path / "read.py", timeout=None)
-        assert reached(up) == {"read"}
-        found = await output_of(library.search, query="everything", full=True, upstream=None, limit=5)
-        for shown in (found, await output_of(library.stubs, namespace="up", out=None)):
-            assert ("wipe(" in shown) is not rule.hides
-            assert ("(not granted)" in shown) is not rule.hides
-            assert "read(" in shown
-        assert "refused" in await output_of(explain.command, name="up.wipe", arguments=None)
-        assert "granted" in await output_of(explain.command, name="up.read", arguments=None)
+    await output_of(run.command, script=folder / "wipe.py", timeout=None)
+    assert reached(up) == set()
+    await output_of(run.command, script=folder / "read.py", timeout=None)
+    assert reached(up) == {"read"}
+    found = await output_of(library.search, query="everything", full=True, upstream=None, limit=5)
+    for shown in (found, await output_of(library.stubs, namespace="up", out=None)):
+        assert ("wipe(" in shown) is not rule.hides
+        assert ("(not granted)" in shown) is not rule.hides
+        assert "read(" in shown
+    assert "refused" in await output_of(explain.command, name="up.wipe", arguments=None)
+    assert "granted" in await output_of(explain.command, name="up.read", arguments=None)
 
 
 def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> None:

@@ -15,7 +15,7 @@ from manifests.constraints import AddressClass, classify_address
 from manifests.json_value import Json
 from tests.sandbox_runtime.fetching import FetchRunner, Names, Server, granting, redirect, response, served
 from tests.sandbox_runtime.running import Runner
-from tests.security.hostile import RAW_HOST
+from tests.security.hostile import RAW_HOST, words
 
 pytestmark = pytest.mark.anyio
 
@@ -40,9 +40,7 @@ async def victim() -> AsyncIterator[Server]:
 
 @pytest.fixture
 def names(server: Server) -> Names:
-    return Names(
-        {"granted.example": [["127.0.0.1"]], "localhost": [["127.0.0.1"]], "evil.example": [["127.0.0.1"]]}
-    )
+    return Names({name: [["127.0.0.1"]] for name in ("granted.example", "localhost", "evil.example")})
 
 
 @pytest.fixture
@@ -109,12 +107,11 @@ URLS = [
 
 
 @pytest.mark.parametrize("url", URLS, ids=lambda url: ascii(url)[1:50])
-async def test_url_that_is_not_granted_goes_nowhere(
+async def test_url_without_grant_goes_nowhere(
     fetch: FetchRunner, server: Server, victim: Server, url: str
 ) -> None:
-    (code,) = await attacked(
-        fetch, server, url.replace("{port}", str(victim.port)).replace("{granted}", str(server.port))
-    )
+    url = url.replace("{port}", str(victim.port)).replace("{granted}", str(server.port))
+    (code,) = await attacked(fetch, server, url)
     assert code in ("not_granted", "invalid_arguments")
     assert fetch.states == ["refused", "done"]
     assert len(server.requests) == 1
@@ -131,11 +128,7 @@ async def test_url_that_is_no_text_goes_nowhere(fetch: FetchRunner, server: Serv
     assert server.requests == []
 
 
-def addresses(text: str) -> list[str]:
-    return text.split()
-
-
-NOT_PUBLIC = addresses(
+NOT_PUBLIC = words(
     """
     127.0.0.1 127.255.255.254 10.0.0.1 10.255.255.255 172.16.0.1 172.31.255.255 192.168.0.1 192.168.255.255
     100.64.0.1 100.127.255.255 169.254.0.1 169.254.169.254 169.254.170.2 100.100.100.200 168.63.129.16
@@ -146,7 +139,7 @@ NOT_PUBLIC = addresses(
     2001:db8::1 2002:7f00:1:: 2002:808:808:: 3fff::1 100::1 5f00::1 4000::1
     """
 )
-PUBLIC = addresses(
+PUBLIC = words(
     """
     8.8.8.8 1.1.1.1 9.255.255.255 11.0.0.0 172.15.255.255 172.32.0.0 192.167.255.255 192.169.0.0
     100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0 169.253.255.255 169.255.0.0 198.17.255.255 198.20.0.0
@@ -166,15 +159,15 @@ async def test_name_that_stands_for_an_address_that_is_not_public_goes_nowhere(
         assert fetch.states == ["refused", "done"]
 
 
-@pytest.mark.parametrize("address", PUBLIC)
-def test_address_beside_the_special_ones_is_public(address: str) -> None:
-    assert classify_address(ip_address(address)) is AddressClass.PUBLIC
+def test_addresses_beside_the_special_ones_are_public() -> None:
+    for address in PUBLIC:
+        assert classify_address(ip_address(address)) is AddressClass.PUBLIC
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["169.254.169.254", "169.254.1.1", "fe80::1", "100.100.100.200", "168.63.129.16", "fd00:ec2::254"],
-)
+METADATA = words("169.254.169.254 169.254.1.1 fe80::1 100.100.100.200 168.63.129.16 fd00:ec2::254")
+
+
+@pytest.mark.parametrize("address", METADATA)
 async def test_metadata_has_to_be_written_out_as_an_address(run: Runner, address: str) -> None:
     """Also for a host that may be private. The twin is only decided, for no test may send anything there."""
     names = Names({"metadata.example": [[address]]})
@@ -190,10 +183,10 @@ async def test_metadata_has_to_be_written_out_as_an_address(run: Runner, address
     assert allowed.addresses == (ip_address(address),)
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"],
-)
+UNREACHABLE = words("0.0.0.0 224.0.0.1 255.255.255.255 :: ::ffff:127.0.0.1 64:ff9b::7f00:1 2002:7f00:1::")
+
+
+@pytest.mark.parametrize("address", UNREACHABLE)
 async def test_some_addresses_cannot_be_granted_at_all(run: Runner, server: Server, address: str) -> None:
     literal = f"[{address}]:{server.port}" if ":" in address else f"{address}:{server.port}"
     fetch = granting(run, literal, f"127.0.0.1:{server.port}")
@@ -203,24 +196,16 @@ async def test_some_addresses_cannot_be_granted_at_all(run: Runner, server: Serv
 
 
 async def test_any_host_does_not_mean_any_address(run: Runner, server: Server, victim: Server) -> None:
-    fetch = granting(
-        run,
-        f"127.0.0.1:{server.port}",
-        allow=("*", f"*:{victim.port}"),
-        names=Names({"a.example": [["127.0.0.1"]]}),
-    )
-    for url in (
-        f"http://127.0.0.1:{victim.port}/",
-        f"http://a.example:{victim.port}/",
-        f"http://[::1]:{victim.port}/",
-    ):
+    names, allow = Names({"a.example": [["127.0.0.1"]]}), ("*", f"*:{victim.port}")
+    fetch = granting(run, f"127.0.0.1:{server.port}", allow=allow, names=names)
+    for host in ("127.0.0.1", "a.example", "[::1]"):
+        url = f"http://{host}:{victim.port}/"
         assert await fetch.code(f'await portal.fetch("{url}")') == "address_not_allowed"
     assert await fetch.value(f'(await portal.fetch("{server.base}/twin")).text') == "/twin"
 
 
-async def test_name_is_looked_up_once_and_what_was_looked_up_is_connected_to(
-    fetch: FetchRunner, server: Server, names: Names
-) -> None:
+async def test_name_is_looked_up_once(fetch: FetchRunner, server: Server, names: Names) -> None:
+    """What was looked up is connected to."""
     names.answers["granted.example"] = [["127.0.0.1"], ["169.254.169.254"]]
     assert await fetch.value(f'(await portal.fetch("http://granted.example:{server.port}/a")).text') == "/a"
     assert names.asked == ["granted.example"]
@@ -331,7 +316,7 @@ async def test_forged_request_is_not_sent(fetch: FetchRunner, server: Server, mo
 
 async def test_connection_of_one_host_is_never_used_for_another(run: Runner, server: Server) -> None:
     """A server that keeps its connections open sees each host on one of its own."""
-    names = Names({"a.example": [["127.0.0.1"]], "b.example": [["127.0.0.1"]]})
+    names = Names({name: [["127.0.0.1"]] for name in ("a.example", "b.example")})
     hosts = (f"a.example:{server.port}", f"b.example:{server.port}")
     fetch = granting(run, *hosts, names=names)
     server.answers["/"] = response(b"x", Connection="keep-alive")

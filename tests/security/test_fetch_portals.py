@@ -60,9 +60,7 @@ async def code_of(network: Network, url: str, **more: Json) -> tuple[str, str]:
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.9.9.9", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "a.example", "own"]
 )
-async def test_no_spelling_of_its_address_leads_to_a_portal(
-    server: Server, victim: Server, host: str
-) -> None:
+async def test_no_spelling_of_an_address_leads_to_a_portal(server: Server, victim: Server, host: str) -> None:
     host = own_address() if host == "own" else host
     names = Names({"a.example": [["127.0.0.1"]]})
     granted = network(f"{host}:{victim.port}", f"127.0.0.1:{server.port}", names=names)
@@ -70,9 +68,7 @@ async def test_no_spelling_of_its_address_leads_to_a_portal(
     assert b'"status":200' in await Fetcher(granted).fetch({"url": f"{server.base}/twin"}, lambda: None)
 
 
-async def test_no_redirect_and_no_second_answer_of_a_name_leads_to_a_portal(
-    server: Server, victim: Server
-) -> None:
+async def test_no_redirect_and_no_second_answer_leads_to_a_portal(server: Server, victim: Server) -> None:
     server.answers["/go"] = redirect(f"http://b.example:{victim.port}/runs")
     names = Names({"b.example": [["127.0.0.1"]]})
     granted = network(f"127.0.0.1:{server.port}", f"b.example:{victim.port}", names=names)

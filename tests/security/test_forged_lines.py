@@ -32,19 +32,16 @@ def lists(folder: Path, description: str) -> None:
     """An upstream whose every word is hostile, and others that do not start."""
     schema = {"type": "object", "properties": {text: {"description": text} for text in TEXTS}}
     odd = [{"name": text, "description": text, "title": text, "inputSchema": schema} for text in TEXTS]
-    tools = [
-        *odd,
-        {
-            "name": "echo",
-            "description": description,
-            "annotations": {"title": EVERYTHING},
-            "inputSchema": schema,
-        },
-        {"name": "error", "inputSchema": {"type": "object"}},
-    ]
+    echo = {
+        "name": "echo",
+        "description": description,
+        "annotations": {"title": EVERYTHING},
+        "inputSchema": schema,
+    }
+    tools = [*odd, echo, {"name": "error", "inputSchema": {"type": "object"}}]
     others = {"ending": raw(stderr=EVERYTHING, exits_with=3), "refusing": raw(refuses_with=EVERYTHING)}
     said = {"instructions": EVERYTHING, "server_name": EVERYTHING}
-    write_manifest(folder, {"up": raw(tools=tools, **said), **others})
+    write_manifest(folder, {"up": raw(tools=tools, **said), **others}, server={"workers": 1})
 
 
 @pytest.fixture(scope="module")
@@ -87,24 +84,22 @@ REPORTS: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "told"), REPORTS)
-def test_no_report_has_a_line_of_a_stranger(
-    portal: PortalCommand, folder: Path, arguments: list[str], told: str
-) -> None:
+def test_no_report_is_forged(portal: PortalCommand, folder: Path, arguments: list[str], told: str) -> None:
     done = portal(*arguments, cwd=folder)
     assert is_honest(done) and told in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["check"], "suspicious: up."),
-        (["search"], "up 1"),
-        (["search", TEXTS[0]], "up."),
-        (["explain", f"up.{TEXTS[0]}"], ": granted"),
-        (["lock", "--diff", "--verbose"], "new     up@"),
-        (["lock"], "portal.lock: "),
-    ],
-)
+UNLOCKED: list[tuple[list[str], str]] = [
+    (["check"], "suspicious: up."),
+    (["search"], "up 1"),
+    (["search", TEXTS[0]], "up."),
+    (["explain", f"up.{TEXTS[0]}"], ": granted"),
+    (["lock", "--diff", "--verbose"], "new     up@"),
+    (["lock"], "portal.lock: "),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), UNLOCKED)
 def test_what_nobody_had_to_accept_has_no_line_of_its_own(
     portal: PortalCommand, tmp_path: Path, arguments: list[str], told: str
 ) -> None:
@@ -128,16 +123,12 @@ def test_what_nobody_had_to_accept_has_no_line_of_its_own(
         "await up.ecko(é='" + "')\n",
     ],
 )
-def test_the_account_of_a_run_has_no_line_of_a_stranger(
-    portal: PortalCommand, folder: Path, script: str
-) -> None:
+def test_account_of_a_run_has_no_line_of_a_stranger(portal: PortalCommand, folder: Path, script: str) -> None:
     done = portal("run", "-", cwd=folder, stdin=script)
     assert is_honest(done) and done.stderr
 
 
-def test_nothing_that_clients_are_configured_with_has_a_line_of_its_own(
-    portal: PortalCommand, tmp_path: Path
-) -> None:
+def test_configuration_of_clients_has_no_line_of_its_own(portal: PortalCommand, tmp_path: Path) -> None:
     person = Person(tmp_path, portal)
     server = {"command": "x", "args": [EVERYTHING], "env": {"A": EVERYTHING}, EVERYTHING: 1}
     person.servers("cursor", **dict.fromkeys(TEXTS, server), **{f"bad{text}": {} for text in TEXTS})

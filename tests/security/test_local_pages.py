@@ -11,14 +11,13 @@ pytestmark = pytest.mark.anyio
 
 ORIGIN = "http://localhost:3000"
 SIMPLE = [
-    "text/plain",
-    "text/plain; application/json",
-    "application/x-www-form-urlencoded",
-    "multipart/form-data; boundary=x",
-    "application/json-seq",
-    "text/application/json",
-    "",
-    None,
+    *(
+        "text/plain",
+        "text/plain; application/json",
+        "application/x-www-form-urlencoded",
+        "application/json-seq",
+    ),
+    *("multipart/form-data; boundary=x", "text/application/json", "", None),
 ]
 CHANGES = ["", "/{run}/cancel", "/{run}/fork", "/{run}/answers/1"]
 

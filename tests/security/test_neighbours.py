@@ -36,13 +36,10 @@ from tests.sandbox_runtime.running import EchoPort, where
 
 pytestmark = pytest.mark.anyio
 
-
 # Turns, and workers
 
 
-async def test_runs_that_do_not_end_leave_turns_to_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_endless_runs_leave_turns_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MAX_DUE", 20)
     async with (
         kept_runs(tmp_path, tokens=BOUND) as kept,
@@ -163,9 +160,7 @@ SLOW = "class A: pass\ndef f(x):\n" + "".join(
 )
 
 
-async def test_whose_checks_take_long_is_checked_no_more_for_a_while_but_others_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_whose_checks_take_long_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of, wrong = library(), "r = await github.get_issue(number=1)\nr['nme'], {}"
     changed = stubs(tmp_path, of)
     async with open_checker(tmp_path) as checker:

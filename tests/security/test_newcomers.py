@@ -1,5 +1,5 @@
-"""A tool that an upstream adds takes the function's name of another one, and no rule that was written for that. The
-harmless twin: a tool without such a rule is called by its new name. For the rules alone see
+"""A tool that an upstream adds takes the name of another one, or a former name, and no rule that was written for that.
+The harmless twin: a tool without such a rule is called by its new name. For the rules alone see
 tests/manifests/test_former_names.py.
 """
 
@@ -9,6 +9,7 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.names import function_names
+from tests.manifests.test_former_names import LISTING, QUERY, granted, manifest_of
 from tests.portal.peers import Opened, Peer, opened, schema, tool
 from tests.portal.pinning import accept
 
@@ -52,30 +53,51 @@ async def reached(portal: Opened, peers: dict[str, Peer]) -> dict[str, set[str]]
     return {upstream: {name for name, _ in peer.calls} for upstream, peer in peers.items()}
 
 
+NEWCOMERS = {
+    "of that very name": ["wipe_all", "read_all"],
+    "that leave nobody the name": ["wipe.all", "read.all"],
+    "of the next name, too": ["wipe_all", SUFFIXED, "read_all"],
+}
+
+
 @pytest.mark.parametrize("is_locked", [False, True])
-@pytest.mark.parametrize(
-    "newcomers",
-    [
-        pytest.param(["wipe_all", "read_all"], id="of that very name"),
-        pytest.param(["wipe.all", "read.all"], id="that leave nobody the name"),
-        pytest.param(["wipe_all", SUFFIXED, "read_all"], id="of the next name, too"),
-    ],
-)
-async def test_newcomers_lift_no_rule(tmp_path: Path, newcomers: list[str], is_locked: bool) -> None:
-    peers = {upstream: Peer(*(tool(name, TEXT) for name in OLD)) for upstream in UPSTREAMS}
+async def test_newcomers_lift_no_rule(tmp_path: Path, is_locked: bool) -> None:
+    old = [tool(name, TEXT) for name in OLD]
+    peers = {upstream: Peer(*old) for upstream in UPSTREAMS}
     if is_locked:
         await accept(tmp_path, {**peers}, **SECTIONS)
     async with opened(tmp_path, {**peers}, **SECTIONS) as portal:
         assert await reached(portal, peers) == {key: {"read-all"} for key in UPSTREAMS}
-    for peer in peers.values():
-        peer.tools += [tool(name, TEXT) for name in newcomers]
-    async with opened(tmp_path, {**peers}, **SECTIONS) as portal:
-        for upstream, found in (await reached(portal, peers)).items():
-            assert "wipe-all" not in found and "read-all" in found, upstream
-            assert not is_locked or found == {"read-all"}, upstream
-        shown = {
-            row["upstream"]
-            for row in (await portal.search("wipe all", limit=50))["functions"]
-            if row["tool"] == "wipe-all"
-        }
-    assert shown == {"conditional", "used_up", "used_up_for_all"}
+    for newcomers in NEWCOMERS.values():
+        for peer in peers.values():
+            peer.tools = [*old, *(tool(name, TEXT) for name in newcomers)]
+        async with opened(tmp_path, {**peers}, **SECTIONS) as portal:
+            for upstream, found in (await reached(portal, peers)).items():
+                assert "wipe-all" not in found and "read-all" in found, upstream
+                assert not is_locked or found == {"read-all"}, upstream
+            listed = (await portal.search("wipe all", limit=50))["functions"]
+        shown = {row["upstream"] for row in listed if row["tool"] == "wipe-all"}
+        assert shown == {"conditional", "used_up", "used_up_for_all"}
+
+
+FORMER = "up._____f740"
+
+
+def test_tool_that_takes_the_former_name_takes_the_grant_as_it_always_did() -> None:
+    manifest = manifest_of(allow=[FORMER])
+    assert granted(manifest, LISTING) == {QUERY}
+    assert granted(manifest, [*LISTING, "_____f740"]) == {"_____f740"}
+
+
+def test_a_second_tool_of_the_same_former_name_leaves_the_grant_to_neither() -> None:
+    manifest = manifest_of(allow=["up.____"])
+    assert granted(manifest, [QUERY, "plain"]) == {QUERY}
+    assert granted(manifest, [QUERY, "创建订单"]) == set()
+
+
+def test_grant_of_a_namespace_is_not_for_another_upstream_of_that_former_name() -> None:
+    assert granted(manifest_of("größe", allow=["gr__e.*"]), LISTING, "größe") == {*LISTING}
+    both = manifest_of("größe", allow=["gr__e.*"])
+    both.portal.upstreams["gr__e"] = both.portal.upstreams["größe"]
+    assert granted(both, LISTING, "größe") == set()
+    assert granted(both, LISTING, "gr__e") == {*LISTING}

@@ -1,7 +1,6 @@
 """Upstreams and authorization servers that lie: what a login and the requests of a portal make of it."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import anyio
@@ -18,6 +17,7 @@ from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import (
     RESOURCE_METADATA,
     SERVER_METADATA,
+    Handler,
     ProtectedServer,
     announce,
     browse,
@@ -36,14 +36,32 @@ from upstreams.oauth.authorization_server import OAuthRefusedError, OAuthUnreach
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[ProtectedServer]:
+@pytest.fixture(scope="module")
+async def honest(anyio_backend: str) -> AsyncIterator[ProtectedServer]:
     async with protected(Peer()) as server:
         yield server
 
 
-@asynccontextmanager
-async def unvisited() -> AsyncIterator[str]:
+@pytest.fixture
+def server(honest: ProtectedServer) -> ProtectedServer:
+    """It tells no lie yet, and knows nobody."""
+    own = honest.authorization
+    for each in (honest.answers, honest.requests, own.answers, own.clients, own.grants, own.forms):
+        each.clear()
+    own.told_issuer = None
+    own.end()
+    return honest
+
+
+def sending_to(url: str, status: int = 307) -> Handler:
+    async def answer(request: Request) -> Response:
+        return RedirectResponse(url, status)
+
+    return answer
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[str]:
     """The origin of a server that nobody must come to."""
     visits: list[str] = []
 
@@ -58,29 +76,10 @@ async def unvisited() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "http://169.254.169.254/latest/meta-data",
-        "http://auth.example.invalid/",
-        "http://127.0.0.1.example.invalid/",
-        "http://user:pass@127.0.0.1/",
-        "https://user@auth.example.invalid/",
-    ],
-)
-async def test_authorization_server_in_the_clear_or_with_a_user_is_not_asked(
-    server: ProtectedServer, url: str
-) -> None:
-    await announce(server, RESOURCE_METADATA, authorization_servers=[url])
-    assert isinstance(await refused(server.spec()), OAuthRefusedError)
-
-
-@pytest.mark.parametrize(
     "url", ["http://auth.example.invalid/x", "javascript:alert(1)", "file:///etc/passwd", "", "//x"]
 )
 @pytest.mark.parametrize("key", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
-async def test_endpoint_in_the_clear_or_that_is_no_web_address_ends_the_login(
-    server: ProtectedServer, key: str, url: str
-) -> None:
+async def test_unsafe_endpoint_ends_the_login(server: ProtectedServer, key: str, url: str) -> None:
     await announce(server.authorization, SERVER_METADATA, **{key: url})
     await refused(server.spec())
     assert server.authorization.grants == []
@@ -89,6 +88,11 @@ async def test_endpoint_in_the_clear_or_that_is_no_web_address_ends_the_login(
 @pytest.mark.parametrize(
     ("path", "lie"),
     [
+        (RESOURCE_METADATA, {"authorization_servers": ["http://169.254.169.254/latest/meta-data"]}),
+        (RESOURCE_METADATA, {"authorization_servers": ["http://auth.example.invalid/"]}),
+        (RESOURCE_METADATA, {"authorization_servers": ["http://127.0.0.1.example.invalid/"]}),
+        (RESOURCE_METADATA, {"authorization_servers": ["http://user:pass@127.0.0.1/"]}),
+        (RESOURCE_METADATA, {"authorization_servers": ["https://user@auth.example.invalid/"]}),
         (RESOURCE_METADATA, {"resource": "https://other.example/mcp"}),
         (RESOURCE_METADATA, {"resource": "http://127.0.0.1:1/mcp"}),
         (RESOURCE_METADATA, {"authorization_servers": []}),
@@ -99,9 +103,10 @@ async def test_endpoint_in_the_clear_or_that_is_no_web_address_ends_the_login(
         (SERVER_METADATA, {"token_endpoint": None}),
     ],
 )
-async def test_metadata_that_does_not_hold_together_ends_the_login(
+async def test_metadata_that_lies_ends_the_login(
     server: ProtectedServer, path: str, lie: dict[str, Json]
 ) -> None:
+    """Of a server in the clear or with a user, too, which is not asked."""
     await announce(server if path == RESOURCE_METADATA else server.authorization, path, **lie)
     assert isinstance(await refused(server.spec()), OAuthRefusedError)
     assert server.authorization.grants == []
@@ -114,68 +119,48 @@ async def test_metadata_as_it_is_makes_a_login(server: ProtectedServer) -> None:
     assert (await signed_in(server.spec())).access_token
 
 
-async def test_upstream_cannot_choose_another_server_than_the_manifest(server: ProtectedServer) -> None:
-    async with unvisited() as other:
-        await announce(server, RESOURCE_METADATA, authorization_servers=[f"{other}/"])
-        settings = {
-            "client_id": "portal",
-            "client_secret": "canary-s3cret",
-            "issuer": server.authorization.issuer,
-        }
-        await refused(server.spec(**settings))
-        spec = server.spec(grant="client_credentials", **settings)
-        async with fleet_of(tickets=spec) as fleet:
-            assert fleet["tickets"].state.status == "down"
+async def test_upstream_chooses_no_authorization_server(other: str, server: ProtectedServer) -> None:
+    await announce(server, RESOURCE_METADATA, authorization_servers=[f"{other}/"])
+    issuer = server.authorization.issuer
+    settings = {"client_id": "portal", "client_secret": "canary-s3cret", "issuer": issuer}
+    await refused(server.spec(**settings))
+    spec = server.spec(grant="client_credentials", **settings)
+    async with fleet_of(tickets=spec) as fleet:
+        assert fleet["tickets"].state.status == "down"
 
 
 @pytest.mark.parametrize("path", [RESOURCE_METADATA, SERVER_METADATA, "/token", "/register"])
-async def test_redirect_of_what_oauth_asks_is_not_followed(server: ProtectedServer, path: str) -> None:
+async def test_redirect_of_oauth_is_not_followed(other: str, server: ProtectedServer, path: str) -> None:
     """To another origin: within one, only discovery follows."""
-
-    async def away(request: Request) -> Response:
-        return RedirectResponse(other + path, status_code=307)
-
-    async with unvisited() as other:
-        host = server if path == RESOURCE_METADATA else server.authorization
-        host.answers[path] = away
-        if path == RESOURCE_METADATA:  # there is another place to look at
-            host.answers["/.well-known/oauth-protected-resource"] = host.answers[path]
-        await refused(server.spec())
+    host = server if path == RESOURCE_METADATA else server.authorization
+    host.answers[path] = sending_to(other + path)
+    if path == RESOURCE_METADATA:  # there is another place to look at
+        host.answers["/.well-known/oauth-protected-resource"] = host.answers[path]
+    await refused(server.spec())
 
 
 @pytest.mark.parametrize("path", ["/token", "/register"])
-async def test_redirect_of_a_code_or_a_registration_is_not_followed_within_the_origin(
-    server: ProtectedServer, path: str
-) -> None:
+async def test_redirect_of_a_code_is_not_followed(server: ProtectedServer, path: str) -> None:
+    """Within the origin neither."""
     moved: list[str] = []
-
-    async def away(request: Request) -> Response:
-        return RedirectResponse("/moved", status_code=307)
 
     async def note(request: Request) -> Response:
         moved.append(request.method)
         return JSONResponse({"access_token": "t", "client_id": "c"})
 
-    server.authorization.answers |= {path: away, "/moved": note}
+    server.authorization.answers |= {path: sending_to("/moved"), "/moved": note}
     await refused(server.spec())
     assert moved == []
 
 
-async def test_upstream_that_sends_the_probe_elsewhere_gets_no_header_there(server: ProtectedServer) -> None:
-    async def away(request: Request) -> Response:
-        return RedirectResponse(f"{other}/mcp", status_code=307)
-
-    async with unvisited() as other:
-        server.answers["/mcp"] = away
-        spec = HttpUpstream.model_validate(
-            {"url": server.url, "headers": {"X-Api-Key": "canary-key"}, "oauth": {}}
-        )
-        assert (await signed_in(spec)).access_token
+async def test_probe_that_is_sent_away_has_no_header(other: str, server: ProtectedServer) -> None:
+    server.answers["/mcp"] = sending_to(f"{other}/mcp")
+    headers: Json = {"X-Api-Key": "canary-key"}
+    spec = HttpUpstream.model_validate({"url": server.url, "headers": headers, "oauth": {}})
+    assert (await signed_in(spec)).access_token
 
 
-async def test_issuer_in_the_redirect_that_is_not_the_one_asked_ends_the_login(
-    server: ProtectedServer,
-) -> None:
+async def test_issuer_in_the_redirect_that_was_not_asked_ends_the_login(server: ProtectedServer) -> None:
     server.authorization.told_issuer = "https://other.example"
     assert isinstance(await refused(server.spec()), OAuthRefusedError)
     assert server.authorization.grants == []
@@ -184,9 +169,7 @@ async def test_issuer_in_the_redirect_that_is_not_the_one_asked_ends_the_login(
 @pytest.mark.parametrize(
     "query", ["code=evil", "code=evil&state=", "code=evil&state=guess", "error=access_denied&state=guess"]
 )
-async def test_what_comes_back_without_the_state_of_the_login_is_turned_away(
-    server: ProtectedServer, query: str
-) -> None:
+async def test_what_comes_back_without_the_state_is_turned_away(server: ProtectedServer, query: str) -> None:
     async def attacked(url: str) -> None:
         uri = parse_qs(urlsplit(url).query)["redirect_uri"][0]
         async with httpx2.AsyncClient() as stranger:
@@ -223,9 +206,7 @@ async def test_token_that_does_not_fit_a_header_is_no_login(server: ProtectedSer
     assert isinstance(await refused(server.spec()), OAuthUnreachableError)
 
 
-async def test_what_an_authorization_server_says_is_shown_only_in_words_of_oauth(
-    server: ProtectedServer,
-) -> None:
+async def test_what_the_server_says_is_shown_only_in_words_of_oauth(server: ProtectedServer) -> None:
     said = {"error": "evil \x1b[2J", "error_description": "canary"}
     server.authorization.answers["/token"] = saying(said, 400)
     error = await refused(server.spec())
@@ -234,14 +215,8 @@ async def test_what_an_authorization_server_says_is_shown_only_in_words_of_oauth
 
 async def test_reason_in_the_redirect_is_told_without_control_characters(server: ProtectedServer) -> None:
     async def deny(request: Request) -> Response:
-        query = urlencode(
-            {
-                "error": "access_denied",
-                "error_description": "ask\x1b[2J Ann",
-                "state": request.query_params["state"],
-            }
-        )
-        return RedirectResponse(f"{request.query_params['redirect_uri']}?{query}")
+        asked, said = request.query_params, {"error": "access_denied", "error_description": "ask\x1b[2J Ann"}
+        return RedirectResponse(f"{asked['redirect_uri']}?{urlencode({**said, 'state': asked['state']})}")
 
     server.authorization.answers["/authorize"] = deny
     error = await refused(server.spec())
@@ -251,30 +226,25 @@ async def test_reason_in_the_redirect_is_told_without_control_characters(server:
 @pytest.mark.parametrize("has_oauth", [False, True])
 @pytest.mark.parametrize("status", [302, 307])
 async def test_redirect_carries_no_credentials_to_another_origin(
-    server: ProtectedServer, status: int, has_oauth: bool
+    other: str, server: ProtectedServer, status: int, has_oauth: bool
 ) -> None:
     spec = server.spec()
     login = await logged_in(spec)
     if not has_oauth:
         headers = {"Authorization": f"Bearer {login.access_token}", "X-Api-Key": "canary-key"}
         spec = HttpUpstream(url=server.url, headers=headers)
-    async with unvisited() as other, fleet_of(tickets=spec) as fleet:
+    async with fleet_of(tickets=spec) as fleet:
         await echo(fleet)
-
-        async def away(request: Request) -> Response:
-            return RedirectResponse(f"{other}/mcp", status_code=status)
-
-        server.answers["/mcp"] = away
+        server.answers["/mcp"] = sending_to(f"{other}/mcp", status)
         with pytest.raises(UpstreamError):
             await echo(fleet)
 
 
-async def test_tokens_of_one_upstream_are_not_for_the_same_name_elsewhere(server: ProtectedServer) -> None:
+async def test_tokens_are_not_for_the_same_name_elsewhere(other: str, server: ProtectedServer) -> None:
     await logged_in(server.spec())
-    async with unvisited() as other:
-        elsewhere = HttpUpstream.model_validate({"url": f"{other}/mcp", "oauth": {}})
-        async with fleet_of(tickets=elsewhere) as fleet:
-            assert fleet["tickets"].state.status == "needs_login"
+    elsewhere = HttpUpstream.model_validate({"url": f"{other}/mcp", "oauth": {}})
+    async with fleet_of(tickets=elsewhere) as fleet:
+        assert fleet["tickets"].state.status == "needs_login"
 
 
 async def test_upstream_cannot_have_a_renewal_for_every_call(server: ProtectedServer) -> None:
@@ -290,13 +260,8 @@ async def test_upstream_cannot_have_a_renewal_for_every_call(server: ProtectedSe
 @pytest.mark.parametrize(
     "url",
     [
-        "http://[",
-        "https://\udcff",
-        "https://xn--/",
-        "https://a b/",
-        "http://1.2.3.4:x/",
-        "http://127.0.0.1:65536/",
-        "http://localhost:99999/",
+        *("http://[", "https://\udcff", "https://xn--/", "https://a b/", "http://1.2.3.4:x/"),
+        *("http://127.0.0.1:65536/", "http://localhost:99999/"),
     ],
 )
 async def test_senseless_url_is_the_end_of_nothing_but_its_login(server: ProtectedServer, url: str) -> None:

@@ -8,7 +8,7 @@ import gc
 import itertools
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,11 @@ from portal.app.serving import _readiness
 from portal.records.store.records import QuotaError, TooManyRunsError
 from portal.runs.forms import approval_form
 from portal.runs.journal import unwritten
-from tests.portal.commands import portal_command
+from tests.portal.commands import PortalCommand
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, tool, write_manifest
 from tests.portal.pinning import accept
-from tests.portal.runs.kept_runs import KeptRuns, kept_runs
+from tests.portal.runs.kept_runs import kept_runs
+from tests.security.hostile import words
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -57,12 +58,8 @@ RULES: Json = {
     "flows": [{"from": "up", "not_to": "network"}],
 }
 SCRIPTS = [
-    "await up.wipe()",
-    "await up.secret()",
-    "await up.write(path='b')",
+    *(f"await up.{call}" for call in ("wipe()", "secret()", "write(path='b')", "rare()", "ask()")),
     "await up.once()\nawait up.once()",
-    "await up.rare()",
-    "await up.ask()",
     "await portal.approve('?')",
     "await up.read()\nawait portal.fetch('https://a.example')",
     "await portal.event('x')",
@@ -75,9 +72,7 @@ SCRIPTS = [
 def peer() -> Peer:
     path: Json = {"type": "object", "properties": {"path": {"type": "string"}}}
     return Peer(
-        tool("wipe", **DESTRUCTIVE),
-        tool("write", path),
-        *map(tool, ("read", "secret", "once", "rare", "ask")),
+        tool("wipe", **DESTRUCTIVE), tool("write", path), *map(tool, words("read secret once rare ask"))
     )
 
 
@@ -99,14 +94,8 @@ async def texts(own: Opened) -> list[str]:
 @pytest.mark.parametrize("check", ["strict", "off"])
 async def test_no_text_for_a_model_is_a_recipe(tmp_path: Path, check: str) -> None:
     await accept(tmp_path, {"up": peer()})
-    runs: Json = {"park_after_seconds": 0.1}
-    async with opened(
-        tmp_path,
-        {"up": peer(), "new": Peer(tool("tool"))},
-        capabilities=RULES,
-        runs=runs,
-        server={"check": check},
-    ) as own:
+    rules: Json = {"capabilities": RULES, "runs": {"park_after_seconds": 0.1}, "server": {"check": check}}
+    async with opened(tmp_path, {"up": peer(), "new": Peer(tool("tool"))}, **rules) as own:
         with structlog.testing.capture_logs() as logged:
             found = await texts(own)
     assert [match[0] for text in found for match in RECIPE.finditer(text)] == []
@@ -155,10 +144,8 @@ REMEDIES = {
 }
 
 
-async def test_upstream_that_is_down_tells_models_why_and_the_operator_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@pytest.mark.usefixtures("own_state")
+async def test_upstream_that_is_down_tells_models_why_and_the_operator_what_to_do(tmp_path: Path) -> None:
     async with http_peer(refusing) as peer:
         at = f"http://127.0.0.1:{peer.port}"
         urls: dict[str, dict[str, Json]] = {name: {"url": f"{at}/{path}"} for name, path in URLS.items()}
@@ -193,12 +180,9 @@ async def test_upstream_that_is_down_tells_models_why_and_the_operator_what_to_d
 def test_doors_say_which_rule_refuses_and_not_what_to_write() -> None:
     access = HttpAccess("127.0.0.1", ServerSettings(token=SecretStr("x" * 20)))
     by_tokens = HttpAccess("127.0.0.1", ServerSettings.model_validate({"tokens": [{"token": "y" * 20}]}))
-    refusals = [
-        access.refusal(Headers({"host": "evil.example"})),
-        access.refusal(Headers({"host": "localhost", "origin": "https://evil.example"})),
-        by_tokens.metrics_refusal(Headers({"host": "localhost"})),
-    ]
-    for refused in refusals:
+    evil = ({"host": "evil.example"}, {"host": "localhost", "origin": "https://evil.example"})
+    refusals = [access.refusal(Headers(each)) for each in evil]
+    for refused in [*refusals, by_tokens.metrics_refusal(Headers({"host": "localhost"}))]:
         assert refused is not None
         told = bytes(refused.body).decode()
         assert re.search(r"server\.allowed_|telemetry\.metrics_token", told) and RECIPE.findall(told) == []
@@ -211,12 +195,9 @@ def test_form_says_which_rule_asks_and_not_where_it_is() -> None:
     assert "ask: up.*" in told and RECIPE.findall(told) == []
 
 
-def test_operator_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = portal_command(monkeypatch, capsys)
+def test_operator_is_told(portal: PortalCommand, tmp_path: Path) -> None:
     write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, capabilities={"tools": {"deny": ["up.*"]}})
-    told = run("explain", "up.echo", cwd=tmp_path).stdout
+    told = portal("explain", "up.echo", cwd=tmp_path).stdout
     assert "Remove" in told and "portal.yaml:" in told
 
 
@@ -225,12 +206,6 @@ HINTS = {"CallError": 2, "RuleError": 2, "FetchError": 2, "RunsError": 2, "RunEr
 
 SCRIPTS_OWN = {"script_exit", "script_error", "cancelled", "diverged", "result_not_json"}
 """How runs end that nothing refused."""
-
-
-@pytest.fixture
-async def kept(tmp_path: Path) -> AsyncIterator[KeptRuns]:
-    async with kept_runs(tmp_path, quota_mib=1) as kept:
-        yield kept
 
 
 @pytest.fixture
@@ -259,30 +234,28 @@ def test_no_refusal_is_without_a_hint(no_collections: None) -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("execute_code", {}),
-        ("execute_code", {"code": 5}),
-        ("execute_code", {"code": "1", "x": 1}),
-        ("execute_code", {"code": "1", "run": "run_x"}),
-        ("execute_code", {"code": "", "run": "run_x"}),
-        ("execute_code", {"code": "1", "background": True, "session": "new"}),
-        ("docs_search", {"query": 5}),
-        ("docs_search", {"query": "x", "limit": 0}),
-    ],
-)
-async def test_arguments_that_are_refused_come_with_a_hint(
-    tmp_path: Path, name: str, arguments: Json
-) -> None:
+REFUSED: list[tuple[str, dict[str, Json]]] = [
+    ("execute_code", {}),
+    ("execute_code", {"code": 5}),
+    ("execute_code", {"code": "1", "x": 1}),
+    ("execute_code", {"code": "1", "run": "run_x"}),
+    ("execute_code", {"code": "", "run": "run_x"}),
+    ("execute_code", {"code": "1", "background": True, "session": "new"}),
+    ("docs_search", {"query": 5}),
+    ("docs_search", {"query": "x", "limit": 0}),
+]
+
+
+async def test_arguments_that_are_refused_come_with_a_hint(tmp_path: Path) -> None:
     async with opened(tmp_path) as portal:
-        refused = await portal.call(name, **arguments)
-        assert refused.is_error and (refused.structured_content or {})["error"]["hint"]
-        assert not (await portal.call(name, **{"execute_code": {"code": "1"}}.get(name, {}))).is_error
+        for name, arguments in REFUSED:
+            refused = await portal.call(name, **arguments)
+            assert refused.is_error and (refused.structured_content or {})["error"]["hint"]
+            assert not (await portal.call(name, **{"execute_code": {"code": "1"}}.get(name, {}))).is_error
 
 
-async def test_own_limits_come_with_a_hint_at_every_door(kept: KeptRuns) -> None:
-    async with kept.client() as http:
+async def test_own_limits_come_with_a_hint_at_every_door(tmp_path: Path) -> None:
+    async with kept_runs(tmp_path, quota_mib=1) as kept, kept.client() as http:
         script = {"code": secrets.token_hex(400_000)}
         answers = [await http.post("/runs", json=script) for _ in range(4)]
     assert [each.status_code for each in answers[:1]] == [202]

@@ -54,19 +54,21 @@ async def outcome(portal: Opened, code: str, **arguments: Json) -> str:
     return answer["error"]["code"] if answer["error"] else "sent"
 
 
-@pytest.mark.parametrize(("source", "told"), [("mail", "not_granted"), ("note", "sent")])
-@pytest.mark.parametrize("use", ["recall({!r})", "search_text({!r}, 'x')", "search_text({!r}, 'none')"])
-async def test_a_kept_result_has_its_sources_also_after_a_restart(
-    tmp_path: Path, use: str, source: str, told: str
-) -> None:
+OF_SOURCES = pytest.mark.parametrize(("source", "told"), [("mail", "not_granted"), ("note", "sent")])
+
+
+@OF_SOURCES
+async def test_a_kept_result_has_its_sources(tmp_path: Path, source: str, told: str) -> None:
     async with portal_of(tmp_path) as (portal, _):
         handle = await kept(portal, source)
         again = await kept(portal, "note", after=f"await portal.recall({handle!r})")
     async with portal_of(tmp_path) as (portal, web):
-        for each in (handle, again):
-            assert await outcome(portal, f"await portal.{use.format(each)}\n{SEND}") == told
-        assert await outcome(portal, SEND) == "sent"
-        assert len(web.calls) == (1 if told == "not_granted" else 3)
+        for use in ("recall({!r})", "search_text({!r}, 'x')", "search_text({!r}, 'none')"):
+            web.calls.clear()
+            for each in (handle, again):
+                assert await outcome(portal, f"await portal.{use.format(each)}\n{SEND}") == told
+            assert await outcome(portal, SEND) == "sent"
+            assert len(web.calls) == (1 if told == "not_granted" else 3)
 
 
 @pytest.mark.parametrize("source", ["mail", "note"])
@@ -85,30 +87,27 @@ GAINS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("gain", GAINS)
 @pytest.mark.parametrize("source", ["mail", "note"])
-async def test_a_run_that_waited_or_was_forked_knows_what_it_had_from_earlier_ones(
-    tmp_path: Path, gain: str, source: str
-) -> None:
+async def test_a_run_that_waited_or_was_forked_knows_its_sources(tmp_path: Path, source: str) -> None:
     told = "error" if source == "mail" else "ok"
     async with portal_of(tmp_path, share="all") as (portal, _):
         handle = await kept(portal, source, after="open('f', 'w').write('text')")
-        code = f"{GAINS[gain](handle)}\nawait portal.approve('?')\n{SEND}"
-        parked = await waiting(portal, code)
+        codes = [f"{gain(handle)}\nawait portal.approve('?')\n{SEND}" for gain in GAINS.values()]
+        runs = [await waiting(portal, code) for code in codes]
     async with portal_of(tmp_path, share="all") as (portal, web):
-        fork = partial(fork_run, run=parked["run_id"], seq=2 if gain != "files" else 1)
-        row = await portal.portal.runs.store_or_error().write(fork)
-        portal.portal.runs.wake(row.id)
-        await answer_of(portal, row.id, until="waiting")
-        for run in (parked["run_id"], row.id):
-            done = await approved(portal, run, until=told)
-            assert source == "note" or done["error"]["code"] == "not_granted"
-        assert len(web.calls) == (0 if source == "mail" else 2)
+        for gain, parked in zip(GAINS, runs, strict=True):
+            web.calls.clear()
+            fork = partial(fork_run, run=parked["run_id"], seq=2 if gain != "files" else 1)
+            row = await portal.portal.runs.store_or_error().write(fork)
+            portal.portal.runs.wake(row.id)
+            await answer_of(portal, row.id, until="waiting")
+            for run in (parked["run_id"], row.id):
+                done = await approved(portal, run, until=told)
+                assert source == "note" or done["error"]["code"] == "not_granted"
+            assert len(web.calls) == (0 if source == "mail" else 2)
 
 
-async def test_a_session_gives_its_sources_to_what_it_keeps_and_gets_those_of_what_it_recalls(
-    tmp_path: Path,
-) -> None:
+async def test_a_session_gives_its_sources_and_gets_those_of_what_it_recalls(tmp_path: Path) -> None:
     async with portal_of(tmp_path) as (portal, web):
         first, other = [(await portal.run("1", session="new"))["session"] for _ in range(2)]
         await portal.run("y = str(await mail.read())", session=first)
@@ -130,9 +129,7 @@ async def test_a_rule_that_is_set_later_covers_what_was_kept_before(tmp_path: Pa
 @pytest.mark.parametrize(
     ("left", "told_of_files"), [("open('f', 'w').write('text')", "not_granted"), ("", "sent")]
 )
-async def test_what_was_kept_before_portals_noted_sources_is_from_everywhere(
-    tmp_path: Path, left: str, told_of_files: str
-) -> None:
+async def test_what_was_kept_before_is_from_everywhere(tmp_path: Path, left: str, told_of_files: str) -> None:
     """The twin is a folder that was empty."""
     async with portal_of(tmp_path, share="all") as (portal, _):
         handle = await kept(portal, "note", after=left)
@@ -163,10 +160,7 @@ SEEN = [
 ]
 
 
-@pytest.mark.parametrize("use", SEEN)
-async def test_a_workspace_that_scripts_share_carries_the_sources_of_whoever_wrote(
-    tmp_path: Path, use: str
-) -> None:
+async def test_a_shared_workspace_carries_the_sources_of_whoever_wrote(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/f").write_text("an operator's")
     async with portal_of(tmp_path, share="all") as (portal, web):
@@ -177,9 +171,11 @@ async def test_a_workspace_that_scripts_share_carries_the_sources_of_whoever_wro
         assert await outcome(portal, f"{READS}\n{SEND}") == "sent"
         await portal.run("await mail.read()\nopen('h', 'w').write('text')")
     async with portal_of(tmp_path, share="all") as (portal, web):
-        assert await outcome(portal, f"{use}\n{SEND}") == "not_granted"
-        assert await outcome(portal, SEND) == "sent"
-        assert len(web.calls) == 1
+        for use in SEEN:
+            web.calls.clear()
+            assert await outcome(portal, f"{use}\n{SEND}") == "not_granted"
+            assert await outcome(portal, SEND) == "sent"
+            assert len(web.calls) == 1
 
 
 async def test_what_a_script_removes_or_empties_is_still_carried(tmp_path: Path) -> None:
@@ -208,11 +204,8 @@ async def test_the_folder_of_a_tenant_carries_what_that_tenant_wrote(tmp_path: P
 
 
 async def test_two_portals_of_one_manifest_know_of_each_others_files(tmp_path: Path) -> None:
-    own: Json = {"park_after_seconds": 0.1}
-    async with (
-        portal_of(tmp_path, share="all", runs=own) as (one, _),
-        portal_of(tmp_path, share="all", runs=own) as (other, _),
-    ):
+    shared = partial(portal_of, tmp_path, share="all", runs={"park_after_seconds": 0.1})
+    async with shared() as (one, _), shared() as (other, _):
         await one.run("open('f', 'w').write('text')")
         assert await outcome(other, f"{READS}\n{SEND}") == "sent"
         await one.run("await mail.read()\nopen('f', 'w').write('text')")
@@ -227,9 +220,7 @@ async def test_a_folder_that_nobody_shares_carries_nothing_to_others(tmp_path: P
 
 
 @pytest.mark.parametrize("forbidden", [["first", "second"], ["second", "first"], []])
-async def test_a_list_of_all_resources_is_from_all_that_were_asked_also_after_a_restart(
-    tmp_path: Path, forbidden: list[str]
-) -> None:
+async def test_a_list_of_all_resources_is_from_all_asked(tmp_path: Path, forbidden: list[str]) -> None:
     flows = [{"from": each, "not_to": "web"} for each in forbidden[:1]]
     sections: Json = {"capabilities": {"flows": flows}, "runs": RUNS}
     code = f"x = await portal.resources()\nawait portal.approve('?')\n{SEND}"
@@ -242,10 +233,9 @@ async def test_a_list_of_all_resources_is_from_all_that_were_asked_also_after_a_
 
 
 async def test_an_answer_of_middleware_is_from_the_upstream_for_which_it_answers(tmp_path: Path) -> None:
-    (tmp_path / "kept.py").write_text(
-        "from portal.middleware import Outcome\n\nasync def kept(call, next):\n"
-        "    return Outcome('kept') if call.tool == 'read' else await next(call)\n"
-    )
+    kept = "    return Outcome('kept') if call.tool == 'read' else await next(call)\n"
+    code = f"from portal.middleware import Outcome\n\nasync def kept(call, next):\n{kept}"
+    (tmp_path / "kept.py").write_text(code)
     async with portal_of(tmp_path, middleware=["kept:kept"]) as (portal, _):
         for source, told in (("mail", "not_granted"), ("note", "sent")):
             assert await outcome(portal, f"await {source}.read()\n{SEND}") == told
@@ -262,28 +252,27 @@ ERRORS = [
 KEPT = "text = ''\ntry: {}\nexcept ToolError as error: text = str(error)\n"
 
 
-@pytest.mark.parametrize("use", ERRORS)
-@pytest.mark.parametrize(("source", "told"), [("mail", "not_granted"), ("note", "sent")])
+@OF_SOURCES
 async def test_an_error_of_an_upstream_that_is_down_is_its_data_also_after_a_restart(
-    tmp_path: Path, source: str, told: str, use: str
-) -> None:
-    peers: Any = {source: CRASHES, "web": Peer(tool("send"))}
-    manifest: Json = {"runs": RUNS, "server": {"check": "off"}}
-    flows: Json = {"flows": [{"from": source if told != "sent" else "web", "not_to": "web"}]}
-    code = KEPT.format(use.format(source))
-    async with opened(tmp_path, peers, capabilities=flows, **manifest) as portal:
-        await portal.search()
-        assert "secret-of-bob" in await portal.result_of(f"{code}text")
-        assert await outcome(portal, f"{code}{SEND}") == told
-        run = (await waiting(portal, f"{code}await portal.approve('?')\n{SEND}"))["run_id"]
-    async with opened(tmp_path, peers, capabilities=flows, **manifest) as portal:
-        await approved(portal, run, until="ok" if told == "sent" else "error")
-
-
-@pytest.mark.parametrize(("source", "told"), [("mail", "not_granted"), ("note", "sent")])
-async def test_an_error_of_a_call_that_was_not_sent_is_its_upstreams_data(
     tmp_path: Path, source: str, told: str
 ) -> None:
+    peers: Any = {source: CRASHES, "web": Peer(tool("send"))}
+    flows: Json = {"flows": [{"from": source if told != "sent" else "web", "not_to": "web"}]}
+    manifest: Json = {"capabilities": flows, "runs": RUNS, "server": {"check": "off"}}
+    runs = []
+    async with opened(tmp_path, peers, **manifest) as portal:
+        await portal.search()
+        for code in [KEPT.format(use.format(source)) for use in ERRORS]:
+            assert "secret-of-bob" in await portal.result_of(f"{code}text")
+            assert await outcome(portal, f"{code}{SEND}") == told
+            runs.append((await waiting(portal, f"{code}await portal.approve('?')\n{SEND}"))["run_id"])
+    async with opened(tmp_path, peers, **manifest) as portal:
+        for run in runs:
+            await approved(portal, run, until="ok" if told == "sent" else "error")
+
+
+@OF_SOURCES
+async def test_an_error_of_a_call_that_was_not_sent_is_data(tmp_path: Path, source: str, told: str) -> None:
     async with portal_of(tmp_path) as (portal, web):
         await portal.run(f"await {source}.read()")
         portal.portal.fleet[source].remove("as if it had told something")

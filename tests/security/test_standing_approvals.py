@@ -35,7 +35,8 @@ ASKS: Json = {"tools": {"ask": ["git.*", "portal.fetch"]}}
 BOUNDED: Json = {
     "tools": {"ask": ["git.merge"], "allow": ["*", {"tool": "git.merge", "where": {"id": {"max": 9}}}]}
 }
-NO_RULES = Approvers()
+NO_RULES, FOUR_EYES = Approvers(), Approvers(four_eyes=True)
+MAY_NOT: dict[str, Any] = {"shown": b'{"arguments": {}, "may_stand": false}'}
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_approval_stands_for_fifty_later_calls_each_of_them_told(tables: RunTabl
         {"digest": "another definition"},
         {"kind": "approve", "function": "portal.approve"},
         {"shown": b'{"arguments": {"may_stand": true}}'},
-        {"shown": b'{"arguments": {}, "may_stand": false}'},
+        MAY_NOT,
     ],
 )
 def test_approval_does_not_stand_for_another_kind_of_call(
@@ -126,7 +127,7 @@ def test_revoked_approval_asks_again(tables: RunTables, run: RunRow, denied: int
 
 
 @pytest.mark.parametrize("function", ["git.merge", "git.push"])
-def test_whoever_denies_a_call_that_waits_is_asked_about_later_ones(
+def test_whoever_denies_a_call_is_asked_about_later_ones(
     tables: RunTables, run: RunRow, function: str
 ) -> None:
     waits(tables, run, 2, function=function)  # its form was open when the other one was answered
@@ -135,17 +136,11 @@ def test_whoever_denies_a_call_that_waits_is_asked_about_later_ones(
     assert stands(tables, run.id, 3) is (function == "git.push")
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        Approvers(four_eyes=True),
-        Approvers(frozenset({"token:ops"})),
-        Approvers(frozenset({"profile:x"}), True),
-    ],
-)
-def test_approval_does_not_outlast_a_change_of_who_decides(
-    tables: RunTables, run: RunRow, rules: Approvers
-) -> None:
+CHANGES = [FOUR_EYES, Approvers(frozenset({"token:ops"})), Approvers(frozenset({"profile:x"}), True)]
+
+
+@pytest.mark.parametrize("rules", CHANGES)
+def test_approval_ends_with_a_change_of_who_decides(tables: RunTables, run: RunRow, rules: Approvers) -> None:
     waits(tables, run, 2)
     assert not stands(tables, run.id, 2, rules)
     assert stands(tables, run.id, 2)
@@ -176,31 +171,23 @@ def test_approval_ends_with_the_run(tables: RunTables, run: RunRow) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "other"),
+    ("rules", "other", "decision"),
     [
-        (Approvers(four_eyes=True), {}),
-        (NO_RULES, {"shown": b'{"arguments": {}, "may_stand": false}'}),
-        (NO_RULES, {"kind": "approve"}),
+        (FOUR_EYES, {}, {}),
+        (NO_RULES, MAY_NOT, {}),
+        (NO_RULES, {"kind": "approve"}, {}),
+        (NO_RULES, {}, {"arguments": {"id": 1}}),  # it was approved with arguments that are not the script's
     ],
 )
 def test_where_no_approval_may_stand_none_is_taken(
-    tables: RunTables, rules: Approvers, other: dict[str, Any]
+    tables: RunTables, rules: Approvers, other: dict[str, Any], decision: dict[str, Any]
 ) -> None:
     run = begun(tables)
     waits(tables, run, 1, **other)
     with pytest.raises(RunsError) as error:
-        decide(tables, run.id, 1, rules, stands=True)
+        decide(tables, run.id, 1, rules, stands=True, **decision)
     assert error.value.code == "may_not_stand"
-    decide(tables, run.id, 1, rules)
-
-
-def test_approval_of_changed_arguments_stands_for_none_of_the_script(tables: RunTables) -> None:
-    run = begun(tables)
-    waits(tables, run, 1)
-    with pytest.raises(RunsError) as error:
-        decide(tables, run.id, 1, stands=True, arguments={"id": 1})
-    assert error.value.code == "may_not_stand"
-    decide(tables, run.id, 1, arguments={"id": 1})
+    decide(tables, run.id, 1, rules, **decision)
 
 
 # With a client
@@ -241,18 +228,10 @@ async def at_a_client(
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_person_is_asked_once_for_all_later_calls_and_again_about_others(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_person_is_asked_once_for_later_calls_and_again_for_others(tmp_path: Path, mode: str) -> None:
     person = Person("approve_later")
-    code = """
-found = [await git.merge(id=n) for n in range(3)]
-try:
-    await git.push()
-except ToolError as error:
-    found.append(error.code)
-found
-"""
+    code = "found = [await git.merge(id=n) for n in range(3)]\n"
+    code += "try:\n    await git.push()\nexcept ToolError as error:\n    found.append(error.code)\nfound"
     async with at_a_client(tmp_path, person, mode, audit={"to": "audit.jsonl"}) as (own, up):
         answer = (await own.call("execute_code", code=code)).structured_content
         assert answer["result"] == [*({"id": n} for n in range(3)), "denied"]
@@ -307,9 +286,8 @@ async def test_approval_over_http_stands_for_a_run_in_the_background(tmp_path: P
 async def test_calls_beyond_the_first_form_are_not_asked_about(tmp_path: Path) -> None:
     person = Person("approve_later")
     async with at_a_client(tmp_path, person) as (own, up):
-        answer = (
-            await own.call("execute_code", code="await asyncio.gather(*(git.merge(id=n) for n in range(25)))")
-        ).structured_content
+        code = "await asyncio.gather(*(git.merge(id=n) for n in range(25)))"
+        answer = (await own.call("execute_code", code=code)).structured_content
     assert (answer["status"], len(person.asked), len(up.calls)) == ("ok", 1, 25)
 
 
@@ -390,9 +368,7 @@ async def test_person_who_revokes_meanwhile_is_asked_again(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("name", "code"), [("echo", "tool_changed"), ("other", None)])
-async def test_tool_that_changes_while_the_person_looks_is_not_called(
-    tmp_path: Path, name: str, code: str | None
-) -> None:
+async def test_tool_that_changes_meanwhile_is_not_called(tmp_path: Path, name: str, code: str | None) -> None:
     person = Person("approve_later")
     settings: dict[str, Json] = {"capabilities": {"tools": {"ask": ["up.echo"]}}}
     script = "try:\n    found = await up.echo()\nexcept ToolError as error:\n    found = {'code': error.code}\nfound"
@@ -421,7 +397,7 @@ async def test_tool_that_changes_while_the_person_looks_is_not_called(
         (ASKS, "portal.approve('later?')"),
     ],
 )
-async def test_where_each_call_has_to_be_looked_at_nothing_else_is_offered_or_taken(
+async def test_where_each_call_has_to_be_seen_no_more_is_taken(
     tmp_path: Path, capabilities: Json, code: str
 ) -> None:
     person = Person("approve_later")

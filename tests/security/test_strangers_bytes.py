@@ -79,6 +79,12 @@ class App:
     def __init__(self) -> None:
         self.may_answer, self.waiting, self.bodies = anyio.Event(), 0, 0
 
+    async def has_two(self) -> None:
+        """Return as soon as two requests wait."""
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while self.waiting < 2:
+                await anyio.lowlevel.checkpoint()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
@@ -125,6 +131,12 @@ async def served(app: App | None = None, **settings: Json) -> AsyncIterator[Conn
             for each in clients:
                 each.close()
             server.should_exit = server.force_exit = True
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    async with served() as connect:
+        yield connect
 
 
 async def drips(client: Client, first: bytes, drip: bytes) -> None:
@@ -206,19 +218,16 @@ async def test_connection_on_which_the_portal_works_is_nobody_elses() -> None:
         clients = [await connect() for _ in range(2)]
         for each in clients:
             await each.send(GET.replace(b"now", b"wait"))
-        with anyio.fail_after(DEADLINE_SECONDS):
-            while app.waiting < 2:
-                await anyio.lowlevel.checkpoint()
+        await app.has_two()
         assert await (await connect()).is_closed()
         app.may_answer.set()
         assert [(await each.answer())[0] for each in clients] == [200, 200]
 
 
-async def test_200_clients_of_one_address_keep_their_connections() -> None:
-    async with served() as connect:
-        clients = [await connect() for _ in range(200)]
-        for _ in range(2):
-            assert {await each.ask() for each in clients} == {200}
+async def test_200_clients_of_one_address_keep_their_connections(connect: Connect) -> None:
+    clients = [await connect() for _ in range(200)]
+    for _ in range(2):
+        assert {await each.ask() for each in clients} == {200}
 
 
 def forwarded(path: str, *addresses: str) -> bytes:
@@ -232,9 +241,7 @@ async def test_requests_through_a_trusted_proxy_count_by_the_address_that_it_add
     async with served(app, connections_per_address=2, trusted_proxies=proxies) as connect:
         for _ in range(2):
             await (await connect()).send(forwarded("wait", "192.0.2.1"))
-        with anyio.fail_after(DEADLINE_SECONDS):
-            while app.waiting < 2:
-                await anyio.lowlevel.checkpoint()
+        await app.has_two()
         client = await connect()
         for same in (["192.0.2.1"], ["192.0.2.9, 192.0.2.1"], ["192.0.2.9", "192.0.2.1, 10.0.0.1"]):
             assert await client.ask(forwarded("now", *same)) == 429
@@ -266,12 +273,11 @@ async def test_body_is_not_read_on_after_the_answer(framing: bytes) -> None:
         assert [await client.ask(whole) for _ in range(2)] == [200, 200]
 
 
-async def test_client_that_sends_its_body_after_a_refusal_reads_it() -> None:
-    async with served() as connect:
-        client = await connect()
-        await client.send(POST.replace(b"read", b"now") + b"Content-Length: 1000000\r\n\r\n")
-        await client.send(*[b"a" * 1000] * 1000)
-        assert (await client.answer())[0] == 200
+async def test_client_that_sends_its_body_after_a_refusal_reads_it(connect: Connect) -> None:
+    client = await connect()
+    await client.send(POST.replace(b"read", b"now") + b"Content-Length: 1000000\r\n\r\n")
+    await client.send(*[b"a" * 1000] * 1000)
+    assert (await client.answer())[0] == 200
 
 
 @pytest.mark.parametrize("is_chunked", [True, False])
@@ -292,18 +298,15 @@ async def test_body_in_tiny_pieces_is_refused(is_chunked: bool) -> None:
         assert (await client.answer())[0] == 200
 
 
-async def test_malformed_head_is_told() -> None:
-    async with served() as connect:
-        client = await connect()
-        assert await client.ask() == 200
-        await client.send(b"no head\r\n\r\n")
-        assert b" 400 " in await client.line() and await client.is_closed()
+async def test_malformed_head_is_told(connect: Connect) -> None:
+    client = await connect()
+    assert await client.ask() == 200
+    await client.send(b"no head\r\n\r\n")
+    assert b" 400 " in await client.line() and await client.is_closed()
 
 
 @pytest.mark.parametrize("path", [b"read", b"now", b"stream"])
-async def test_malformed_body_is_no_error_of_the_portal(
-    path: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_malformed_body_is_no_error_of_ours(path: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with served() as connect:
         for parts in ([CHUNKED + b"no chunk\r\n"], [CHUNKED, b"no chunk\r\n"]):
             stranger = await connect()
@@ -313,12 +316,11 @@ async def test_malformed_body_is_no_error_of_the_portal(
     assert not [each for each in caplog.records if each.name.startswith("uvicorn")]
 
 
-async def test_head_is_bounded() -> None:
-    async with served() as connect:
-        stranger = await connect()
-        await stranger.send(GET[:-2] + b"a:b\r\n" * HEAD_BYTES + b"\r\n")
-        assert b" 200 " not in await stranger.line()
-        assert await (await connect()).ask(GET[:-2] + b"a: %b\r\n\r\n" % (b"b" * (HEAD_BYTES - 100))) == 200
+async def test_head_is_bounded(connect: Connect) -> None:
+    stranger = await connect()
+    await stranger.send(GET[:-2] + b"a:b\r\n" * HEAD_BYTES + b"\r\n")
+    assert b" 200 " not in await stranger.line()
+    assert await (await connect()).ask(GET[:-2] + b"a: %b\r\n\r\n" % (b"b" * (HEAD_BYTES - 100))) == 200
 
 
 async def test_connection_that_cannot_be_accepted_is_told_once_and_waits(
@@ -346,22 +348,13 @@ async def test_connection_that_cannot_be_accepted_is_told_once_and_waits(
 
 
 def test_names_of_uvicorn_are_those_that_connections_use() -> None:
-    own = HttpConnection(
-        Connections(App(), ServerSettings()),
-        config=uvicorn.Config(App()),
-        server_state=ServerState(),
-        app_state={},
-        _loop=asyncio.new_event_loop(),
-    )
+    connections, loop = Connections(App(), ServerSettings()), asyncio.new_event_loop()
+    settings = {"config": uvicorn.Config(App()), "server_state": ServerState(), "app_state": {}}
+    own = HttpConnection(connections, **settings, _loop=loop)
     for name in ("conn", "client", "flow", "loop", "timeout_keep_alive_task", "transport"):
         assert name in vars(own)
-    for name in (
-        "_unset_keepalive_if_required",
-        "connection_lost",
-        "connection_made",
-        "data_received",
-        "send_400_response",
-    ):
+    overridden = ["_unset_keepalive_if_required", "connection_lost", "connection_made", "data_received"]
+    for name in [*overridden, "send_400_response"]:
         assert name in vars(H11Protocol)
     assert "self.on_response_complete" in inspect.getsource(H11Protocol.handle_events)
     assert "write_paused" in vars(FlowControl(asyncio.Transport()))

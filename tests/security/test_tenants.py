@@ -34,12 +34,8 @@ MARKER = "red-only-7f3a91"
 
 OWNED = "the owner of the run"
 TABLES = {
-    "runs": OWNED,
-    "events": OWNED,
-    "calls": OWNED,
+    **dict.fromkeys(("runs", "events", "calls", "results", "log"), OWNED),
     "hooks": "whoever has the token, whose sha256 is stored",
-    "results": "the owner of the run",
-    "log": OWNED,
     "deliveries": "the receiver that the manifest names: states and functions, no results",
     "key_values": "the portal: types of results, guest components, names of callers; or the person that is its owner",
     "audit": "the operator: who called what, without arguments and results",
@@ -51,25 +47,16 @@ ROUTES = {
     "/mcp": "attacked below, by method",
     "/healthz": "anybody: says ok",
     "/readyz": "anybody: counts of upstreams; their names for any token",
-    "/runs": OWNED,
-    "/runs/{run}": OWNED,
-    "/runs/{run}/events": OWNED,
-    "/runs/{run}/cancel": OWNED,
-    "/runs/{run}/fork": OWNED,
-    "/runs/{run}/answers/{seq:int}": OWNED,
+    **dict.fromkeys(("/runs", "/runs/{run}", "/runs/{run}/events", "/runs/{run}/cancel"), OWNED),
+    **dict.fromkeys(("/runs/{run}/fork", "/runs/{run}/answers/{seq:int}"), OWNED),
     "/hooks/{token}": "whoever has the token",
     "/metrics": "telemetry.metrics_token: numbers without names of callers, tenants and sessions",
 }
 METHODS = {
     "tools/list": "everybody: two tools, by profile",
     "tools/call": "attacked below: sessions, runs, handles, requestState",
-    "tasks/get": OWNED,
-    "tasks/update": OWNED,
-    "tasks/cancel": OWNED,
-    "ping": "everybody",
-    "server/discover": "everybody",
-    "initialize": "everybody",
-    "notifications/initialized": "everybody",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), OWNED),
+    **dict.fromkeys(("ping", "server/discover", "initialize", "notifications/initialized"), "everybody"),
 }
 FOLDERS = {
     "runs": "SQLite, sealed with runs.key",
@@ -81,12 +68,12 @@ FOLDERS = {
 @dataclass
 class Portal:
     opened: Opened
-    url: str
+    origin: str
     folder: Path
 
     @property
-    def origin(self) -> str:
-        return self.url.removesuffix("/mcp")
+    def url(self) -> str:
+        return f"{self.origin}/mcp"
 
 
 @dataclass(frozen=True)
@@ -101,13 +88,9 @@ class Belongings:
     state: str
 
 
+NONE = "0" * 32
 MADE_UP = Belongings(
-    run="run_" + "0" * 32,
-    waiting="run_" + "0" * 32,
-    handle="kept_" + "0" * 32,
-    session="0" * 24,
-    mcp_session="0" * 32,
-    state="0" * 43,
+    f"run_{NONE}", f"run_{NONE}", f"kept_{NONE}", session="0" * 24, mcp_session=NONE, state="0" * 43
 )
 
 
@@ -115,39 +98,43 @@ async def later(context: Any, params: ElicitRequestParams) -> ElicitResult:
     return ElicitResult(action="accept", content={"decision": "approve"})
 
 
+def http_of(tenant: str) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(headers=bearing(f"token-of-{tenant}"), timeout=DEADLINE_SECONDS)
+
+
 @asynccontextmanager
 async def client(portal: Portal, tenant: str) -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers=bearing(f"token-of-{tenant}"), timeout=DEADLINE_SECONDS) as http,
+        http_of(tenant) as http,
         Client(streamable_http_client(portal.url, http_client=http), elicitation_callback=later) as found,
     ):
         yield found
 
 
-@pytest.fixture
-async def portal(tmp_path: Path, own_state: None) -> AsyncIterator[Portal]:
-    peer = Peer(tool("echo"))
+@pytest.fixture(scope="module")
+async def portal(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Portal]:
+    folder = tmp_path_factory.mktemp("tenants")
     tokens = [{"token": f"token-of-{tenant}", "tenant": tenant} for tenant in ("red", "blue")]
-    (tmp_path / "data").mkdir()
+    key, url = "a-key-of-the-tests-0123", "http://portal.test"
+    (folder / "data").mkdir()
     sections: dict[str, Json] = {
         "server": {"tokens": tokens, "output_tokens": 500, "check": "off"},
-        "runs": {
-            "key": "a-key-of-the-tests-0123",
-            "park_after_seconds": 0.1,
-            "public_url": "http://portal.test",
-        },
+        "runs": {"key": key, "park_after_seconds": 0.1, "public_url": url},
         "capabilities": {"files": {"workspace": "data", "mode": "write", "share": "tenant"}},
         "audit": {"to": "audit.jsonl"},
         "telemetry": {"metrics": True, "metrics_token": "token-of-prometheus"},
     }
-    async with (
-        opened(tmp_path, {"box": peer}, **sections) as found,
-        http_peer(http_app(found.portal)) as served,
-    ):
-        yield Portal(found, f"http://127.0.0.1:{served.port}/mcp", tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        async with (
+            opened(folder, {"box": Peer(tool("echo"))}, **sections) as found,
+            http_peer(http_app(found.portal)) as served,
+        ):
+            yield Portal(found, f"http://127.0.0.1:{served.port}", folder)
 
 
-async def belongings(portal: Portal) -> Belongings:
+@pytest.fixture(scope="module")
+async def theirs(portal: Portal) -> Belongings:
     """Let red leave something in each place."""
     async with client(portal, "red") as red:
 
@@ -163,9 +150,8 @@ async def belongings(portal: Portal) -> Belongings:
             for each in (waiting, done):
                 while (await run("", run=each["run_id"]))["status"] == "running":  # noqa: ASYNC110
                     await anyio.sleep(0.05)
-        asked = await red.session.call_tool(
-            "execute_code", {"code": f"await portal.approve('{MARKER}??')"}, allow_input_required=True
-        )
+        asking = {"code": f"await portal.approve('{MARKER}??')"}
+        asked = await red.session.call_tool("execute_code", asking, allow_input_required=True)
         assert isinstance(asked, InputRequiredResult)
         assert asked.request_state
     async with visitor(portal.url, "legacy", bearing("token-of-red")) as older:
@@ -214,7 +200,7 @@ async def in_mcp_session(portal: Portal, http: httpx2.AsyncClient, client: Clien
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
     headers = {"mcp-session-id": theirs.mcp_session, "accept": "application/json, text/event-stream"}
     answers = [
-        await http.request(method, portal.url, json=ping, headers=headers) for method in ("POST", "DELETE")
+        await http.request(each, portal.url, json=ping, headers=headers) for each in ("POST", "DELETE")
     ]
     answers.append(await http.get(portal.url, headers=headers))
     return [(answer.status_code, answer.text) for answer in answers]
@@ -237,13 +223,9 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-async def test_what_belongs_to_another_tenant_is_as_unknown_as_what_does_not_exist(portal: Portal) -> None:
-    theirs = await belongings(portal)
+async def test_what_belongs_to_others_is_as_unknown_as_nothing(portal: Portal, theirs: Belongings) -> None:
     names = [*zip(vars(theirs).values(), vars(MADE_UP).values(), strict=True)]
-    async with (
-        httpx2.AsyncClient(headers=bearing("token-of-blue"), timeout=DEADLINE_SECONDS) as http,
-        client(portal, "blue") as blue,
-    ):
+    async with http_of("blue") as http, client(portal, "blue") as blue:
         for name, attack in ATTACKS.items():
             told, made_up = [str(await attack(portal, http, blue, each)) for each in (theirs, MADE_UP)]
             assert MARKER not in told, name
@@ -257,43 +239,38 @@ async def test_what_belongs_to_another_tenant_is_as_unknown_as_what_does_not_exi
 
 async def still_has(portal: Portal, theirs: Belongings) -> None:
     """The harmless twin: red does all of that."""
-    async with (
-        httpx2.AsyncClient(headers=bearing("token-of-red"), timeout=DEADLINE_SECONDS) as http,
-        client(portal, "red") as red,
-    ):
+    async with http_of("red") as http, client(portal, "red") as red:
         for code in (f"await portal.recall('{theirs.handle}')", "open('mine.txt').read()"):
             result = await red.call_tool("execute_code", {"code": code})
             assert MARKER in str(result.structured_content)
         in_session = await red.call_tool("execute_code", {"code": "x", "session": theirs.session})
         assert MARKER in str(in_session.structured_content)
         assert MARKER in (await http.get(f"{portal.origin}/runs/{theirs.run}")).text
-        decided = await http.post(
-            f"{portal.origin}/runs/{theirs.waiting}/answers/1", json={"decision": "approve"}
-        )
+        answers = f"{portal.origin}/runs/{theirs.waiting}/answers/1"
+        decided = await http.post(answers, json={"decision": "approve"})
         assert decided.status_code == 200
         answered = await with_state(portal, http, red, theirs)
         assert answered.structured_content["result"] is True
 
 
-async def test_everything_that_is_stored_has_somebody_who_may_read_it(portal: Portal) -> None:
+async def test_everything_that_is_stored_is_for_somebody(portal: Portal, theirs: Belongings) -> None:
     query = "SELECT name FROM sqlite_master WHERE type = 'table'"
     found = await portal.opened.portal.runs.store_or_error().read(lambda file: file.database.rows(query))
     assert {name for (name,) in found} == TABLES.keys()
-    await belongings(portal)
     folder = state_folder(os.environ)
     assert {each.name for each in folder.iterdir()} <= FOLDERS.keys()
 
 
-async def test_nothing_of_a_tenant_lies_in_the_clear_but_its_files(portal: Portal) -> None:
-    await belongings(portal)
+async def test_nothing_of_a_tenant_lies_in_the_clear_but_its_files(
+    portal: Portal, theirs: Belongings
+) -> None:
     roots = (state_folder(os.environ), portal.folder)
     files = [path for root in roots for path in root.rglob("*") if path.is_file()]
     holding = [path for path in files if MARKER.encode() in path.read_bytes()]
     assert [path.relative_to(portal.folder) for path in holding] == [Path("data/red/mine.txt")]
 
 
-async def test_numbers_name_nobody_and_no_tenant_reads_them(portal: Portal) -> None:
-    await belongings(portal)
+async def test_numbers_name_nobody_and_no_tenant_reads_them(portal: Portal, theirs: Belongings) -> None:
     async with httpx2.AsyncClient() as http:
         url = f"{portal.origin}/metrics"
         for tenant in ("red", "blue"):

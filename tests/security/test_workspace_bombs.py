@@ -28,7 +28,7 @@ TOTAL_FILES = 20
 FILE_BYTES = 30_000
 
 UNTIL_REFUSED = """
-import errno, itertools, os, sqlite3
+import errno, itertools, os, shutil, sqlite3
 told = None
 try:
     for n in itertools.count():
@@ -52,13 +52,13 @@ BOMBS: dict[str, tuple[str, int, str]] = {
     "a sparse file": ('f = open("f", "wb", buffering=0); f.seek(10 ** 12); f.write(b"x")', 0, "EFBIG"),
     "a truncated file": ('open("f", "wb").truncate(10 ** 12)', 0, "EFBIG"),
     "databases": (
-        'import sqlite3; c = sqlite3.connect(f"f{n}.db"); c.execute("create table t(x)"); '
+        'c = sqlite3.connect(f"f{n}.db"); c.execute("create table t(x)"); '
         'c.execute("insert into t values (zeroblob(10000))"); c.commit()',
         6,
         "OperationalError",
     ),
     "copies": (
-        'import shutil; f = open("f", "wb"); f.write(bytes(20_000)); f.close(); shutil.copy("f", f"g{n}")',
+        'f = open("f", "wb"); f.write(bytes(20_000)); f.close(); shutil.copy("f", f"g{n}")',
         4,
         "EDQUOT",
     ),
@@ -98,8 +98,9 @@ async def test_file_that_is_too_large_costs_no_memory_to_refuse(files: FileRunne
 
 
 async def test_folder_of_too_many_files_is_not_listed(run: Runner, tmp_path: Path) -> None:
-    for number in range(MAX_LISTED):
-        (tmp_path / f"{number:05}").touch()
+    (tmp_path / "0").touch()
+    for number in range(1, MAX_LISTED):
+        os.link(tmp_path / "0", f"{tmp_path}/{number}")  # which costs less than a file
     async with granted(run, tmp_path, mode="read") as files:
         assert len(await files.value("import os\nos.listdir()")) == MAX_LISTED
         (tmp_path / "one more").touch()
@@ -173,9 +174,7 @@ async def test_flood_of_refused_operations_ends_the_run(
         assert await files.value("import os\nos.listdir()") == []
 
 
-async def test_what_a_killed_portal_was_writing_is_removed_and_nothing_that_is_being_written(
-    files: FileRunner,
-) -> None:
+async def test_what_a_killed_portal_was_writing_is_removed_and_nothing_else(files: FileRunner) -> None:
     old, new = files.folder / f"{RESERVED_PREFIX}old.partial", files.folder / f"{RESERVED_PREFIX}new.partial"
     old.write_text("x")
     new.write_text("x")

@@ -1,6 +1,5 @@
-"""A script that is granted a folder reaches nothing else of this machine, whatever lies in it and whatever it sends.
-
-Each attack prints a marker after its attacking line, and has a harmless twin: the same through a proper name.
+"""A script that is granted a folder reaches nothing else of this machine, and no files of another tenant, whatever lies
+in it and whatever it sends. Each attack prints a marker after its attacking line, and has a harmless twin.
 """
 
 import json
@@ -8,13 +7,19 @@ import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from manifests.grants import NO_TENANT, FileGrant
+from manifests.json_value import Json
+from sandbox_runtime.grants.files import Workspaces, open_workspaces
+from sandbox_runtime.grants.run_grants import RunGrants
+from sandbox_runtime.sandbox import Session
 from tests.sandbox_runtime.granted_files import FileRunner, granted
-from tests.sandbox_runtime.running import Runner
-from tests.security.hostile import ON_ONE_PATH, RAW_FILES
+from tests.sandbox_runtime.running import Runner, where
+from tests.security.hostile import ON_ONE_PATH, RAW_FILES, words
 
 pytestmark = pytest.mark.anyio
 
@@ -128,31 +133,19 @@ async def test_python_leads_nowhere_else(files: FileRunner, outside: Path, name:
         assert await files.value('open("inside.txt").read()') == INSIDE
 
 
-async def test_deleting_everything_deletes_no_more_than_what_scripts_see(
-    files: FileRunner, outside: Path
-) -> None:
+async def test_deleting_everything_deletes_what_scripts_see(files: FileRunner, outside: Path) -> None:
     await files('import shutil\nshutil.rmtree("/workspace", ignore_errors=True)')
     assert intact(outside)
     assert "linked" in files.names() and "inside.txt" not in files.names()
 
 
 PATHS = [
-    "../outside/flag.txt",
-    "/etc/passwd",
-    "..",
-    "./inside.txt",
-    "inside.txt\0.png",
-    "\u202etxt.edisni",
-    ".\u200b.",
+    *words("../outside/flag.txt /etc/passwd .. ./inside.txt inside.txt\0.png \u202etxt.edisni .\u200b."),
+    *words(".portal-0123456789abcdef linked/flag.txt up/outside/flag.txt pipe"),
     "x" * 256,
     "x" * 100_000,
     "/".join(["folder"] * 10_000),
-    ".portal-0123456789abcdef",
-    "linked/flag.txt",
-    "up/outside/flag.txt",
-    "pipe",
 ]
-
 
 OPERATIONS = (*ON_ONE_PATH.items(), ("rename", {"target": "t"}))
 EVERY_OPERATION = f"""{RAW}
@@ -163,9 +156,7 @@ def every_operation(path):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: repr(path)[:40])
-async def test_path_that_no_guest_of_ours_would_send_is_refused_by_the_host(
-    files: FileRunner, outside: Path, path: str
-) -> None:
+async def test_path_that_no_guest_would_send_is_refused(files: FileRunner, outside: Path, path: str) -> None:
     before = files.names()
     sent = json.dumps(json.dumps(path))
     result = await files(
@@ -183,9 +174,7 @@ async def test_path_that_no_guest_of_ours_would_send_is_refused_by_the_host(
 @pytest.mark.parametrize(
     "name", ["..\\outside\\flag.txt", "..\u2215outside\u2215flag.txt", "~root", "C:x", "\ud800", "ä" * 127]
 )
-async def test_name_that_only_looks_like_a_way_out_is_a_name(
-    files: FileRunner, outside: Path, name: str
-) -> None:
+async def test_name_that_looks_like_a_way_out_is_a_name(files: FileRunner, outside: Path, name: str) -> None:
     sent = json.dumps(json.dumps(name))
     result = await files(f"{EVERY_OPERATION}\n[answer[1] for answer in every_operation(json.loads({sent}))]")
     assert (result.error, result.value) == (None, [0, 0, 0, 1, 1, 1, 0, 1, 0, 0, 1])
@@ -194,14 +183,11 @@ async def test_name_that_only_looks_like_a_way_out_is_a_name(
 
 
 FORGED = (
-    ("read", "not json"),
-    ("read", "{}"),
-    ("read", '{"path": null}'),
-    ("read", '{"path": ["inside.txt"]}'),
-    ("read", "[" * 10_000),
-    ("", '{"path": "inside.txt"}'),
-    ("__class__", '{"path": "inside.txt"}'),
-    ("../read", '{"path": "inside.txt"}'),
+    *(
+        ("read", each)
+        for each in ("not json", "{}", '{"path": null}', '{"path": ["inside.txt"]}', "[" * 10_000)
+    ),
+    *((each, '{"path": "inside.txt"}') for each in ("", "__class__", "../read")),
     ("write", '{"path": "inside.txt", "base64": "%%%"}'),
     ("write", '{"path": "inside.txt", "base64": 7}'),
     ("write", '{"path": "inside.txt", "base64": "eA==", "expected": 7}'),
@@ -211,9 +197,7 @@ FORGED = (
 
 
 @pytest.mark.parametrize(("operation", "arguments"), FORGED)
-async def test_forged_operation_ends_the_run_and_changes_nothing(
-    files: FileRunner, operation: str, arguments: str
-) -> None:
+async def test_forged_operation_only_ends_the_run(files: FileRunner, operation: str, arguments: str) -> None:
     before = files.names()
     result = await files(f"{RAW}\nprint('reached')\nraw({operation!r}, {arguments!r})")
     assert (result.error.code, result.stdout) == ("worker_lost", "reached\n")
@@ -279,24 +263,18 @@ print("reached")
 dict(seen)
 """
 
+RACES = [
+    f'assert open("swapped/flag.txt").read() == "{INSIDE}"',
+    f'assert open("swapped.txt").read() == "{INSIDE}"',
+    'open("swapped/new.txt", "x").close()',
+    'f = open("swapped.txt", "w"); f.write("pwned"); f.close()',
+    'f = open("swapped.txt", "a"); f.write("pwned"); f.close()',
+    'import os; os.remove("swapped/flag.txt")',
+]
 
-@pytest.mark.parametrize("name", ["swapped/flag.txt", "swapped.txt"])
-async def test_reading_never_wins_a_race_against_a_link(files: FileRunner, swapping: None, name: str) -> None:
-    result = await files(RACING.format(do=f'assert open("{name}").read() == "{INSIDE}"'))
-    assert (result.error, result.stdout) == (None, "reached\n")
-    assert sum(result.value.values()) == 300
 
-
-@pytest.mark.parametrize(
-    "do",
-    [
-        'open("swapped/new.txt", "x").close()',
-        'f = open("swapped.txt", "w"); f.write("pwned"); f.close()',
-        'f = open("swapped.txt", "a"); f.write("pwned"); f.close()',
-        'import os; os.remove("swapped/flag.txt")',
-    ],
-)
-async def test_changing_never_wins_a_race_against_a_link(
+@pytest.mark.parametrize("do", RACES)
+async def test_nobody_wins_a_race_against_a_link(
     files: FileRunner, swapping: None, outside: Path, do: str
 ) -> None:
     result = await files(RACING.format(do=do))
@@ -305,9 +283,10 @@ async def test_changing_never_wins_a_race_against_a_link(
     assert intact(outside)
 
 
-async def test_session_does_not_reach_the_files_of_another(run: Runner, tmp_path: Path) -> None:
+async def test_session_does_not_reach_the_files_of_another(
+    run: Runner, session: Session, tmp_path: Path
+) -> None:
     async with granted(run, tmp_path, share="session") as files:
-        session = await run.sandbox.open_session()
         await files.value(f'open("secret.txt", "w").write("{FLAG}")', session)
         (own,) = [name for name in files.names() if name.endswith("secret.txt")]
         attacks = [own, f"../{own}", f"../../{own}", f"../{own.split('/')[1]}/secret.txt"]
@@ -317,4 +296,80 @@ async def test_session_does_not_reach_the_files_of_another(run: Runner, tmp_path
             result = await files(f"{RAW}\nraw('read', {{'path': {path!r}}})")
             assert result.value[1] == 0
         assert await files.value('open("secret.txt").read()', session) == FLAG
-        session.close()
+
+
+OTHERS = words(
+    """
+    ../anna/flag.txt ../anna .. ../../data/anna/flag.txt anna/flag.txt /anna/flag.txt /workspace/anna/flag.txt
+    ./../anna/flag.txt own.txt/../../anna/flag.txt ..\\anna\\flag.txt %2e%2e/anna/flag.txt ．．/anna/flag.txt
+    ..\u200b/anna/flag.txt ..\0/anna/flag.txt \ud800../anna/flag.txt folder/../../anna/flag.txt ../_nobody/flag.txt
+    ../anna/ //anna/flag.txt ~anna/flag.txt
+    """
+)
+
+
+@dataclass(frozen=True)
+class Tenants:
+    run: Runner
+    folder: Path
+    workspaces: Workspaces
+
+    async def value(self, tenant: str | None, script: str) -> Json:
+        async with self.workspaces.files(None, tenant) as files:
+            result = await self.run(script, grants=RunGrants(files=files))
+        assert result.error is None, result.error
+        return result.value
+
+    def contents(self, tenant: str) -> dict[str, str]:
+        return {path.name: path.read_text() for path in (self.folder / tenant).rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+async def tenants(run: Runner, tmp_path: Path) -> AsyncIterator[Tenants]:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    grant = FileGrant(workspace=str(folder), mode="write", share="tenant")
+    async with open_workspaces(grant, folder, where) as workspaces:
+        tenants = Tenants(run, folder, workspaces)
+        for tenant in ("anna", None):
+            await tenants.value(tenant, f'open("flag.txt", "w").write("{FLAG}")')
+        await tenants.value("bert", 'import os\nopen("own.txt", "w").write("own")\nos.mkdir("folder")')
+        yield tenants
+
+
+@pytest.mark.parametrize("operation", ON_ONE_PATH)
+async def test_no_path_that_is_asked_for_leads_to_another_tenant(tenants: Tenants, operation: str) -> None:
+    """Of what is asked for some is a name in the asker's own folder; the twin is a file that is there."""
+    more = ON_ONE_PATH[operation]
+    asking = f"[raw({operation!r}, {{'path': path, **{more!r}}}) for path in {OTHERS!r}]"
+    told = await tenants.value("bert", f"{RAW_FILES}{asking}")
+    assert FLAG not in json.dumps(told)
+    assert "flag.txt" not in json.dumps(told)
+    assert tenants.contents("anna") == tenants.contents(NO_TENANT) == {"flag.txt": FLAG}
+    assert sorted(path.name for path in tenants.folder.iterdir()) == [NO_TENANT, "anna", "bert"]
+    assert await tenants.value("bert", f"{RAW_FILES}raw('stat', {{'path': 'own.txt'}})[1]") == 1
+    assert await tenants.value("anna", 'open("flag.txt").read()') == FLAG
+
+
+async def test_nothing_is_renamed_from_one_tenant_to_another(tenants: Tenants) -> None:
+    renaming = (
+        f"[raw('rename', {{'path': a, 'target': b}})[1] for path in {OTHERS!r}"
+        " for a, b in (('own.txt', path), (path, 'got.txt')) if path != 'anna/flag.txt']"
+    )
+    told = await tenants.value("bert", f"{RAW_FILES}{renaming}")
+    assert isinstance(told, list)
+    assert FLAG not in "".join(tenants.contents("bert").values())
+    assert tenants.contents("anna") == {"flag.txt": FLAG}
+    renamed = "raw('rename', {'path': 'folder', 'target': 'other'})[1]"
+    assert await tenants.value("bert", f"{RAW_FILES}{renamed}") == 1
+
+
+async def test_quota_of_one_tenant_is_not_used_up_by_another(run: Runner, tmp_path: Path) -> None:
+    grant = FileGrant(workspace=str(tmp_path), mode="write", share="tenant", total_bytes=1000, total_files=3)
+    fill = 'import os\nfor n in "abcdef":\n    try:\n        open(n, "w").close()\n    except OSError:\n        pass\n'
+    fill += "len(os.listdir())"
+    async with open_workspaces(grant, tmp_path, where) as workspaces:
+        tenants = Tenants(run, tmp_path, workspaces)
+        assert await tenants.value("anna", fill) == 3
+        assert await tenants.value("bert", fill) == 3
+        assert await tenants.value(None, fill) == 3
