@@ -24,8 +24,6 @@ from tests.portal.peers import (
     write_manifest,
 )
 
-pytestmark = pytest.mark.anyio
-
 SOON: Json = {"park_after_seconds": 0.1}
 PATH = schema("path", path={"type": "string"})
 RULES: Json = {

@@ -8,8 +8,6 @@ from manifests.json_value import Json
 from tests.portal.peers import CHANGED_WHILE_RUNNING, Peer, opened, raw, raw_tools, schema, states, tool
 from tests.upstreams.faults.http_server import Fault, FaultyHttpServer, status
 
-pytestmark = pytest.mark.anyio
-
 
 def peer() -> Peer:
     return Peer(tool("read"), tool("write", schema("path", path={"type": "string"})))

@@ -14,8 +14,6 @@ from portal.records.ledger import Ledger
 from sandbox_runtime.call_port import ToolCall
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, tool
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(scope="module")
 def peer() -> Peer:

@@ -21,8 +21,6 @@ from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, text_of, tool
 from tests.upstreams.peers import http_peer
 
-pytestmark = pytest.mark.anyio
-
 
 @asynccontextmanager
 async def served(portal: Opened) -> AsyncIterator[str]:

@@ -13,8 +13,6 @@ from portal.catalog import catalog as catalogs
 from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools, tool
 from upstreams.tools import RecordedTool
 
-pytestmark = pytest.mark.anyio
-
 
 def recorded(name: str, description: str = "", **schema: Json) -> RecordedTool:
     return RecordedTool(name, description, {"type": "object", **schema}, None, {}, None)

@@ -4,13 +4,10 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, raw_tools, states, text, tool
-
-pytestmark = pytest.mark.anyio
 
 STRICT: Json = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 CHANGE = f"""

@@ -9,8 +9,6 @@ import pytest
 from manifests.json_value import Json
 from tests.portal.peers import Opened, Peer, opened, schema, tool
 
-pytestmark = pytest.mark.anyio
-
 TYPED = tool("typed", schema("a", a={"type": "integer"}, b={"enum": ["x", "y"]}))
 WRONG = "print('ran')\nawait store.typed(a=1, b='z')"
 ABSENT = "print('ran')\nawait store.tiped(a=1)"

@@ -8,8 +8,6 @@ import pytest
 
 from portal.app.serving import ClientAnswers, ClientLines
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("size", [10, 5_000, 3_000_000])
 async def test_an_answer_arrives_whole_however_long_it_is(size: int) -> None:

@@ -25,8 +25,6 @@ from tests.portal.peers import (
 )
 from tests.upstreams.peers import closed_port
 
-pytestmark = pytest.mark.anyio
-
 NASTY = "first\nsecond\r\n\tthird \x00 \x0c \u2028 \x1b[31m \"\"\" ''' \\ # {x}"
 
 

@@ -9,8 +9,6 @@ from mcp_types import CallToolResult, ImageContent, TextContent
 from manifests.json_value import Json
 from tests.portal.peers import Opened, Peer, opened, schema, text_of, tool
 
-pytestmark = pytest.mark.anyio
-
 IMAGE = ImageContent(data="aGk=", mime_type="image/png")
 
 

@@ -13,8 +13,6 @@ from manifests.loader import load_manifest
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, sleeper, states, text, tool
 from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, hang, status, words
 
-pytestmark = pytest.mark.anyio
-
 READS: Json = {"readOnlyHint": True}
 FALLBACK: Json = {"search.look": ["search2.web"], "search.act": ["search2.web"]}
 DOWN = status("503 Service Unavailable")

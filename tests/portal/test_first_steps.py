@@ -2,12 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from portal.base.errors import NO_UPSTREAMS
 from tests.portal.peers import opened
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_both_tools_tell_who_can_help(tmp_path: Path) -> None:

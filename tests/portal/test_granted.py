@@ -10,8 +10,6 @@ from manifests.json_value import Json
 from tests.portal.peers import Opened, opened, states
 from tests.sandbox_runtime.fetching import Server, hanging, served
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "hunter2"
 
 

@@ -12,8 +12,6 @@ from tests.portal.peers import Opened, opened, states
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 
-pytestmark = pytest.mark.anyio
-
 PRINT = (
     "import pathlib; p = pathlib.Path('runs'); p.write_text(p.read_text() + '.'); print(open('token').read())"
 )

@@ -15,8 +15,6 @@ from portal.app.http_access import HttpAccess, HttpAccessMiddleware, is_loopback
 from portal.base.errors import OpenBindError
 from portal.identity.sign_in import SignInError
 
-pytestmark = pytest.mark.anyio
-
 ROUTES = ("/mcp", "/healthz", "/readyz", "/nowhere")
 
 

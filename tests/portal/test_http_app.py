@@ -22,8 +22,6 @@ from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, to
 from tests.portal.test_signed_in_streams import HELLO
 from tests.upstreams.peers import http_peer
 
-pytestmark = pytest.mark.anyio
-
 TOKEN = "a-token-of-the-tests"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 JSON_RPC = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}

@@ -14,8 +14,6 @@ from portal.identity import sign_in
 from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, signing_in
 from tests.upstreams.peers import DEADLINE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_keys_are_rotated_without_a_restart(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     signing = signing_in(issuer)

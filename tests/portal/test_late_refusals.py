@@ -8,8 +8,6 @@ import pytest
 from manifests.json_value import Json
 from tests.portal.peers import opened, raw_tools, sleeper, states
 
-pytestmark = pytest.mark.anyio
-
 READS: Json = {"readOnlyHint": True}
 AUDIT: Json = {"to": "audit.jsonl"}
 

@@ -19,8 +19,6 @@ from sandbox_runtime.call_port import CallError
 from sandbox_runtime.result import RunError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, schema, text, text_of, tool
 
-pytestmark = pytest.mark.anyio
-
 ROWS = "[{'id': n, 'weekday': 'Monday', 'item': 'tea', 'price': 2.5} for n in range(2800)]"
 TEXT = "'\\n'.join(f'{n} of many lines' for n in range(9000))"
 

@@ -7,8 +7,6 @@ import pytest
 
 from portal.app import serving
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 async def test_no_part_of_an_answer_waits_for_another(host: str) -> None:

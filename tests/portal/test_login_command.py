@@ -17,8 +17,6 @@ from portal.cli.terminal import Terminal
 from tests.portal.peers import DEADLINE_SECONDS, opened
 from tests.upstreams.oauth_peer import ProtectedServer, browse
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def folder(tmp_path: Path, server: ProtectedServer, own_state: None) -> Path:

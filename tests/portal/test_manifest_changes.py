@@ -21,8 +21,6 @@ from portal.app.accepted import Acceptance, choose_files, note_start
 from portal.app.reload import ManifestKeeper
 from tests.portal.peers import DEADLINE_SECONDS, Peer, opened
 
-pytestmark = pytest.mark.anyio
-
 TEXT = "profiles: {%s: {}}\nserver: {reload: watch}\n"
 
 

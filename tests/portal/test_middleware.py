@@ -33,8 +33,6 @@ from sandbox_runtime.call_port import ToolCall
 from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, opened, schema, states, text, tool
 from tests.upstreams.peers import http_peer
 
-pytestmark = pytest.mark.anyio
-
 RULES: Json = {
     "tools": {
         "deny": ["store.drop_all"],

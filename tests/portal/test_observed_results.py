@@ -10,8 +10,6 @@ from mcp_types import CallToolResult
 from manifests.json_value import Json
 from tests.portal.peers import Opened, Peer, opened, schema, structured, text, tool
 
-pytestmark = pytest.mark.anyio
-
 CANARY = "canary7f3a"
 ISSUE = {"id": 7, "title": "x", "labels": [{"name": "bug"}]}
 

@@ -20,8 +20,6 @@ from tests.portal.peers import (
 )
 from tests.portal.pinning import accept, accepted
 
-pytestmark = pytest.mark.anyio
-
 
 def peer() -> Peer:
     return Peer(tool("read", description="Read."), tool("write"), instructions="Be kind.")

@@ -16,8 +16,6 @@ from tests.portal.peers import Opened, Peer, opened, tool
 from tests.portal.test_callers import visitor
 from tests.upstreams.peers import http_peer
 
-pytestmark = pytest.mark.anyio
-
 READONLY: Json = {"annotations": {"readOnlyHint": True}}
 PROFILES: Json = {
     "reader": {

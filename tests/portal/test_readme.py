@@ -17,8 +17,6 @@ from manifests.portal_manifest import RunsSettings
 from portal.cli.command_line import run_command_line
 from tests.portal.peers import Peer, opened, schema, structured, text, tool
 
-pytestmark = pytest.mark.anyio
-
 ROOT = Path(__file__).parents[2]
 README, CLIENTS, MANIFEST = (
     (ROOT / page).read_text("utf-8") for page in ("README.md", "docs/clients.md", "docs/manifest.md")

@@ -14,8 +14,6 @@ from portal.calls.broker import MAX_ERROR_CHARACTERS
 from tests.portal.peers import Opened, Peer, opened, schema, text, tool
 from tests.upstreams.peers import http_peer
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "hunter2-of-the-upstream"
 KEY: Json = {"type": "string", "pattern": "^sk-"}
 

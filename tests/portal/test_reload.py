@@ -23,8 +23,6 @@ from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, stru
 from tests.processes import children
 from tests.upstreams.peers import http_peer
 
-pytestmark = pytest.mark.anyio
-
 SHUT: Json = {"tools": {"deny": ["*"]}}
 
 

@@ -13,8 +13,6 @@ from tests.portal.peers import Opened, Peer, opened, schema, tool
 from tests.upstreams.peers import http_peer
 from upstreams.redaction import MASK
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "hunter2-of-the-upstream"
 INTEGER: Json = {"type": "integer"}
 

@@ -7,8 +7,6 @@ import pytest
 
 from tests.portal.peers import Peer, never, opened, states, tool
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_an_exception_ends_the_calls_in_flight_and_tells_they_may_have_acted(tmp_path: Path) -> None:
     peer = Peer(tool("echo"), tool("hang"), hang=never)

@@ -9,8 +9,6 @@ from mcp_types import CallToolResult
 from manifests.json_value import Json
 from tests.portal.peers import Opened, Peer, never, opened, states, text, tool
 
-pytestmark = pytest.mark.anyio
-
 LIMITS = {
     "wall_seconds": 20,
     "cpu_seconds": 0.5,

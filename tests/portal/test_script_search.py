@@ -7,8 +7,6 @@ import pytest
 from manifests.json_value import Json
 from tests.portal.peers import Opened, Peer, opened, schema, states, tool
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(scope="module")
 async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:

@@ -9,8 +9,6 @@ from mcp_types import INVALID_PARAMS
 from portal.server.definitions import INSTRUCTIONS
 from tests.portal.peers import Peer, opened, text_of, tool
 
-pytestmark = pytest.mark.anyio
-
 ERAS = ["auto", "legacy"]
 
 

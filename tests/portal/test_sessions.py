@@ -8,8 +8,6 @@ import pytest
 
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, raw_tools, states, tool
 
-pytestmark = pytest.mark.anyio
-
 CAPACITY = 2
 
 

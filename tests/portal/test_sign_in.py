@@ -22,8 +22,6 @@ from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, signing_in
 from tests.portal.peers import Peer, http_app, opened, tool, write_manifest
 from tests.upstreams.peers import http_peer
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("alg", ["RS256", "ES256"])
 async def test_a_token_says_whose_it_is(issuer: Issuer, alg: str) -> None:

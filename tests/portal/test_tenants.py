@@ -11,8 +11,6 @@ from tests.portal.peers import opened
 from tests.portal.test_callers import visitor
 from tests.portal.test_profiles import bearing, served
 
-pytestmark = pytest.mark.anyio
-
 TOKENS: Json = [
     {"token": "anna-token", "tenant": "anna"},
     {"token": "annas-other-token", "tenant": "anna"},

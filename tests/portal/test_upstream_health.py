@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
@@ -12,8 +11,6 @@ from portal.app.serving import build_http_app
 from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states
 from tests.upstreams.faults.http_server import FaultyHttpServer, hang, status
-
-pytestmark = pytest.mark.anyio
 
 FAILURES = """\
 codes = []

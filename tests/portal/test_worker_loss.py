@@ -6,13 +6,10 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-import pytest
 
 from manifests.json_value import Json
 from tests.portal.peers import DEADLINE_SECONDS, Peer, never, opened, states, tool
 from tests.processes import workers
-
-pytestmark = pytest.mark.anyio
 
 HANGING = "await store.echo()\nawait store.hang()"
 
