@@ -1,4 +1,4 @@
-"""Callers are bound to a profile by their token, or by --profile, and get what it leaves, at every call."""
+"""Callers are bound by their token to a profile, a tenant and its files, and get what these leave, at every call."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -59,28 +59,7 @@ def bearing(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_token_binds_to_its_profile(tmp_path: Path, mode: str) -> None:
-    up = store()
-    script = "[await up.read(), await up.write()]"
-    async with portal_of(tmp_path, up) as (_, url):
-        told = {}
-        for name in ("whole", "plain", "reader", "nobody"):
-            async with visitor(url, mode, bearing(f"{name}-token")) as one:
-                answer = await one.run(script)
-                told[name] = (answer["status"], answer["error"] and answer["error"]["code"])
-    assert told == {
-        "whole": ("ok", None),
-        "plain": ("ok", None),
-        "reader": ("refused", "not_granted"),
-        "nobody": ("refused", "not_granted"),
-    }
-    assert [name for name, _ in up.calls] == ["read", "write"] * 2
-
-
-@pytest.mark.parametrize(
-    ("owner", "other"), [("whole", "reader"), ("plain", "whole"), ("plain", "reader"), ("plain", "nobody")]
-)
+@pytest.mark.parametrize(("owner", "other"), [("whole", "reader"), ("plain", "whole"), ("plain", "nobody")])
 async def test_mcp_session_that_one_token_began_is_none_to_another(
     tmp_path: Path, owner: str, other: str
 ) -> None:
@@ -105,14 +84,10 @@ async def test_mcp_session_that_one_token_began_is_none_to_another(
             {"method": "notifications/cancelled", "params": {"requestId": 2}},
             {"id": 3, "result": {"action": "accept"}},
         ]
-        codes = [
-            (await http.post(url, json={"jsonrpc": "2.0", **message}, headers=headers)).status_code
-            for message in messages
-        ]
-        codes += [
-            (await http.request(method, url, headers=headers)).status_code for method in ("GET", "DELETE")
-        ]
-        assert codes == [404] * 6
+        asked: list[tuple[str, Json]] = [("POST", {"jsonrpc": "2.0", **each}) for each in messages]
+        for method, message in (*asked, ("GET", None), ("DELETE", None)):
+            answer = await http.request(method, url, json=message, headers=headers)
+            assert answer.status_code == 404, method
         assert (await one.run("await up.write()"))["status"] == "ok"
     assert [name for name, _ in up.calls] == ["write", "write"]
 
@@ -135,3 +110,67 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
             assert (await nobody.run("open('a.txt').read()"))["status"] == "refused"
             assert (await nobody.run("import os\nos.environ.get('STAGE')"))["result"] is None
     assert not (tmp_path / "data" / "b.txt").exists()
+
+
+TENANTS: Json = [
+    {"token": "anna-token", "tenant": "anna"},
+    {"token": "annas-other-token", "tenant": "anna"},
+    {"token": "annas-reader-token", "tenant": "anna", "profile": "reader"},
+    {"token": "bert-token", "tenant": "bert"},
+    {"token": "stranger-token", "profile": "nobody"},
+]
+WRITE = 'open("f", "w").write("{}")'
+READ = 'open("f").read()'
+
+
+@asynccontextmanager
+async def of_tenants(folder: Path, **files: Json) -> AsyncIterator[str]:
+    (folder / "data").mkdir(exist_ok=True)
+    async with (
+        opened(
+            folder,
+            bound=("reader", "nobody"),
+            capabilities={"files": {"workspace": "data", "mode": "write", "share": "tenant", **files}},
+            profiles=PROFILES,
+            server={"token": "whole-token", "tokens": TENANTS},
+        ) as portal,
+        served(portal) as url,
+    ):
+        yield url
+
+
+async def run_script(url: str, token: str, script: str) -> Json:
+    """The result of a script, or the code of its error."""
+    async with visitor(url, "auto", bearing(f"{token}-token")) as one:
+        answer = await one.run(script)
+    return answer["result"] if answer["status"] == "ok" else answer["error"]["message"].partition(":")[0]
+
+
+async def test_tokens_of_a_tenant_have_files_together_and_those_of_others_do_not(tmp_path: Path) -> None:
+    async with of_tenants(tmp_path) as url:
+        await run_script(url, "anna", WRITE.format("annas"))
+        assert await run_script(url, "annas-other", READ) == "annas"
+        for other in ("bert", "whole"):
+            assert await run_script(url, other, READ) == "FileNotFoundError"
+            await run_script(url, other, WRITE.format(other))
+    kept = {path.parent.name: path.read_text() for path in (tmp_path / "data").glob("*/f")}
+    assert kept == {"anna": "annas", "bert": "bert", "_nobody": "whole"}
+    async with of_tenants(tmp_path) as url:
+        assert await run_script(url, "anna", READ) == "annas"
+
+
+async def test_folder_of_a_tenant_that_is_a_link_gives_no_files(tmp_path: Path) -> None:
+    """It might lead to the manifest and its secrets."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/anna").symlink_to("..")
+    async with of_tenants(tmp_path) as url:
+        assert await run_script(url, "anna", "import os\nos.listdir()") == "NotADirectoryError"
+        assert await run_script(url, "bert", WRITE.format("x")) == 1
+
+
+async def test_profile_that_reads_only_reads_the_files_of_its_tenant(tmp_path: Path) -> None:
+    async with of_tenants(tmp_path) as url:
+        await run_script(url, "anna", WRITE.format("annas"))
+        assert await run_script(url, "annas-reader", READ) == "annas"
+        assert await run_script(url, "annas-reader", WRITE.format("x")) == "OSError"
+        assert (await run_script(url, "stranger", READ)).startswith("The script did not run")
