@@ -73,11 +73,11 @@ def test_refusal_names_rule_line_and_what_to_write(
     assert (explanation["where"], explanation["is_shown"]) == (where, is_shown)
 
 
-@pytest.mark.parametrize(("network", "status"), [("{}", 1), ("{allow: [a.example]}", 0)])
+@pytest.mark.parametrize(("network", "status"), [("", 1), (", network: {allow: [a.example]}", 0)])
 def test_fetching_is_explained_by_what_grants_hosts(
     portal: PortalCommand, tmp_path: Path, network: str, status: int
 ) -> None:
-    grants = f"{{flows: [{{from: up, not_to: network}}], network: {network}}}"
+    grants = f"{{flows: [{{from: up, not_to: network}}]{network}}}"
     (tmp_path / "portal.yaml").write_text(f"upstreams: {{up: {{command: x}}}}\ncapabilities: {grants}\n")
     exits_with, explanation = explain(portal, tmp_path, "portal.fetch")
     assert (exits_with, explanation["verdict"] == "deny") == (status, bool(status))
