@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,12 @@ def test_arguments_are_tried(portal: PortalCommand, folder: Path, arguments: str
     assert explain(portal, folder, "files.write", "--arguments", arguments)[0] == status
 
 
+def test_tool_without_a_budget_is_refused(portal: PortalCommand, tmp_path: Path) -> None:
+    tools = {"budgets": [{"tool": "up.echo", "calls": 0}]}
+    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, capabilities={"tools": tools})
+    assert explain(portal, tmp_path, "up.echo")[0] == 1
+
+
 def test_conditions_budgets_and_flows_are_told(portal: PortalCommand, folder: Path) -> None:
     _, explanation = explain(portal, folder, "files.write")
     [[condition]] = explanation["conditions"]
@@ -163,7 +170,7 @@ def test_check_of_one_upstream_tells_its_tools_and_the_end_of_its_stderr(
     assert "| one" not in told and "kept back, because declared destructive: up.wipe. " in told
     assert "capabilities.tools.deny: [up.echo]" in told
     done = portal("check", "up", cwd=tmp_path)
-    [echo, wipe] = [line.split() for line in done.stdout.splitlines() if line.startswith("up.")]
+    [echo, wipe] = [line.split() for line in done.stdout.splitlines() if re.match(r"up\.\w+ ", line)]
     assert (done.returncode, echo) == (0, ["up.echo", "nothing", "yes"])
     assert wipe[:3] == ["up.wipe", "destroys", "no:"] and wipe[-2:] == ["names", "it"]
     assert portal("check", "upp", cwd=tmp_path).returncode == 2

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx2
-import pytest
 from pydantic import SecretStr
 
 from manifests.json_value import Json
@@ -57,39 +55,6 @@ async def portal_of(folder: Path, up: Peer, **sections: Json) -> AsyncIterator[t
 
 def bearing(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
-
-
-@pytest.mark.parametrize(("owner", "other"), [("whole", "reader"), ("plain", "whole"), ("plain", "nobody")])
-async def test_mcp_session_that_one_token_began_is_none_to_another(
-    tmp_path: Path, owner: str, other: str
-) -> None:
-    """CVE-2026-52869: a session served to another principal."""
-    up = store()
-    write = {"name": "execute_code", "arguments": {"code": "await up.write()"}}
-    async with (
-        portal_of(tmp_path, up) as (_, url),
-        visitor(url, "legacy", bearing(f"{owner}-token")) as one,
-        httpx2.AsyncClient(timeout=30) as http,
-    ):
-        assert (await one.run("await up.write()"))["status"] == "ok"
-        headers = {
-            **bearing(f"{other}-token"),
-            "Mcp-Session-Id": one.mcp_session,
-            "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": "2025-11-25",
-        }
-        messages: list[dict[str, Json]] = [
-            {"id": 7, "method": "tools/call", "params": write},
-            {"id": 8, "method": "tools/list"},
-            {"method": "notifications/cancelled", "params": {"requestId": 2}},
-            {"id": 3, "result": {"action": "accept"}},
-        ]
-        asked: list[tuple[str, Json]] = [("POST", {"jsonrpc": "2.0", **each}) for each in messages]
-        for method, message in (*asked, ("GET", None), ("DELETE", None)):
-            answer = await http.request(method, url, json=message, headers=headers)
-            assert answer.status_code == 404, method
-        assert (await one.run("await up.write()"))["status"] == "ok"
-    assert [name for name, _ in up.calls] == ["write", "write"]
 
 
 async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
