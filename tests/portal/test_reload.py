@@ -259,7 +259,7 @@ async def test_nothing_is_left_of_connections_that_were_replaced_and_removed(tmp
                 assert await portal.result_of("await extra.echo(a=1)") == {"a": 1}
             await reload(portal, tmp_path, lambda data: data["upstreams"].pop("extra"))
             with anyio.fail_after(DEADLINE_SECONDS):
-                while any(os.path.isdir(f"/proc/{pid}") for pid in pids.read_text().split()):  # noqa: ASYNC110
+                while any(os.path.isdir(f"/proc/{pid}") for pid in pids.read_text().split()):  # noqa: ASYNC110, ASYNC240
                     await anyio.sleep(0.05)  # /proc tells nobody
             links = [os.readlink(entry) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()]
             pipes.append(sum(link.startswith("pipe:") for link in links))

@@ -15,7 +15,9 @@ from tests.processes import workers
 @pytest.fixture(scope="module")
 async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
     peer = Peer(tool("echo"), tool("hang"), hang=never)
-    async with opened(tmp_path_factory.mktemp("sessions"), {"store": peer, "other": Peer()}) as portal:
+    async with opened(
+        tmp_path_factory.mktemp("sessions"), {"store": peer, "other": Peer()}, server={"sessions": 2}
+    ) as portal:
         yield portal
 
 
@@ -33,6 +35,14 @@ async def test_a_function_of_the_session_calls_what_the_script_itself_does_not_m
     assert await portal.result_of("1 + 1", session=session) == 2
     assert await portal.result_of("await ask(4)", session=session) == {"n": 4}
     assert (await portal.error_of("await ask(4)"))["code"] == "script_error"
+
+
+async def test_the_session_used_least_recently_makes_room(portal: Opened) -> None:
+    first, second = await new_session(portal), await new_session(portal)
+    await portal.result_of("x", session=first)
+    await new_session(portal)
+    assert (await portal.error_of("x", session=second))["code"] == "unknown_session"
+    assert await portal.result_of("x", session=first) == 1
 
 
 async def test_a_session_that_a_limit_ended_is_told_and_gone(portal: Opened) -> None:
