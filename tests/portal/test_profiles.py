@@ -80,9 +80,7 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
 TENANTS: Json = [
     {"token": "anna-token", "tenant": "anna"},
     {"token": "annas-other-token", "tenant": "anna"},
-    {"token": "annas-reader-token", "tenant": "anna", "profile": "reader"},
     {"token": "bert-token", "tenant": "bert"},
-    {"token": "stranger-token", "profile": "nobody"},
 ]
 WRITE = 'open("f", "w").write("{}")'
 READ = 'open("f").read()'
@@ -94,9 +92,7 @@ async def of_tenants(folder: Path, **files: Json) -> AsyncIterator[str]:
     async with (
         opened(
             folder,
-            bound=("reader", "nobody"),
             capabilities={"files": {"workspace": "data", "mode": "write", "share": "tenant", **files}},
-            profiles=PROFILES,
             server={"token": "whole-token", "tokens": TENANTS},
         ) as portal,
         served(portal) as url,
@@ -131,11 +127,3 @@ async def test_folder_of_a_tenant_that_is_a_link_gives_no_files(tmp_path: Path) 
     async with of_tenants(tmp_path) as url:
         assert await run_script(url, "anna", "import os\nos.listdir()") == "NotADirectoryError"
         assert await run_script(url, "bert", WRITE.format("x")) == 1
-
-
-async def test_profile_that_reads_only_reads_the_files_of_its_tenant(tmp_path: Path) -> None:
-    async with of_tenants(tmp_path) as url:
-        await run_script(url, "anna", WRITE.format("annas"))
-        assert await run_script(url, "annas-reader", READ) == "annas"
-        assert await run_script(url, "annas-reader", WRITE.format("x")) == "OSError"
-        assert (await run_script(url, "stranger", READ)).startswith("The script did not run")
