@@ -21,6 +21,21 @@ async def flood(arguments: dict[str, Json]) -> CallToolResult:
     return text("y" * 5_000)
 
 
+IMAGE = ImageContent(data="aGk=", mime_type="image/png")
+
+
+async def scan(arguments: dict[str, Json]) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text="caption"), IMAGE])
+
+
+@pytest.fixture(scope="module")
+async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    peer = Peer(*map(tool, ("echo", "flood", "hang", "scan")), scan=scan, flood=flood, hang=never)
+    limits = {"limits": LIMITS}
+    async with opened(tmp_path_factory.mktemp("runs"), {"store": peer}, capabilities=limits) as portal:
+        yield portal
+
+
 async def test_the_wall_limit_ends_a_run_and_keeps_its_ledger(tmp_path: Path) -> None:
     peer = Peer(tool("echo"), tool("hang"), hang=never)
     limits = {"wall_seconds": 0.5, "parallel_calls": 2}
@@ -55,21 +70,6 @@ async def test_a_call_beyond_a_limit_stands_in_the_ledger(
     rows = (await portal.run(code))["calls"]
     assert [row["state"] for row in rows] == ledger
     assert rows[-1]["error"]["code"] == error
-
-
-IMAGE = ImageContent(data="aGk=", mime_type="image/png")
-
-
-async def scan(arguments: dict[str, Json]) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text="caption"), IMAGE])
-
-
-@pytest.fixture(scope="module")
-async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
-    peer = Peer(*map(tool, ("echo", "flood", "hang", "scan")), scan=scan, flood=flood, hang=never)
-    limits = {"limits": LIMITS}
-    async with opened(tmp_path_factory.mktemp("runs"), {"store": peer}, capabilities=limits) as portal:
-        yield portal
 
 
 async def test_an_answer_has_these_fields(portal: Opened) -> None:

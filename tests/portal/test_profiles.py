@@ -10,29 +10,9 @@ from manifests.json_value import Json
 from portal.app.http_access import HttpAccess
 from portal.app.serving import build_http_app
 from portal.server.server import build_server
-from tests.portal.peers import Opened, Peer, opened, tool
+from tests.portal.peers import Opened, opened
 from tests.portal.test_callers import visitor
 from tests.upstreams.peers import http_peer
-
-READONLY: Json = {"annotations": {"readOnlyHint": True}}
-PROFILES: Json = {
-    "reader": {
-        "tools": {"allow": [{"annotation": "readonly"}]},
-        "limits": {"tool_calls": 2},
-        "files": "read",
-    },
-    "nobody": {"tools": {"allow": []}, "files": "none", "environment": []},
-}
-TOKENS: Json = [
-    {"token": "reader-token", "profile": "reader"},
-    {"token": "nobody-token", "profile": "nobody"},
-    {"token": "plain-token"},
-]
-SERVER: Json = {"token": "whole-token", "tokens": TOKENS}
-
-
-def store() -> Peer:
-    return Peer(tool("read", **READONLY), tool("write"))
 
 
 @asynccontextmanager
@@ -41,16 +21,6 @@ async def served(portal: Opened) -> AsyncIterator[str]:
     access = HttpAccess("127.0.0.1", settings.model_copy(update={"token": SecretStr("whole-token")}))
     async with http_peer(build_http_app(portal.portal, build_server(portal.portal), access)) as peer:
         yield f"http://127.0.0.1:{peer.port}/mcp"
-
-
-@asynccontextmanager
-async def portal_of(folder: Path, up: Peer, **sections: Json) -> AsyncIterator[tuple[Opened, str]]:
-    bound = ("reader", "nobody")
-    async with (
-        opened(folder, {"up": up}, bound=bound, profiles=PROFILES, server=SERVER, **sections) as portal,
-        served(portal) as url,
-    ):
-        yield portal, url
 
 
 def bearing(token: str) -> dict[str, str]:
@@ -63,7 +33,13 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
     capabilities: Json = {"files": {"workspace": "data", "mode": "write"}, "environment": {"STAGE": "test"}}
     read = "import os\n(open('a.txt').read(), os.environ.get('STAGE'))"
     write = "open('b.txt', 'w').write('x')"
-    async with portal_of(tmp_path, store(), capabilities=capabilities) as (_, url):
+    own: Json = {
+        "profiles": {"reader": {"files": "read"}, "nobody": {"files": "none", "environment": []}},
+        "server": {"tokens": [{"token": f"{name}-token", "profile": name} for name in ("reader", "nobody")]},
+        "capabilities": capabilities,
+    }
+    bound = ("reader", "nobody")
+    async with opened(tmp_path, bound=bound, **own) as portal, served(portal) as url:
         async with visitor(url, "auto", bearing("whole-token")) as whole:
             assert (await whole.run(read))["result"] == ["tea", "test"]
             assert (await whole.run(write))["status"] == "ok"
