@@ -64,7 +64,7 @@ def test_added_file_that_others_can_read_is_a_change(after_a_run: Path) -> None:
 
 @pytest.mark.parametrize("target", [None, "portal.yaml", "portal.env", "x" * 300])
 @pytest.mark.parametrize("name", ["portal.yaml", "portal.env"])
-def test_file_that_is_gone_or_a_link_that_leads_nowhere_is_a_change_that_waits(
+def test_file_that_is_gone_or_a_link_to_nowhere_is_a_change(
     after_a_run: Path, name: str, target: str | None
 ) -> None:
     beside = after_a_run.with_name(name)

@@ -62,7 +62,7 @@ async def test_tool_that_becomes_destructive_while_a_script_runs_is_refused(
         (status("401 Who"), "upstream_unauthorized", "failed"),
     ],
 )
-async def test_repeat_beyond_the_budget_is_not_sent_and_the_call_ends_as_it_did_before(
+async def test_repeat_beyond_the_budget_is_not_sent(
     tmp_path: Path, fault: Fault, code: str, state: str
 ) -> None:
     for calls, ended in ((1, (code, state)), (2, (None, "done"))):
@@ -192,7 +192,7 @@ async def test_rules_for_what_the_tool_declares_when_it_is_sent_hold(
 
 
 @pytest.mark.parametrize("now", [READS, {}])
-async def test_call_that_could_not_be_written_down_is_not_sent_to_what_reads_no_more(
+async def test_unwritten_call_is_not_sent_to_what_reads_no_more(
     tmp_path: Path, late: LateTool, now: Json
 ) -> None:
     await late.becomes(READS, now)

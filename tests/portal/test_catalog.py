@@ -129,7 +129,7 @@ async def test_running_script_sees_the_library_it_was_checked_against(tmp_path: 
         assert await portal.result_of(now) == [True, False, {"text": "a"}]
 
 
-def test_stubs_of_a_process_that_ended_are_removed_and_those_of_the_living_and_of_strangers_stay(
+def test_only_stubs_of_a_process_that_ended_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -147,7 +147,7 @@ def test_serving_on_a_port_that_is_taken_is_told(portal: PortalCommand, bare: Pa
     assert "cannot listen" in done.stderr
 
 
-def test_serving_ends_when_the_client_closes_stdin_and_stdout_is_the_protocols(folder: Path) -> None:
+def test_serving_ends_with_stdin_and_stdout_is_the_protocols(folder: Path) -> None:
     stdin = f"nonsense\n{json.dumps(HELLO)}\n"
     done = finished("serve", "--log-level", "debug", cwd=folder, stdin=stdin)
     assert done.returncode == 0

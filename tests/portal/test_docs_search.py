@@ -69,7 +69,7 @@ async def test_an_answer_has_these_fields(portal: Opened) -> None:
     assert (row["name"], row["upstream"], row["tool"]) == named
 
 
-async def test_whole_name_that_is_not_there_is_told_also_beside_what_its_words_find(portal: Opened) -> None:
+async def test_whole_name_that_is_not_there_is_told_beside_what_is_found(portal: Opened) -> None:
     for query in ("issue_tracker.create_isue", "jira.create_issue"):
         answer = await portal.search(query)
         assert answer["functions"]
@@ -131,9 +131,7 @@ async def test_one_upstream_can_be_asked_by_its_key_or_its_namespace(portal: Ope
     assert text.count("issue_tracker.") == 5 and text.endswith("# 5 of 63") and "dead" not in text
 
 
-async def test_a_function_that_is_not_granted_is_not_shown_and_explained_to_those_who_name_it(
-    portal: Opened,
-) -> None:
+async def test_a_function_that_is_not_granted_is_explained_if_it_is_named(portal: Opened) -> None:
     answer = await portal.search("delete issue", limit=50)
     assert "issue_tracker.delete_issue" not in [row["name"] for row in answer["functions"]]
     for query in ("delete_issue", "`issue-tracker.delete_issue`", "await issue_tracker.delete_issue(id=7)"):

@@ -14,9 +14,7 @@ IMAGE: dict[str, Json] = {"type": "image", "data": "aGkh" * 10_000, "mimeType": 
 
 
 @pytest.mark.parametrize(("words", "notices"), [(PLENTY, 0), (2, 1)])
-def test_content_is_passed_on_in_its_order_and_text_counts_against_the_budget(
-    words: int, notices: int
-) -> None:
+def test_content_keeps_its_order_and_text_counts(words: int, notices: int) -> None:
     emitted = content_blocks([WORD, IMAGE, WORD, *[WORD] * notices], words * count_tokens("word"))
     assert [type(block) for block in emitted.blocks] == [TextContent, ImageContent, TextContent]
     assert emitted.tokens == 2 * count_tokens("word")
@@ -38,9 +36,7 @@ def test_content_is_passed_on_in_its_order_and_text_counts_against_the_budget(
         ({"type": "resource_link", "uri": "file:///x"}, "name"),
     ],
 )
-def test_what_is_no_content_is_left_out_and_told_with_its_fault_and_what_is_allowed(
-    block: dict[str, Json], fault: str
-) -> None:
+def test_what_is_no_content_is_left_out_and_told_with_its_fault(block: dict[str, Json], fault: str) -> None:
     emitted = content_blocks([block, WORD], PLENTY)
     assert len(emitted.blocks) == 1
     (notice,) = emitted.notices
@@ -93,7 +89,7 @@ DATA = "aGVsbG8h" * 1_000
 LONG_IMAGE: dict[str, Json] = {"type": "image", "data": DATA, "mimeType": "image/png"}
 
 
-def test_image_in_a_value_is_left_out_and_how_to_show_it_is_told() -> None:
+def test_image_in_a_value_is_left_out_and_told() -> None:
     answer = Answer("ok", run_id="run_1", result=["a cat", LONG_IMAGE])
     told = fitted(answer, str, 6_000, 6_000, is_whole=False).text
     assert told["result"] == ["a cat", {**LONG_IMAGE, "data": "[8,000 characters of base64]"}]

@@ -62,7 +62,7 @@ def wait_for_writer(fifo: Path) -> None:
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_script_with_calls_in_flight_tells_what_they_may_have_done(
+def test_a_script_tells_what_calls_in_flight_may_have_done(
     tmp_path: Path, sent: signal.Signals, status: int
 ) -> None:
     limits, as_json = {"limits": {"parallel_calls": 2}}, sent == signal.SIGINT

@@ -157,9 +157,7 @@ def test_exit_status_says_how_bad_it_is(
     assert portal("check", "--strict", cwd=tmp_path).returncode == strict
 
 
-def test_check_of_one_upstream_tells_its_tools_and_the_end_of_its_stderr(
-    portal: PortalCommand, tmp_path: Path
-) -> None:
+def test_check_of_one_upstream_tells_its_tools_and_stderr(portal: PortalCommand, tmp_path: Path) -> None:
     loud = ["-c", "import sys; print('one\\ntwo\\x1b[2J', file=sys.stderr); sys.exit(3)"]
     [echo, wipe] = raw_tools("echo", "wipe")
     up = raw(tools=[echo, {**wipe, "annotations": {"destructiveHint": True}}])

@@ -24,7 +24,7 @@ async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         yield portal
 
 
-async def test_model_is_told_of_files_and_variables_where_it_looks_and_of_no_value(portal: Opened) -> None:
+async def test_model_is_told_of_files_and_variables_and_of_no_value(portal: Opened) -> None:
     answer = await portal.search()
     for told in ("API_KEY, STAGE", "/workspace"):
         assert [notice for notice in answer["notices"] if told in notice]

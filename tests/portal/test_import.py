@@ -163,9 +163,7 @@ def test_entry_of_codex_becomes_an_upstream(person: Person) -> None:
         ("cursor", {"command": "uvx", "args": ["mcp-code-portal", "serve"]}, "the portal itself"),
     ],
 )
-def test_what_cannot_be_taken_over_is_left_out_with_its_reason(
-    person: Person, client: str, entry: Json, reason: str
-) -> None:
+def test_what_cannot_be_taken_over_is_told(person: Person, client: str, entry: Json, reason: str) -> None:
     assert reason in person.reason(client, entry)
 
 
@@ -216,7 +214,7 @@ def test_only_the_clients_that_are_asked_for_are_read(person: Person) -> None:
         ("cursor", "[" * 100_000, None),
     ],
 )
-def test_unusable_file_is_told_with_its_line_and_the_others_are_taken_over(
+def test_unusable_file_is_told_with_its_line(
     person: Person, client: str, content: str | bytes, line: int | None
 ) -> None:
     broken = person.write(client, content)
@@ -252,9 +250,7 @@ def test_manifest_that_is_there_keeps_its_text(person: Person) -> None:
 @pytest.mark.parametrize(
     "text", ["upstreams: {mine: {command: x}}\n", "upstreams:\n    mine: {command: x}\n"]
 )
-def test_manifest_that_cannot_be_added_to_is_left_and_the_lines_are_printed(
-    person: Person, text: str
-) -> None:
+def test_lines_are_printed_for_a_manifest_that_cannot_be_added_to(person: Person, text: str) -> None:
     person.servers("cursor", time=TIME)
     person.manifest.write_text(text)
     done = person("--add")
@@ -331,9 +327,7 @@ def test_portal_takes_the_place_of_the_servers_and_undo_gives_them_back(person: 
     assert person(*project, "--undo", client).returncode == 1
 
 
-def test_servers_that_gemini_leaves_out_are_left_out_and_the_portal_is_not_put_among_them(
-    person: Person,
-) -> None:
+def test_servers_that_gemini_leaves_out_are_left_out(person: Person) -> None:
     path = person.servers("gemini", gh={"command": "gh"}, off={"command": "off"})
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "mcp": {"allowed": ["gh"]}}))
@@ -543,7 +537,7 @@ def test_install_works_after_any_edit_and_brings_nothing_back(
     assert "with their keys" in done.stderr
 
 
-def test_add_takes_an_edited_entry_for_the_clients_and_one_more_for_a_new_server(person: Person) -> None:
+def test_add_takes_an_edited_entry_for_the_clients(person: Person) -> None:
     person.servers("claude-desktop", time=TIME)
     person()
     person.manifest.write_text(
@@ -622,9 +616,7 @@ def test_save_secrets_also_keeps_what_the_shell_has_and_a_client_would_lack(pers
     assert {*(person.project / "pi.env").read_text().splitlines()} >= {"CA=/ca.pem", "TOK=hunter2"}
 
 
-def test_certificates_and_proxies_of_the_shell_go_to_all_servers_and_nothing_else_does(
-    person: Person,
-) -> None:
+def test_only_certificates_and_proxies_of_the_shell_go_to_all_servers(person: Person) -> None:
     person.servers("cursor", time=TIME)
     proxy = "http://me:hunter2hunter2@proxy:8080"
     shell = {"SSL_CERT_FILE": "/ca.pem", "https_proxy": proxy, "npm_config_registry": "https://npm.corp/"}

@@ -57,7 +57,7 @@ async def sign(verb: str, folder: Path, name: str = "tickets") -> int:
     return status
 
 
-async def test_login_and_logout_show_no_token_and_a_login_that_ends_is_told_in_the_script(
+async def test_no_token_is_shown_and_a_login_that_ends_is_told(
     folder: Path, server: ProtectedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await sign("login", folder) == 0

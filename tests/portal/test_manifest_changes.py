@@ -129,7 +129,7 @@ async def test_link_that_leads_elsewhere_reloads(tmp_path: Path, manifest: Path)
 @pytest.mark.parametrize(
     ("text", "reason"), [("upstreams: {up: {comand: x}}\n", "portal.yaml:1:17: "), (None, "cannot be read")]
 )
-async def test_wrong_or_deleted_manifest_is_told_in_the_words_of_check_and_the_next_one_counts(
+async def test_wrong_or_deleted_manifest_is_told_and_the_next_one_counts(
     manifest: Path, text: str | None, reason: str
 ) -> None:
     async with kept(manifest) as applied:
@@ -173,9 +173,7 @@ async def test_change_waits_is_told_once_and_is_applied_as_it_was_accepted(askin
         assert applied.names == ["second"]
 
 
-async def test_accepted_change_that_cannot_be_applied_is_rejected_once_and_not_withdrawn(
-    asking: Path,
-) -> None:
+async def test_accepted_change_that_cannot_be_applied_is_rejected_once(asking: Path) -> None:
     async with kept(asking) as applied:
         with capture_logs() as events:
             write(asking, "upstreams: {up: {command: x, env: {K: '${command:touch ran no/folder}'}}}\n")

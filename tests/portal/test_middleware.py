@@ -195,7 +195,7 @@ async def vetoing(call: BrokerCall, next: Next) -> Outcome:
     ("middleware", "code", "state", "answered_by"),
     [(answering, None, "not_started", "middleware"), (vetoing, "frozen", "refused", None)],
 )
-async def test_a_value_without_a_call_is_not_told_as_a_call_and_a_veto_is_a_refusal(
+async def test_a_value_without_a_call_is_no_call_and_a_veto_a_refusal(
     portal: Opened, peer: Peer, middleware: Middleware, code: str | None, state: str, answered_by: str | None
 ) -> None:
     before = len(peer.calls)

@@ -31,9 +31,7 @@ async def stub(portal: Opened, name: str) -> str:
     return str(row["stub"])
 
 
-async def test_a_result_is_in_the_stub_the_next_time_and_of_the_next_portal_and_marked(
-    tmp_path: Path,
-) -> None:
+async def test_a_result_is_marked_in_the_stub_also_of_the_next_portal(tmp_path: Path) -> None:
     marked = "-> {id: int, title: str, labels: list[{name: str}]}  # observed in earlier calls"
     for before in ("-> Any", marked):
         peer = Peer(tool("get_issue"), get_issue=answering(ISSUE))
@@ -78,9 +76,7 @@ def contents(folder: Path) -> str:
     return "".join(f"{file.name}\n{file.read_bytes().decode(errors='replace')}" for file in files)
 
 
-async def test_a_result_that_is_not_as_declared_is_passed_on_and_told_without_its_values(
-    tmp_path: Path,
-) -> None:
+async def test_a_result_that_is_not_as_declared_is_told_without_its_values(tmp_path: Path) -> None:
     item = schema("id", "state", id={"type": "integer"}, state={"enum": ["open", "closed"]})
     declared = schema("items", items={"type": "array", "items": item})
     wrong = {"items": [{"id": CANARY, "state": CANARY}, {"id": 1, f"{CANARY}@example.com": 1}]}

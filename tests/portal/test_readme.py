@@ -84,7 +84,7 @@ def test_the_sections_of_the_page_about_the_manifest_are_ones(tmp_path: Path) ->
     ("page", "grant", "count"),
     [("files.md", FileGrant(workspace="x"), 4), ("network.md", NetworkGrant(allow=("x",)), 3)],
 )
-def test_every_limit_of_a_grant_is_told_with_its_default(page: str, grant: BaseModel, count: int) -> None:
+def test_every_limit_of_a_grant_is_told(page: str, grant: BaseModel, count: int) -> None:
     text = (ROOT / "docs" / page).read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \| ([\d,]+) ?(\w*) \|", text, re.MULTILINE)
     told = {name: int(number.replace(",", "")) * UNITS[unit] for name, number, unit in rows}

@@ -65,7 +65,7 @@ async def test_changed_default_environment_reaches_the_child(tmp_path: Path) -> 
         ({"capabilities": {"tools": {"deny": ["write"]}}}, "deny: write"),
     ],
 )
-async def test_call_in_flight_is_finished_and_the_next_one_is_held_to_the_new_rules(
+async def test_call_in_flight_ends_and_the_next_one_is_held_to_new_rules(
     tmp_path: Path, changes: Json, told: str
 ) -> None:
     gate, answers = Gate(), []

@@ -146,6 +146,6 @@ async def test_error_of_the_tools_own_validation_comes_with_its_text_and_the_sig
     assert code == "upstream_refused" and '"path": ["key"]' in message and "up.reject(" in hint
 
 
-async def test_secret_of_the_upstream_at_the_cut_of_its_text_is_in_none_of_it(portal: Opened) -> None:
+async def test_secret_at_the_cut_of_an_upstreams_text_is_not_shown(portal: Opened) -> None:
     _, message, _, _, hint = await portal.result_of(caught("await up.betray()"))
     assert len(message) == MAX_ERROR_CHARACTERS and SECRET[:6] not in message + hint

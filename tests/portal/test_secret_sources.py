@@ -103,7 +103,7 @@ def test_keyring_gives_what_it_holds(tmp_path: Path, own_keyring: OwnKeyring) ->
     assert (key(manifest), [*manifest.hidden]) == (f"Bearer {SECRET}", [SECRET])
 
 
-def test_what_the_keyring_does_not_hold_is_told_with_the_command_that_puts_it_there(
+def test_what_the_keyring_lacks_is_told_with_the_command_to_run(
     tmp_path: Path, own_keyring: OwnKeyring
 ) -> None:
     assert problem(tmp_path, "${keyring:a b/me}").hint.endswith("keyring set 'a b' me")

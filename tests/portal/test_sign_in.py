@@ -291,7 +291,7 @@ async def test_unknown_keys_do_not_let_strangers_flood_the_issuer(issuer: Issuer
         (METADATA, Response(status_code=500)),
     ],
 )
-async def test_a_broken_answer_is_the_issuers_fault_and_is_not_asked_for_by_everybody(
+async def test_a_broken_answer_is_the_issuers_fault_and_asked_for_once(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch, path: str, answer: Response
 ) -> None:
     monkeypatch.setattr(sign_in, "PAUSE_SECONDS", 1_000)
@@ -312,7 +312,7 @@ async def test_a_broken_key_does_not_spoil_the_others(issuer: Issuer) -> None:
     assert (await signing_in(issuer).bearer(issuer.token())).name == "person ann"
 
 
-async def test_strangers_who_wait_for_a_slow_issuer_delay_nobody_whose_key_is_known(issuer: Issuer) -> None:
+async def test_strangers_at_a_slow_issuer_delay_nobody_whose_key_is_known(issuer: Issuer) -> None:
     signing = signing_in(issuer, introspection=CLIENT)
     await signing.bearer(issuer.token())
     issuer.lets_go = anyio.Event()

@@ -44,9 +44,7 @@ codes"""
         assert list(readiness["not_ready"]) == ["broken"]
 
 
-async def test_refused_call_is_sent_once_more_with_what_the_command_prints_now_and_that_is_hidden(
-    tmp_path: Path,
-) -> None:
+async def test_refused_call_is_sent_again_with_the_new_secret_and_that_is_hidden(tmp_path: Path) -> None:
     """The upstream repeats whatever it does not take."""
     server, (token, runs) = RawHttpServer(), (tmp_path / "token", tmp_path / "runs")
     (tmp_path / "print.sh").write_text("printf . >> runs; cat token")
