@@ -12,7 +12,6 @@ from sandbox_runtime.call_port import CallError
 from tests.portal.commands import PortalCommand
 from tests.portal.passthrough.peers import one_chatty
 from tests.portal.peers import (
-    CHANGED_WHILE_RUNNING,
     LateTool,
     Opened,
     Peer,
@@ -41,17 +40,6 @@ FETCH = "await portal.fetch('https://nowhere.invalid/')"
 def peer() -> Peer:
     path = schema("path", path={"type": "string"})
     return Peer(tool("read"), tool("write", path), tool("wipe", annotations={"destructiveHint": True}))
-
-
-@pytest.mark.parametrize(
-    ("annotations", "code"), [({"destructiveHint": True}, "not_granted"), ({"title": "Other"}, None)]
-)
-async def test_tool_that_becomes_destructive_while_a_script_runs_is_refused(
-    tmp_path: Path, annotations: Json, code: str | None
-) -> None:
-    async with opened(tmp_path, {"up": raw(tools=raw_tools("change", "echo"))}) as portal:
-        script = CHANGED_WHILE_RUNNING.format(change=f"annotations={annotations}")
-        assert await portal.result_of(script) == code
 
 
 @pytest.mark.parametrize(
@@ -166,22 +154,25 @@ def late(tmp_path: Path, own_state: None) -> LateTool:
     return LateTool(tmp_path)
 
 
+def acting_on(prefix: str) -> Json:
+    return {"allow": ["*", {"annotation": "open_world", "where": {"acts_on": {"prefix": prefix}}}]}
+
+
 @pytest.mark.parametrize(
-    ("tools", "code"),
+    ("tools", "now", "code"),
     [
-        ({"ask": [{"annotation": "open_world"}]}, "approval_required"),
-        (
-            {"allow": ["*", {"annotation": "open_world", "where": {"acts_on": {"prefix": "/nowhere/"}}}]},
-            "not_granted",
-        ),
-        ({"allow": ["*", {"annotation": "open_world", "where": {"acts_on": {"prefix": "/"}}}]}, None),
+        ({"ask": [{"annotation": "open_world"}]}, "openWorldHint", "approval_required"),
+        (acting_on("/nowhere/"), "openWorldHint", "not_granted"),
+        (acting_on("/"), "openWorldHint", None),
+        ({}, "destructiveHint", "not_granted"),
+        ({}, "idempotentHint", None),
     ],
 )
 async def test_rules_for_what_the_tool_declares_when_it_is_sent_hold(
-    tmp_path: Path, late: LateTool, tools: Json, code: str | None
+    tmp_path: Path, late: LateTool, tools: Json, now: str, code: str | None
 ) -> None:
     """A call that waited for a connection is decided anew: its tool may be another one by then."""
-    await late.becomes({}, {"openWorldHint": True})
+    await late.becomes({}, {now: True})
     own: Json = {"capabilities": {"tools": tools}, "audit": {"to": "audit.jsonl"}}
     async with opened(tmp_path, late.upstreams, **own) as portal:
         answer = await portal.run(late.call)

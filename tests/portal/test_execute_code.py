@@ -167,15 +167,6 @@ async def test_a_request_that_its_client_cancels_ends_its_run_and_its_calls(
     assert peer.calls == [("hang", {}), ("echo", {"a": 1})]
 
 
-def test_a_call_that_was_sent_is_unknown_until_its_answer_is_read() -> None:
-    ledger = Ledger()
-    ledger.open(1, "git.git_log")
-    ledger[1].sent()
-    assert ledger.rows()[0]["state"] == "unknown"
-    ledger[1].end("done")
-    assert ledger.rows()[0]["state"] == "done"
-
-
 def test_a_long_ledger_is_summarised_and_still_counts_every_call() -> None:
     ledger = Ledger()
     for seq in range(1, 1_001):
