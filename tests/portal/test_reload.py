@@ -261,6 +261,7 @@ async def test_nothing_is_left_of_connections_that_were_replaced_and_removed(tmp
             with anyio.fail_after(DEADLINE_SECONDS):
                 while any(os.path.isdir(f"/proc/{pid}") for pid in pids.read_text().split()):  # noqa: ASYNC110, ASYNC240
                     await anyio.sleep(0.05)  # /proc tells nobody
+            await anyio.wait_all_tasks_blocked()
             links = [os.readlink(entry) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()]
             pipes.append(sum(link.startswith("pipe:") for link in links))
     assert len(pids.read_text().split()) == 6 and pipes[0] == pipes[2]
