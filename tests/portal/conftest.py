@@ -15,7 +15,7 @@ from tests.portal.issuer import Issuer, issuing
 from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import ProtectedServer, protected
 
-collect_ignore = [] if sys.platform == "linux" else ["test_endings.py", "test_worker_loss.py"]
+collect_ignore = [] if sys.platform == "linux" else ["test_endings.py"]
 
 
 @pytest.fixture

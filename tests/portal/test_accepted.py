@@ -1,7 +1,9 @@
-"""What a person accepted is kept, and what was changed meanwhile waits."""
+"""What a person accepted is kept, what was changed meanwhile waits, and portals of one user find each other."""
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from manifests.loader import load_manifest, parse_manifest, read_files
-from manifests.own_files import state_folder
-from portal.app.accepted import Acceptance, choose_files, keep_accepted, note_start, portals_of
-from portal.app.running import RunningPortal, announced
+from manifests.own_files import UNFINISHED, state_folder
+from portal.app.accepted import Acceptance, choose_files, keep_accepted, note_start
+from portal.app.running import RunningPortal, announced, running_portals
 from portal.cli.terminal import shell_command
 from portal.records.store.places import place_of, present
 
@@ -40,11 +42,6 @@ def kill_portal_of(path: Path) -> None:
     Acceptance(path).hold()
 
 
-def end_portal_of(path: Path) -> None:
-    Acceptance(path).hold()
-    Acceptance(path).release()
-
-
 def waiting(path: Path) -> tuple[str, ...]:
     return choose_files(path)[1]
 
@@ -54,75 +51,28 @@ def test_first_start_and_a_change_while_nothing_ran_apply_and_are_logged(after_a
     with capture_logs() as events:
         note_start(*choose_files(after_a_run))
     assert [(each["event"], each["why"]) for each in events] == [("manifest_accepted", "changed")]
-    assert not waiting(after_a_run)
-
-
-def test_change_after_a_kill_waits_until_a_portal_has_ended_in_order(after_a_run: Path) -> None:
-    kill_portal_of(after_a_run)
-    note_start(*choose_files(after_a_run))
-    after_a_run.write_text(SECOND)
-    files, waiting_names = choose_files(after_a_run)
-    assert waiting_names == ("portal.yaml",)
-    assert files.contents["portal.yaml"] == b"profiles: {first: {}}\n"
-    after_a_run.write_text("profiles: {first: {}}\n")
-    end_portal_of(after_a_run)
-    after_a_run.write_text(SECOND)
-    assert not waiting(after_a_run)
-
-
-def test_portal_that_ends_in_order_holds_what_changed_before(after_a_run: Path) -> None:
-    after_a_run.write_text(SECOND)
-    end_portal_of(after_a_run)
-    assert waiting(after_a_run)
-    end_portal_of(after_a_run)
-    assert waiting(after_a_run)
-
-
-def test_change_that_waits_still_waits_at_the_next_start_whoever_changes_it_again(after_a_run: Path) -> None:
-    after_a_run.write_text(SECOND)
-    kill_portal_of(after_a_run)
-    note_start(*choose_files(after_a_run))
     after_a_run.write_text("profiles: {third: {}}\n")
-    assert waiting(after_a_run)
-    after_a_run.write_text("profiles: {first: {}}\n")
-    assert not waiting(after_a_run), "what was changed back makes nothing wait"
-
-
-def test_change_waits_while_another_portal_runs(after_a_run: Path, tmp_path: Path) -> None:
-    after_a_run.write_text(SECOND)
-    with announced(RunningPortal(os.getpid(), str(tmp_path / "other.yaml"))):
+    with announced(RunningPortal(os.getpid(), str(after_a_run.with_name("other.yaml")))):
         assert not waiting(after_a_run)
-    with announced(RunningPortal(os.getpid(), str(after_a_run))):
-        assert waiting(after_a_run)
 
 
-@pytest.mark.parametrize("name", ["portal.env", "portal.lock"])
-def test_file_that_was_deleted_or_added_is_a_change(after_a_run: Path, name: str) -> None:
-    beside = after_a_run.with_name(name)
-    beside.touch(0o600)
-    assert not waiting(after_a_run)
-    keep_accepted(read_files(after_a_run, {}))
-    beside.unlink()
+def test_added_file_that_others_can_read_is_a_change(after_a_run: Path) -> None:
     kill_portal_of(after_a_run)
-    assert waiting(after_a_run) == (name,)
-
-
-def test_broken_or_open_file_that_was_changed_while_a_portal_ran_waits(after_a_run: Path) -> None:
-    beside = after_a_run.with_name("portal.env")
-    beside.touch()
-    beside.chmod(0o644)
-    kill_portal_of(after_a_run)
+    after_a_run.with_name("portal.env").touch(0o644)
     assert waiting(after_a_run)
 
 
-@pytest.mark.parametrize("target", ["portal.yaml", "portal.env", "x" * 300])
+@pytest.mark.parametrize("target", [None, "portal.yaml", "portal.env", "x" * 300])
 @pytest.mark.parametrize("name", ["portal.yaml", "portal.env"])
-def test_link_that_leads_nowhere_is_a_change_that_waits(after_a_run: Path, name: str, target: str) -> None:
+def test_file_that_is_gone_or_a_link_to_nowhere_is_a_change(
+    after_a_run: Path, name: str, target: str | None
+) -> None:
     beside = after_a_run.with_name(name)
     beside.touch(0o600)
     keep_accepted(read_files(after_a_run, {}))
     beside.unlink()
-    beside.symlink_to(target)
+    if target:
+        beside.symlink_to(target)
     kill_portal_of(after_a_run)
     files, waiting = choose_files(after_a_run)
     manifest = parse_manifest(files, {})
@@ -156,20 +106,6 @@ def test_link_that_leads_elsewhere_now_is_a_change(path: Path, tmp_path: Path, w
     link.symlink_to(evil if what == "file" else evil.parent)
     kill_portal_of(way)
     assert waiting(way)
-
-
-@pytest.mark.parametrize("is_linked_first", [True, False])
-def test_another_way_to_the_same_file_finds_what_was_accepted(
-    path: Path, tmp_path: Path, is_linked_first: bool
-) -> None:
-    (tmp_path / "link").symlink_to(path.parent)
-    ways = [tmp_path / "link" / "portal.yaml", path]
-    first, second = ways if is_linked_first else reversed(ways)
-    note_start(*choose_files(first))
-    path.write_text(SECOND)
-    with announced(RunningPortal(os.getpid(), str(first))):
-        assert portals_of(second)
-        assert waiting(second)
 
 
 def test_link_to_a_manifest_shares_what_was_accepted_under_its_own_names(path: Path, tmp_path: Path) -> None:
@@ -228,3 +164,49 @@ def test_damaged_copy_is_not_used(after_a_run: Path) -> None:
     for copy in state_folder(os.environ).rglob("?" * 64):
         copy.write_text("profiles: {evil: {}}\n")
     assert Acceptance(after_a_run).files() is None
+
+
+KILLED = """
+import os
+from portal.app.running import RunningPortal, announced, running_portals
+with announced(RunningPortal(os.getpid(), "/killed/portal.yaml")):
+    print(flush=True)
+    input()
+"""
+
+
+def test_portal_is_found_while_it_runs_with_the_files_on_which_it_runs() -> None:
+    portal = RunningPortal(
+        os.getpid(), "/here/portal.yaml", "127.0.0.1", 8080, hashes={"portal.yaml": "long"}
+    )
+    with announced(portal) as announce:
+        assert running_portals() == [portal]
+        announce({"a": "b"})
+        assert [each.hashes for each in running_portals()] == [{"a": "b"}]
+    assert running_portals() == []
+
+
+def test_killed_portal_is_not_found_and_leaves_no_file(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert [each.pid for each in running_portals()] == [process.pid]
+    process.kill()
+    process.wait()
+    assert running_portals() == []
+    assert [*(tmp_path / "state").rglob("*.json")] == []
+
+
+def test_portal_without_a_writable_state_folder_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with announced(RunningPortal(os.getpid())):
+        assert running_portals() == []
+
+
+def test_file_of_a_portal_that_starts_is_nobody_elses(tmp_path: Path) -> None:
+    folder = tmp_path / "state/mcp-code-portal/portals"
+    folder.mkdir(parents=True)
+    (folder / f"{UNFINISHED}{os.getpid()}-x.json").write_text("{}")
+    assert running_portals() == []
+    assert [*folder.iterdir()] != []

@@ -6,15 +6,8 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.calls.broker import Broker
-from portal.calls.caller_upstreams import CallerUpstreams
-from portal.catalog.authority import Authorization
-from portal.library.observed import Observations
-from portal.records.ledger import Ledger
 from sandbox_runtime.call_port import ToolCall
-from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, tool
-
-pytestmark = pytest.mark.anyio
+from tests.portal.peers import Opened, Peer, opened, raw, schema, tool
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +25,6 @@ async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     upstreams: dict[str, Peer | dict[str, Json]] = {
         "store": peer,
         "silent": raw(exits_with=3),
-        "locked": {**raw(tools=raw_tools("echo")), "tools": {"deny": ["*"]}},
     }
     grants: Json = {"tools": {"deny": ["store.drop_*"]}}
     async with opened(folder, upstreams, capabilities=grants) as portal:
@@ -40,39 +32,26 @@ async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
         yield portal
 
 
-async def brokered(portal: Opened, authorization: Authorization | None = None) -> Broker:
-    snapshot = await portal.portal.catalog.fresh()
-    portal_ = portal.portal
-    authorization = authorization or Authorization(portal_.authority, set())
-    own = CallerUpstreams(portal_.accounts)
-    return Broker(portal_.manifest, authorization, snapshot, own, Ledger(), Observations(None))
-
-
 @pytest.mark.parametrize(
     ("function", "arguments", "code"),
     [
         ("store.drop_all", {}, "not_granted"),
-        ("locked.echo", {}, "not_granted"),
         ("silent.echo", {}, "upstream_unavailable"),
         ("store.nothing", {}, "unknown_function"),
         ("nowhere.echo", {}, "unknown_function"),
-        ("drop_all", {}, "unknown_function"),
-        ("", {}, "unknown_function"),
         ("store." + "x" * 100_000, {}, "unknown_function"),
-        ("store.typed", {"a": "text"}, "invalid_arguments"),
+        ("store.typed", {"a": "no"}, "invalid_arguments"),
         ("store.typed", {"a": 1, "c": 2}, "invalid_arguments"),
-        ("store.typed", {}, "invalid_arguments"),
     ],
 )
 async def test_a_call_that_may_not_be_is_refused_and_not_sent(
     portal: Opened, peer: Peer, function: str, arguments: dict[str, Json], code: str
 ) -> None:
     before = len(peer.calls)
-    broker = await brokered(portal)
+    broker = await portal.broker()
     broker.open(1, function)
     outcome = await broker(ToolCall(1, function, arguments))
-    assert outcome.error is not None
-    assert outcome.error.code == code
+    assert outcome.error is not None and outcome.error.hint
     assert len(outcome.error.message) < 2_000
     (row,) = broker.ledger.rows()
     assert (row["state"], row["error"]["code"]) == ("refused", code)
@@ -80,7 +59,7 @@ async def test_a_call_that_may_not_be_is_refused_and_not_sent(
 
 
 async def test_repairs_are_sent_and_told_once_for_a_loop(portal: Opened, peer: Peer) -> None:
-    broker = await brokered(portal)
+    broker = await portal.broker()
     for seq in (1, 2, 3):
         broker.open(seq, "store.typed")
         assert (await broker(ToolCall(seq, "store.typed", {"a": str(seq)}))).error is None
@@ -91,7 +70,7 @@ async def test_repairs_are_sent_and_told_once_for_a_loop(portal: Opened, peer: P
 
 
 async def test_a_call_that_is_cancelled_before_it_is_sent_is_not_started(portal: Opened) -> None:
-    broker = await brokered(portal)
+    broker = await portal.broker()
     with anyio.CancelScope() as scope:
         scope.cancel()
         broker.open(1, "store.echo")

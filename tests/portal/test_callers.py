@@ -11,24 +11,10 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from manifests.portal_manifest import ServerSettings
-from portal.app.http_access import HttpAccess
-from portal.app.serving import build_http_app
-from portal.server.server import build_server
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, text_of, tool
-from tests.upstreams.peers import http_peer
-
-pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def served(portal: Opened) -> AsyncIterator[str]:
-    access = HttpAccess("127.0.0.1", ServerSettings())
-    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), access)) as peer:
-        yield f"http://127.0.0.1:{peer.port}/mcp"
+from tests.portal.peers import DEADLINE_SECONDS, Peer, never, opened, text_of, tool
+from tests.portal.test_http_app import served
 
 
 class Visitor:
@@ -84,16 +70,9 @@ async def visitor(
         yield Visitor(client, seen)
 
 
-async def test_a_session_is_its_mcp_sessions_own(tmp_path: Path) -> None:
-    async with opened(tmp_path) as portal, served(portal) as url, visitor(url) as one, visitor(url) as other:
-        session = await one.begin("x = 1")
-        assert (await other.error_of("x", session))[0] == "unknown_session"
-        assert (await one.run("x", session=session))["result"] == 1
-
-
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_ids_are_whole_where_they_are_secrets(mode: str, tmp_path: Path) -> None:
-    async with opened(tmp_path) as portal, served(portal) as url, visitor(url, mode) as one:
+    async with opened(tmp_path) as portal, served(portal) as origin, visitor(f"{origin}/mcp", mode) as one:
         told = await one.read("1", background=True), await one.read("'a word ' * 9000")
         assert told[0]["run"].startswith("run_") and told[1]["result"]["kept"].startswith("kept_")
         session = (await one.read("x = 1", session="new"))["session"]
@@ -104,9 +83,9 @@ async def test_nobody_learns_of_a_session_of_another(tmp_path: Path) -> None:
     peer = Peer(tool("hang"), hang=never)
     async with (
         opened(tmp_path, {"store": peer}) as portal,
-        served(portal) as url,
-        visitor(url) as one,
-        visitor(url) as other,
+        served(portal) as origin,
+        visitor(f"{origin}/mcp") as one,
+        visitor(f"{origin}/mcp") as other,
     ):
         parked, running = await one.begin("x = 1"), await one.begin("x = 1")
         told = set()
@@ -133,39 +112,3 @@ async def test_a_full_queue_is_told_with_its_limit_and_nothing_runs(tmp_path: Pa
     assert (answer["status"], answer["error"]["code"]) == ("refused", "sandbox_busy")
     assert "portal.yaml:" in answer["error"]["message"]
     assert len(peer.calls) == 1
-
-
-async def test_one_caller_with_many_scripts_does_not_hold_up_another(tmp_path: Path) -> None:
-    done = anyio.Event()
-
-    async def hold(arguments: dict[str, Json]) -> CallToolResult:
-        await done.wait()
-        return structured(arguments)
-
-    peer = Peer(tool("hold"), tool("mark"), hold=hold)
-    async with (
-        opened(tmp_path, {"store": peer}, server={"workers": 1}) as portal,
-        served(portal) as url,
-        visitor(url) as many,
-        visitor(url) as one,
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(portal.run, "await store.hold()")
-        await peer.until(lambda: len(peer.calls) == 1)
-        for _ in range(20):
-            tasks.start_soon(many.run, "await store.mark(who='many')")
-        await waiting(portal, 20)
-        tasks.start_soon(one.run, "await store.mark(who='one')")
-        await waiting(portal, 21)
-        done.set()
-    order = [arguments["who"] for name, arguments in peer.calls if name == "mark"]
-    assert len(order) == 21
-    assert order.index("one") <= 1
-
-
-async def waiting(portal: Opened, scripts: int) -> None:
-    """Return when so many scripts wait for a worker."""
-    sandbox = await portal.portal.sandbox()
-    with anyio.fail_after(DEADLINE_SECONDS):
-        while sandbox.waiting < scripts:
-            await anyio.lowlevel.checkpoint()

@@ -1,39 +1,38 @@
-"""The library follows the upstreams, and nobody sees one older than what they waited for."""
+"""The library follows the upstreams, nobody sees one older than what they waited for, and a running script its own."""
 
+import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
+from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from portal.catalog import catalog as catalogs
-from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, raw, raw_tools, tool
+from portal.server.views import stub_folder
+from tests.portal.peers import (
+    DEADLINE_SECONDS,
+    Opened,
+    Peer,
+    opened,
+    raw,
+    raw_tools,
+    schema,
+    states,
+    text,
+    tool,
+)
 from upstreams.tools import RecordedTool
 
-pytestmark = pytest.mark.anyio
 
-
-def recorded(name: str, description: str = "", **schema: Json) -> RecordedTool:
-    return RecordedTool(name, description, {"type": "object", **schema}, None, {}, None)
-
-
-async def test_a_script_at_once_after_the_start_knows_its_functions(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"files": Peer()}) as portal:
-        assert await portal.result_of("await files.echo(a=1)") == {"a": 1}
-
-
-async def test_a_tool_that_an_upstream_adds_is_found_and_can_be_called(tmp_path: Path) -> None:
-    upstream = raw(tools=raw_tools("change", "echo"))
-    async with opened(tmp_path, {"raw": upstream}) as portal:
-        assert await portal.result_of("await raw.change(name='cancelled')") == "null"
-        with anyio.fail_after(DEADLINE_SECONDS):
-            names: list[str] = []
-            while "raw.cancelled" not in names:
-                names = [each["name"] for each in (await portal.search("raw.cancelled"))["functions"]]
-        assert await portal.result_of("await raw.cancelled()") == []
+def recorded(name: str) -> RecordedTool:
+    return RecordedTool(name, "", {"type": "object"}, None, {}, None)
 
 
 async def test_rebuild_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,3 +83,63 @@ async def test_a_disk_that_is_full_costs_the_check_and_nothing_else(tmp_path: Pa
         assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
         assert not portal.portal.catalog.snapshot.is_on_disk
     stubs.unlink()
+
+
+CHANGE = f"""
+before = dir(raw)
+await raw.change(name='flood')
+await raw.change(name='cancelled', is_gone=True)
+await raw.change(name='echo', schema={schema("text", text={"type": "string"})!r})
+await gate.hold()
+"""
+
+
+class Gate:
+    """A tool that answers once the portal has another library than at the start."""
+
+    def __init__(self) -> None:
+        self.portal: Opened | None = None
+        self.peer = Peer(tool("hold"), hold=self._hold)
+
+    async def _hold(self, arguments: dict[str, Json]) -> CallToolResult:
+        assert self.portal is not None
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not await self._has_changed(self.portal):
+                pass
+        return text("changed")
+
+    async def _has_changed(self, portal: Opened) -> bool:
+        return "text: str" in await portal.search_text("raw.echo", detail="full", upstream="raw")
+
+
+async def test_running_script_sees_the_library_it_was_checked_against(tmp_path: Path) -> None:
+    gate = Gate()
+    upstreams = {"raw": raw(tools=raw_tools("change", "echo", "cancelled")), "gate": gate.peer}
+    async with opened(tmp_path, upstreams) as portal:
+        await portal.search()
+        gate.portal = portal
+        seen = "[dir(raw) == before, hasattr(raw, 'flood'), await raw.echo(other=1), await raw.cancelled()]"
+        answer = await portal.run(CHANGE + seen)
+        assert (answer["status"], answer["result"]) == ("ok", [True, False, {"other": 1}, []])
+        assert states(answer)[-2:] == [("raw.echo", "done"), ("raw.cancelled", "done")]
+        # Whoever comes after it is held to the new one.
+        assert (await portal.run("await raw.echo(other=1)"))["status"] == "refused"
+        assert (await portal.run("await raw.cancelled()"))["status"] == "refused"
+        now = "[hasattr(raw, 'flood'), hasattr(raw, 'cancelled'), await raw.echo(text='a')]"
+        assert await portal.result_of(now) == [True, False, {"text": "a"}]
+
+
+def test_only_stubs_of_a_process_that_ended_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = tmp_path / f"mcp-code-portal-{ended.pid}-abc"
+    (left / "tools").mkdir(parents=True)
+    names = (f"mcp-code-portal-{os.getpid()}-x", "mcp-code-portal-notes-x", "other-1-x")
+    kept = [tmp_path / name for name in names]
+    for folder in kept:
+        folder.mkdir()
+    assert stub_folder().is_dir() and not left.exists()
+    assert all(folder.exists() for folder in kept)

@@ -1,20 +1,19 @@
 """The commands as a person or a script uses them: results on stdout, all else on stderr, and an exit status."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.commands import COMMAND_SECONDS, PortalCommand, finished, started
+from tests.portal.commands import COMMAND, COMMAND_SECONDS, Done, PortalCommand, finished, started
 from tests.portal.peers import raw, raw_tools, write_manifest
-from tests.upstreams.peers import closed_port
-
-SCRIPT = "print('said')\nfound = await store.echo(n=41)\nfound['n'] + 1\n"
-SECRET = "s3cret-of-the-tests"
+from tests.portal.test_signed_in_streams import HELLO
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +37,11 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "arguments",
     [
         "nonsense",
-        "run",
         "run x.py --timeout 0",
-        "run x.py --timeout nan",
         "run x.py --timeout soon",
         "search x --limit 0",
-        "search x --limit many",
-        "serve --http nowhere",
         "serve --http 127.0.0.1:99999",
         "check --log-level loud",
-        "run missing.py",
         "check --config missing.yaml",
         "check --config .",
     ],
@@ -110,14 +104,12 @@ def test_run_tells_what_the_script_emitted(portal: PortalCommand, bare: Path) ->
 
 
 def test_stubs_leave_files_of_others_alone(portal: PortalCommand, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "store.pyi").write_text("mine = 1\n")
-    done = portal("stubs", "--out", str(tmp_path), cwd=folder)
-    assert done.returncode == 1
-    assert "store.pyi" in done.stderr
-    assert (tmp_path / "store.pyi").read_text() == "mine = 1\n"
-    done = portal("stubs", "--out", str(tmp_path / "store.pyi"), cwd=folder)
-    assert done.returncode == 1
-    assert "error:" in done.stderr
+    own = tmp_path / "store.pyi"
+    own.write_text("mine = 1\n")
+    for out in (tmp_path, own):
+        done = portal("stubs", "--out", str(out), cwd=folder)
+        assert done.returncode == 1 and "store.pyi" in done.stderr
+    assert own.read_text() == "mine = 1\n"
 
 
 def test_check_starts_upstreams_that_wait_for_their_first_call(portal: PortalCommand, tmp_path: Path) -> None:
@@ -125,28 +117,6 @@ def test_check_starts_upstreams_that_wait_for_their_first_call(portal: PortalCom
     write_manifest(tmp_path, {"resting": resting, "broken": broken})
     told = json.loads(portal("check", "--json", cwd=tmp_path).stdout)
     assert {row["name"]: row["status"] for row in told["upstreams"]} == {"resting": "ready", "broken": "down"}
-
-
-def test_check_tells_everything_that_is_wrong_and_no_secret(portal: PortalCommand, tmp_path: Path) -> None:
-    upstreams: dict[str, dict[str, Json]] = {
-        "dead": {
-            "url": f"http://127.0.0.1:{closed_port()}/mcp",
-            "headers": {"Authorization": "Bearer ${TOKEN}"},
-        },
-        "ending": {**raw(exits_with=3), "env": {"TOKEN": "${TOKEN}"}},
-    }
-    upstreams["ending"]["args"] = [
-        "-c",
-        "import os, sys; sys.exit('no: ' + os.environ['TOKEN'] + ' \x1b[31m')",
-    ]
-    write_manifest(tmp_path, upstreams)
-    for arguments in (["check"], ["check", "--json"], ["search", "x"], ["stubs"]):
-        done = portal(*arguments, cwd=tmp_path, env={"TOKEN": SECRET})
-        told = done.stdout + done.stderr
-        assert done.returncode == (0 if arguments[0] == "search" else 1)
-        assert "dead" in told and "ending" in told
-        assert SECRET not in told
-        assert "\x1b" not in told
 
 
 def test_the_schema_is_printed_even_when_the_manifest_is_broken(
@@ -158,17 +128,15 @@ def test_the_schema_is_printed_even_when_the_manifest_is_broken(
     assert "upstreams" in json.loads(done.stdout)["properties"]
 
 
-@pytest.mark.parametrize("arguments", [["stubs"], ["run", "script.py"]])
-def test_a_reader_that_goes_away_ends_a_command_quietly(folder: Path, arguments: list[str]) -> None:
-    (folder / "script.py").write_text(SCRIPT)
-    process = started(*arguments, cwd=folder)
-    assert process.stdin and process.stdout and process.stderr
+def test_a_reader_that_goes_away_ends_a_command_quietly(folder: Path) -> None:
+    (folder / "script.py").write_text("print('said')\n(await store.echo(n=41))['n'] + 1\n")
+    process = started("run", "script.py", cwd=folder)
+    assert process.stdout
     process.stdout.close()
-    told = process.stderr.read()
-    assert process.wait(COMMAND_SECONDS) in (0, 1)
+    process.stdout = None
+    _, told = process.communicate(timeout=COMMAND_SECONDS)
+    assert process.returncode in (0, 1)
     assert "Traceback" not in told and "BrokenPipe" not in told
-    process.stdin.close()
-    process.stderr.close()
 
 
 def test_serving_on_a_port_that_is_taken_is_told(portal: PortalCommand, bare: Path) -> None:
@@ -179,16 +147,98 @@ def test_serving_on_a_port_that_is_taken_is_told(portal: PortalCommand, bare: Pa
     assert "cannot listen" in done.stderr
 
 
-def test_serving_ends_when_the_client_closes_stdin_and_stdout_is_the_protocols(folder: Path) -> None:
-    client = {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    }
-    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
-    stdin = f"nonsense\n{json.dumps(request)}\n"
+def test_serving_ends_with_stdin_and_stdout_is_the_protocols(folder: Path) -> None:
+    stdin = f"nonsense\n{json.dumps(HELLO)}\n"
     done = finished("serve", "--log-level", "debug", cwd=folder, stdin=stdin)
     assert done.returncode == 0
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     (answer,) = [message for message in messages if message.get("id") == 1]
     assert answer["result"]["serverInfo"]["name"] == "mcp-code-portal"
+
+
+def redirected(arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """A command that a shell starts, with redirections among its arguments."""
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return in_shell(f'exec "$@" {arguments}', cwd, env=buffered)
+
+
+def in_shell(
+    line: str, cwd: Path, *arguments: str, env: Mapping[str, str] = os.environ
+) -> "subprocess.CompletedProcess[str]":
+    """What a shell makes of the command and these arguments."""
+    return subprocess.run(
+        ["sh", "-c", line, "sh", *COMMAND, *arguments],
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+    )
+
+
+@pytest.mark.parametrize("arguments", ["serve <&-", "serve >&-"])
+def test_closed_stream_ends_no_command(tmp_path: Path, arguments: str) -> None:
+    done = redirected(arguments, tmp_path)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+
+
+def test_upstream_is_called_and_told_though_stdin_and_stdout_are_closed(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))})
+    (tmp_path / "script.py").write_text("await up.echo()")
+    done = redirected("run script.py <&- >&-", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "up.echo" in done.stderr
+
+
+def test_output_that_cannot_be_written_is_one_readable_error(tmp_path: Path) -> None:
+    done = redirected("schema >/dev/full", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("error: ") == 1
+    assert "Exception" not in done.stderr and "Traceback" not in done.stderr
+
+
+FEW, MANY = 40, 4096
+
+
+def test_portal_has_room_for_many_servers_where_a_process_begins_with_few_files(tmp_path: Path) -> None:
+    entry = raw(tools=raw_tools("echo"))
+    telling = f'ulimit -Sn > {tmp_path}/told; ulimit -Hn >> {tmp_path}/told; exec "$@"'
+    tells: Json = {"command": "sh", "args": ["-c", telling, "sh", entry["command"], *entry["args"]]}
+    write_manifest(tmp_path, {**{f"up{number}": entry for number in range(10)}, "tells": tells})
+    done = in_shell(f'ulimit -Sn {FEW} && ulimit -Hn {MANY} && exec "$@"', tmp_path, "check")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "told").read_text().split() == [str(FEW), str(MANY)], "a child has as few as before"
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    """What the upstream `slow` waits for. It is given no time that the portal could wait for it."""
+    os.mkfifo(go := tmp_path / "go")
+    write_manifest(tmp_path, {"slow": raw(waits_for=str(go)), "store": raw()}, server={"start_seconds": 0.01})
+    return go
+
+
+def done_when_told(go: Path, *arguments: str) -> Done:
+    """A command that goes on when it has said what it waits for."""
+    process = started(*arguments, cwd=go.parent)
+    try:
+        assert process.stderr
+        assert "waiting for slow (up to 60 s)\n" in process.stderr, "it did not wait"
+        go.write_text("go")
+        stdout, stderr = process.communicate(timeout=COMMAND_SECONDS)
+    finally:
+        process.kill()
+    return Done(process.returncode, stdout, stderr)
+
+
+@pytest.mark.parametrize(
+    "reaching", ["(await mcp__slow__echo(n=1))['n']", "len((await portal.search('slow.echo'))['functions'])"]
+)
+def test_run_waits_for_what_its_script_may_reach(portal: PortalCommand, go: Path, reaching: str) -> None:
+    script = go.parent / "script.py"
+    script.write_text(reaching)
+    assert done_when_told(go, "run", "script.py").stdout == "1\n"
+    script.write_text("(await store.echo(n=2))['n']")
+    done = portal("run", "script.py", cwd=go.parent)
+    assert (done.stdout, "slow" in done.stderr) == ("2\n", False)

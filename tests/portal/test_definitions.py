@@ -1,13 +1,18 @@
-"""What a model reads before its first call stays small, and says what it has to know."""
+"""The same two tools in both eras of the protocol: small, and with what a model has to know before its first call."""
 
 import json
+from pathlib import Path
 
 import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 
 from manifests.grants import FileGrant, NetworkGrant
 from manifests.portal_manifest import Capabilities
+from portal.base.errors import NO_UPSTREAMS
 from portal.base.tokens import count_tokens
 from portal.server.definitions import INSTRUCTIONS, MAX_NAMED_MODULES, tool_definitions
+from tests.portal.peers import Peer, opened, tool
 
 NOTHING = Capabilities()
 EVERYTHING = Capabilities(
@@ -24,29 +29,24 @@ def definitions_as_a_client_shows_them(*modules: str, capabilities: Capabilities
 
 
 @pytest.mark.parametrize("capabilities", [NOTHING, EVERYTHING])
-def test_the_two_definitions_cost_at_most_400_tokens(capabilities: Capabilities) -> None:
+def test_definitions_cost_at_most_400_tokens_and_instructions_50(capabilities: Capabilities) -> None:
     assert count_tokens(definitions_as_a_client_shows_them(capabilities=capabilities)) <= 400
+    assert count_tokens(INSTRUCTIONS) <= 50
 
 
-@pytest.mark.parametrize(
-    "name", [*(f"portal.{each}(" for each in ("sleep", "approve", "event", "recall", "emit")), "max_tokens"]
-)
-def test_a_model_is_told_what_else_there_is(name: str) -> None:
-    assert name in definitions_as_a_client_shows_them()
+def test_a_model_is_told_what_else_there_is() -> None:
+    shown = definitions_as_a_client_shows_them()
+    for name in ("sleep", "approve", "event", "recall", "emit"):
+        assert f"portal.{name}(" in shown
+    assert "max_tokens" in shown
 
 
 def test_a_model_is_told_what_scripts_reach_and_nothing_that_they_do_not() -> None:
     assert "no files, no network" in definitions_as_a_client_shows_them()
-    granted, plain = (
-        definitions_as_a_client_shows_them(capabilities=EVERYTHING),
-        definitions_as_a_client_shows_them(),
-    )
+    plain = definitions_as_a_client_shows_them()
+    granted = definitions_as_a_client_shows_them(capabilities=EVERYTHING)
     assert "files in /workspace" in granted and "portal.fetch" in granted
     assert "/workspace" not in plain and "portal.fetch" not in plain
-
-
-def test_the_instructions_cost_at_most_50_tokens() -> None:
-    assert count_tokens(INSTRUCTIONS) <= 50
 
 
 def test_a_model_is_told_what_was_baked_in_in_few_tokens_more() -> None:
@@ -56,3 +56,41 @@ def test_a_model_is_told_what_was_baked_in_in_few_tokens_more() -> None:
     assert modules[MAX_NAMED_MODULES] not in text
     assert count_tokens(text) <= 450
     assert modules[0] not in definitions_as_a_client_shows_them()
+
+
+ERAS = ["auto", "legacy"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_two_tools_whatever_stands_behind_them(tmp_path: Path, mode: str) -> None:
+    peer = Peer(*(tool(f"tool_{number}") for number in range(100)))
+    async with opened(tmp_path, {"store": peer}, mode=mode) as portal:
+        await portal.search()
+        tools = (await portal.client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["docs_search", "execute_code"]
+        assert portal.client.instructions == INSTRUCTIONS
+        assert (portal.client.protocol_version >= "2026") is (mode == "auto")
+        assert portal.client.server_info and portal.client.server_info.name == "mcp-code-portal"
+        assert await portal.result_of("await store.tool_7(a=1)") == {"a": 1}
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path, mode: str) -> None:
+    async with opened(tmp_path, mode=mode) as portal:
+        for name in ("execute", "", "x" * 10_000, "\x1b[31m"):
+            with pytest.raises(MCPError) as caught:
+                await portal.client.call_tool(name, {})
+            assert caught.value.error.code == INVALID_PARAMS
+            assert len(caught.value.error.message) < 500
+        assert await portal.result_of("1") == 1
+
+
+async def test_both_tools_tell_who_can_help(tmp_path: Path) -> None:
+    async with opened(tmp_path, {}) as portal:
+        ran = await portal.run("1 + 1")
+        absent = await portal.run("await tracker.create_issue()")
+        found = await portal.search("anything")
+    assert (ran["status"], ran["result"]) == ("ok", 2)
+    assert absent["status"] == "refused"
+    assert NO_UPSTREAMS in ran["notices"]
+    assert found["notices"] == [NO_UPSTREAMS]

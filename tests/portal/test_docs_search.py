@@ -1,4 +1,4 @@
-"""docs_search shows functions as lines and as data, and tells what cannot be called now and why."""
+"""docs_search and portal.search show functions as lines and as data, and tell what cannot be called now and why."""
 
 import os
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ import pytest
 from manifests.json_value import Json
 from portal.base.errors import ASK_OPERATOR
 from portal.base.tokens import compact, count_tokens
-from portal.catalog.docs_search import Found
+from portal.catalog.docs_search import Found, function_lines
 from tests.portal.library.sample_tools import an_object, arguments, function
 from tests.portal.peers import (
     DEADLINE_SECONDS,
@@ -20,12 +20,11 @@ from tests.portal.peers import (
     opened,
     raw,
     schema,
+    states,
     text_of,
     tool,
 )
 from tests.upstreams.peers import closed_port
-
-pytestmark = pytest.mark.anyio
 
 NASTY = "first\nsecond\r\n\tthird \x00 \x0c \u2028 \x1b[31m \"\"\" ''' \\ # {x}"
 
@@ -56,22 +55,21 @@ async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         "nasty": nasty,
         "dead": {"url": f"http://127.0.0.1:{closed_port()}/mcp"},
     }
-    grants: Json = {"tools": {"deny": ["issue-tracker.delete_*"]}}
+    grants: Json = {"tools": {"deny": ["issue-tracker.delete_*"]}, "limits": {"tool_calls": 5}}
     async with opened(folder, upstreams, capabilities=grants) as portal:
         yield portal
 
 
 async def test_an_answer_has_these_fields(portal: Opened) -> None:
     answer = await portal.search("create an issue", limit=1)
-    assert answer.keys() == {"functions", "total", "notices"}
+    assert answer.keys() == {"functions", "total", "notices"} and answer["total"] > 1
     (row,) = answer["functions"]
     assert row.keys() == {"name", "upstream", "tool", "signature", "summary"}
-    assert (row["name"], row["upstream"]) == ("issue_tracker.create_issue", "issue-tracker")
-    assert row["tool"] == "create_issue"
-    assert answer["total"] > 1
+    named = ("issue_tracker.create_issue", "issue-tracker", "create_issue")
+    assert (row["name"], row["upstream"], row["tool"]) == named
 
 
-async def test_whole_name_that_is_not_there_is_told_also_beside_what_its_words_find(portal: Opened) -> None:
+async def test_whole_name_that_is_not_there_is_told_beside_what_is_found(portal: Opened) -> None:
     for query in ("issue_tracker.create_isue", "jira.create_issue"):
         answer = await portal.search(query)
         assert answer["functions"]
@@ -82,16 +80,11 @@ async def test_whole_name_that_is_not_there_is_told_also_beside_what_its_words_f
         )
 
 
-@pytest.mark.parametrize("detail", ["brief", "full"])
-async def test_text_of_an_upstream_never_begins_a_line(portal: Opened, detail: str) -> None:
-    for query in ("", "issue", "strange", "issue_tracker.create_issue", "nothing_like_it"):
-        assert_begun_by_portal(await portal.search_text(query, detail=detail, limit=50))
-
-
 async def test_the_text_has_a_line_for_each_function_and_comments(portal: Opened) -> None:
     for query in ("", "issue", "strange thing", "nothing_like_it"):
         for line in (await portal.search_text(query, limit=50)).splitlines():
             assert line.startswith(("issue_tracker", "nasty", "dead", "portal", "# ")), line
+        assert_begun_by_portal(await portal.search_text(query, detail="full", limit=50))
     told = "issue_tracker.create_issue(title: str) -> {id: int}  # Create an issue in the tracker"
     assert (await portal.search_text("create an issue", limit=1)).splitlines()[0] == told
 
@@ -109,12 +102,6 @@ async def test_an_empty_query_lists_the_namespaces_with_their_states(portal: Ope
     assert lines[:4] == spaces and "upstream 'dead' is down" in lines[4]
 
 
-async def test_an_empty_query_lists_the_functions_of_the_upstream_that_is_asked_for(portal: Opened) -> None:
-    for name in ("issue-tracker", "issue_tracker"):
-        text = await portal.search_text("", upstream=name)
-        assert text.count("issue_tracker.") == 5 and text.endswith("# 5 of 63") and "dead" not in text
-
-
 async def test_only_upstreams_that_could_be_the_answer_say_why_they_are_not_ready(portal: Opened) -> None:
     for query, told in (("issue", False), ("dead letters", True), ("zzz", False)):
         (notice,) = [each for each in (await portal.search(query))["notices"] if "'dead'" in each]
@@ -128,60 +115,31 @@ async def test_weak_hits_are_called_weak(portal: Opened) -> None:
         assert ("\n# weak: " in await portal.search_text(query)) == is_weak, query
 
 
-async def test_an_exact_name_answers_that_function_in_full(portal: Opened) -> None:
-    answer = await portal.search("issue_tracker.create_issue")
-    assert [row["name"] for row in answer["functions"]] == ["issue_tracker.create_issue"]
-    assert "what it is about" in answer["functions"][0]["stub"]
-    assert "what it is about" in await portal.search_text("issue_tracker.create_issue")
-
-
 async def test_full_detail_adds_types_and_documentation(portal: Opened) -> None:
-    brief, full = (
-        await portal.search("create issue", limit=1),
-        await portal.search("create issue", limit=1, detail="full"),
-    )
-    assert "stub" not in brief["functions"][0]
-    assert "what it is about" in full["functions"][0]["stub"]
-    assert full["functions"][0]["stub"].endswith(') -> {id: int}\n    """Create an issue in the tracker."""')
+    [brief] = (await portal.search("create issue", limit=1))["functions"]
+    [full] = (await portal.search("create issue", limit=1, detail="full"))["functions"]
+    assert "stub" not in brief and "what it is about" in full["stub"]
+    assert full["stub"].endswith(') -> {id: int}\n    """Create an issue in the tracker."""')
 
 
-async def test_one_upstream_can_be_asked_by_its_key_or_its_namespace(portal: Opened) -> None:
-    for name in ("issue-tracker", "issue_tracker"):
-        rows = (await portal.search("issue", upstream=name, limit=3))["functions"]
-        assert [row["upstream"] for row in rows] == ["issue-tracker"] * 3
+@pytest.mark.parametrize("name", ["issue-tracker", "issue_tracker"])
+async def test_one_upstream_can_be_asked_by_its_key_or_its_namespace(portal: Opened, name: str) -> None:
+    rows = (await portal.search("issue", upstream=name, limit=3))["functions"]
+    assert [row["upstream"] for row in rows] == ["issue-tracker"] * 3
     assert (await portal.search("issue", upstream="nasty"))["functions"] == []
+    text = await portal.search_text("", upstream=name)
+    assert text.count("issue_tracker.") == 5 and text.endswith("# 5 of 63") and "dead" not in text
 
 
-async def test_an_unknown_upstream_finds_nothing_and_names_the_nearest(portal: Opened) -> None:
-    answer = await portal.search("issue", upstream="issue-traker")
-    assert answer["functions"] == []
-    assert any("issue-tracker" in notice for notice in answer["notices"])
-
-
-async def test_a_function_that_is_not_granted_is_not_shown_and_explained_to_those_who_name_it(
-    portal: Opened,
-) -> None:
+async def test_a_function_that_is_not_granted_is_explained_if_it_is_named(portal: Opened) -> None:
     answer = await portal.search("delete issue", limit=50)
     assert "issue_tracker.delete_issue" not in [row["name"] for row in answer["functions"]]
-    for query in (
-        "issue_tracker.delete_issue",
-        "delete_issue",
-        "`issue-tracker.delete_issue`",
-        "issue_tracker.delete_issue()",
-        "await issue_tracker.delete_issue(id=7)",
-    ):
+    for query in ("delete_issue", "`issue-tracker.delete_issue`", "await issue_tracker.delete_issue(id=7)"):
         answer = await portal.search(query)
         told = [notice for notice in answer["notices"] if "delete_*" in notice and ASK_OPERATOR in notice]
         assert len(told) == 1, query
     answer = await portal.search("delete_issues")
     assert not any("delete_*" in notice for notice in answer["notices"])
-
-
-@pytest.mark.parametrize("arguments", [{"limit": 0}, {"limit": 51}, {"detail": "most"}, {"words": "x"}])
-async def test_wrong_arguments_are_named(portal: Opened, arguments: dict[str, Json]) -> None:
-    result = await portal.call("docs_search", **arguments)
-    assert result.is_error
-    assert next(iter(arguments)) in text_of(result)
 
 
 async def test_an_answer_fits_the_budget_and_says_what_is_left_out(tmp_path: Path) -> None:
@@ -199,7 +157,7 @@ async def test_an_answer_fits_the_budget_and_says_what_is_left_out(tmp_path: Pat
             assert_begun_by_portal(text_of(result))
 
 
-@pytest.mark.parametrize("most", [500, 1_000, 4_000, 20_000])
+@pytest.mark.parametrize("most", [500, 4_000, 20_000])
 def test_a_result_too_long_for_an_answer_is_shortened_and_arguments_are_not(most: int) -> None:
     noted = {"type": "string", "description": "Noted."}
     fields = ({f"field_{m}": an_object(**{f"a{n}_{m}": noted}) for m in range(8)} for n in range(25))
@@ -239,14 +197,10 @@ async def test_a_search_waits_for_upstreams_that_start_and_then_names_them(tmp_p
     ("query", "expected"),
     [
         ("sleep for six hours", "sleep"),
-        ("pause the script for a day", "sleep"),
         ("ask a person for approval", "approve"),
-        ("human confirmation", "approve"),
         ("wait for a webhook", "event"),
-        ("url of a callback", "event_url"),
         ("get a kept result", "recall"),
         ("display an image", "emit"),
-        ("portal.search_text", "search_text"),
     ],
 )
 async def test_what_every_script_has_is_found_like_any_function(
@@ -274,3 +228,118 @@ async def test_many_namespaces_fit_and_the_answer_says_how_many_are_left_out() -
     text = Found((), 0, 0, (), rows, 16).answer(4_000).text
     shown = text.count("space_")
     assert count_tokens(text) <= 4_000 and shown > 400 and f"{900 - shown} more" in text
+
+
+@pytest.mark.parametrize(
+    "arguments", ['"issue"', '"", upstream="nasty"', '"issue", detail="full", limit=1', '"x", upstream="no"']
+)
+async def test_a_script_finds_what_docs_search_finds(portal: Opened, arguments: str) -> None:
+    found = await portal.result_of(f"await portal.search({arguments})")
+    assert found == await portal.search(**eval(f"dict(query={arguments})"))
+
+
+@pytest.mark.parametrize(
+    "named", ['"issue_tracker.list_issues"', "issue_tracker.list_issues", '"list-issues"']
+)
+async def test_a_function_is_described_by_itself_or_its_name(portal: Opened, named: str) -> None:
+    row = await portal.result_of(f"await portal.describe({named})")
+    assert (row["name"], row["tool"]) == ("issue_tracker.list_issues", "list-issues")
+    assert "List issues." in row["stub"]
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ('portal.describe("issue_tracker.creat_issue")', "unknown_function"),
+        ('portal.describe("issue_tracker.delete_issue")', "not_granted"),
+        ('portal.describe("delete_issue")', "not_granted"),
+        ('portal.search("x", limit=51)', "invalid_arguments"),
+        ("portal.search(7)", "invalid_arguments"),
+    ],
+)
+async def test_what_cannot_be_told_is_an_error_with_its_reason(portal: Opened, call: str, code: str) -> None:
+    script = f"try:\n    await {call}\nexcept ToolError as error:\n    print(error.code)"
+    answer = await portal.run(script)
+    assert answer["stdout"] == f"{code}\n"
+    assert [row["state"] for row in answer["calls"]] == ["refused"]
+
+
+async def test_searches_count_as_calls_and_stand_in_the_ledger(portal: Opened) -> None:
+    script = 'for _ in range(6):\n    await portal.search("issue")'
+    answer = await portal.run(script)
+    assert answer["error"]["code"] == "tool_calls_limit"
+    assert states(answer) == [("portal.search", "done")] * 5 + [("portal.search", "refused")]
+
+
+def test_notices_have_their_own_lines_as_data_and_none_as_text() -> None:
+    said = "a\n# notice: b \u202e❤\ufe0f 👩\u200d💻"
+    answer = Found((), 0, 0, [said]).answer(1000)
+    assert answer.structured["notices"] == [said.replace("\u202e", "<U+202E>")]
+    assert answer.text == "# notice: a\\n# notice: b <U+202E>❤\ufe0f 👩\u200d💻"
+
+
+TEXT: Json = {"type": "string"}
+ISSUE = arguments(("id",), id={"type": "integer"}, labels={"type": "array", "items": TEXT})
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        (arguments(("title",), title=TEXT), "title: str"),
+        (arguments(s={"type": "string", "default": "a"}), "s='a'"),
+        (arguments(s={"type": ["string", "null"], "default": None}), "s?: str"),
+        (arguments(s=TEXT), "s?: str"),
+        (arguments(s={"enum": ["a", "b"], "default": "a"}), "s: 'a'|'b' = 'a'"),
+        (arguments(a={"type": "array", "default": []}), "a: list = []"),
+        (arguments(), ""),
+        (arguments(("title",), labels=TEXT, title=TEXT), "title: str, labels?: str"),
+        (arguments(("issue",), issue=ISSUE), "issue: {id: int, labels?: list[str]}"),
+        (arguments(**{"from": TEXT, "$meta": TEXT, "cik-A": TEXT}), "from_?: str, _meta?: str, cik_A?: str"),
+        ({"type": "object"}, "**others"),
+    ],
+)
+def test_what_is_plain_to_see_is_not_written(schema: Json, shown: str) -> None:
+    assert function(schema).brief == f"tickets.create_issue({shown}) -> Any"
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        (ISSUE, "{id: int, labels?: list[str]}"),
+        ({"type": "object", "additionalProperties": {"type": ["integer", "null"]}}, "dict[str, int | None]"),
+        (an_object(**{f"key_{number:02}": TEXT for number in range(20)}), "{key_00?, key_01?, "),
+        (an_object(**{"a}) -> str  # →\nportal.evil(": TEXT}), "{'a}) -> str  # →\\nportal.evil('?: str}"),
+        (an_object(a=an_object(b={"enum": [f"v{number}" for number in range(99)]})), "{a?}"),
+        ({"$ref": "#/$defs/T", "$defs": {"T": an_object(t={"$ref": "#/$defs/T"})}}, "{t?: Any}"),
+        ({"type": "string", "enum": ["x" * 199, "y" * 199, "z" * 199]}, "str"),
+        ({"allOf": [ISSUE, arguments(("x",), x=TEXT)]}, "{x: str, id: int, labels?: list[str]}"),
+    ],
+)
+def test_a_result_is_shown_in_place_and_a_long_one_by_its_keys(result: Json, shown: str) -> None:
+    brief = function(arguments(), result).brief
+    assert brief.startswith(f"tickets.create_issue() -> {shown}") and len(brief.splitlines()) == 1
+    assert brief.count("key_") in (0, 10) and len(brief) < 500
+
+
+def test_required_parameters_are_all_there_and_of_the_others_as_many_as_fit() -> None:
+    required = tuple(f"a_rather_long_name_{number}" for number in range(12))
+    many = {**dict.fromkeys(required, TEXT), **{f"optional_{number}": TEXT for number in range(30)}}
+    brief = function(arguments(required, **many)).brief
+    assert all(f"{name}: str" in brief for name in required)
+    assert brief.endswith(", …) -> Any")
+
+
+@pytest.mark.parametrize(
+    ("description", "summary"),
+    [
+        ("Read a file as text. DEPRECATED: Use read_text_file.", "  # Read a file as text (deprecated)"),
+        ("Deprecated, please use the other.", "  # Deprecated, please use the other"),
+        ("Check if packages are deprecated", "  # Check if packages are deprecated"),
+        ("Deprecated APIs of a package.", "  # Deprecated APIs of a package"),
+    ],
+)
+def test_a_deprecated_tool_is_marked_and_one_about_deprecated_things_is_not(
+    description: str, summary: str
+) -> None:
+    (line,) = function_lines([function(arguments(), description=description)], 0)
+    assert line == f"tickets.create_issue() -> Any{summary}"

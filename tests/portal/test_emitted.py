@@ -1,21 +1,24 @@
-"""Content blocks of a script are checked and counted before a client gets them."""
+"""Content blocks of a script are checked and counted; base64 in its value, which a model reads in vain, is left out."""
 
 import pytest
 from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, TextContent
 
 from manifests.json_value import Json
 from portal.base.tokens import count_tokens
-from portal.runs.content import ALLOWED, MAX_BLOCKS, content_blocks
+from portal.runs.answer import Answer, fitted
+from portal.runs.content import ALLOWED, MAX_BLOCKS, content_blocks, without_binaries
 
 PLENTY = 10_000
 WORD: dict[str, Json] = {"type": "text", "text": "word"}
 IMAGE: dict[str, Json] = {"type": "image", "data": "aGkh" * 10_000, "mimeType": "image/png"}
 
 
-def test_content_is_passed_on_in_its_order() -> None:
-    emitted = content_blocks([WORD, IMAGE, WORD], PLENTY)
+@pytest.mark.parametrize(("words", "notices"), [(PLENTY, 0), (2, 1)])
+def test_content_keeps_its_order_and_text_counts(words: int, notices: int) -> None:
+    emitted = content_blocks([WORD, IMAGE, WORD, *[WORD] * notices], words * count_tokens("word"))
     assert [type(block) for block in emitted.blocks] == [TextContent, ImageContent, TextContent]
-    assert not emitted.notices
+    assert emitted.tokens == 2 * count_tokens("word")
+    assert len(emitted.notices) == notices
 
 
 @pytest.mark.parametrize(
@@ -28,13 +31,12 @@ def test_content_is_passed_on_in_its_order() -> None:
         ({"type": "image", "data": [104], "mimeType": "image/png"}, "data"),
         ({"type": "video", "data": "aGk=", "mimeType": "video/mp4"}, "'video'"),
         ({"type": ["text"], "text": "x"}, "type"),
+        ({"type": "image", "data": "not base64!", "mimeType": "image/png"}, "data"),
         ({"type": "resource", "resource": {"text": "x"}}, "resource.uri"),
         ({"type": "resource_link", "uri": "file:///x"}, "name"),
     ],
 )
-def test_what_is_no_content_is_left_out_and_told_with_its_fault_and_what_is_allowed(
-    block: dict[str, Json], fault: str
-) -> None:
+def test_what_is_no_content_is_left_out_and_told_with_its_fault(block: dict[str, Json], fault: str) -> None:
     emitted = content_blocks([block, WORD], PLENTY)
     assert len(emitted.blocks) == 1
     (notice,) = emitted.notices
@@ -57,18 +59,8 @@ def test_base64_that_is_wrapped_url_safe_or_a_data_url_is_mended(data: str) -> N
 
 def test_kind_of_a_data_url_is_taken_only_if_the_block_has_none() -> None:
     block = {"type": "image", "data": "data:image/gif;base64,aGk="}
-    kinds = [
-        each.model_dump()["mime_type"]
-        for each in content_blocks([block, {**block, "mimeType": "image/png"}], PLENTY).blocks
-    ]
-    assert kinds == ["image/gif", "image/png"]
-
-
-def test_text_counts_against_the_budget_and_images_do_not() -> None:
-    emitted = content_blocks([WORD, IMAGE, WORD, WORD], 2 * count_tokens("word"))
-    assert [type(block) for block in emitted.blocks] == [TextContent, ImageContent, TextContent]
-    assert emitted.tokens == 2 * count_tokens("word")
-    assert len(emitted.notices) == 1
+    blocks = content_blocks([block, {**block, "mimeType": "image/png"}], PLENTY).blocks
+    assert [each.model_dump()["mime_type"] for each in blocks] == ["image/gif", "image/png"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +69,6 @@ def test_text_counts_against_the_budget_and_images_do_not() -> None:
         {"type": "resource", "resource": {"uri": "file:///x", "text": "word " * 500}},
         {"type": "resource_link", "uri": "file:///x", "name": "x", "description": "word " * 500},
         {"type": "resource", "resource": {"uri": "x:" + "word " * 500, "text": ""}},
-        {"type": "resource", "resource": {"uri": "file:///x", "blob": "aGk=", "mimeType": "word " * 500}},
         {"type": "resource_link", "uri": "file:///x", "name": "x", "icons": [{"src": "word " * 500}]},
         {"type": "text", "text": "x", "_meta": {"data": "word " * 500}},
         {**IMAGE, "mimeType": "word " * 500},
@@ -94,8 +85,45 @@ def test_blocks_beyond_the_most_are_counted() -> None:
     assert any("5" in notice for notice in emitted.notices)
 
 
-@pytest.mark.parametrize(("data", "kept"), [("aGk=", 1), ("not base64!", 0), ("aGk", 0)])
-def test_an_image_that_is_no_base64_is_left_out(data: str, kept: int) -> None:
-    emitted = content_blocks([{"type": "image", "data": data, "mimeType": "image/png"}], 100)
-    assert len(emitted.blocks) == kept
-    assert len(emitted.notices) == 1 - kept
+DATA = "aGVsbG8h" * 1_000
+LONG_IMAGE: dict[str, Json] = {"type": "image", "data": DATA, "mimeType": "image/png"}
+
+
+def test_image_in_a_value_is_left_out_and_told() -> None:
+    answer = Answer("ok", run_id="run_1", result=["a cat", LONG_IMAGE])
+    told = fitted(answer, str, 6_000, 6_000, is_whole=False).text
+    assert told["result"] == ["a cat", {**LONG_IMAGE, "data": "[8,000 characters of base64]"}]
+    (notice,) = told["notices"]
+    assert "result[1] (image/png)" in notice and "portal.emit(block)" in notice
+    assert DATA not in str(told)
+
+
+DOCUMENT: Json = {"uri": "x:y", "blob": DATA, "mimeType": "application/pdf"}
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        ({"type": "audio", "data": DATA, "mimeType": "audio/wav"}, "result (audio/wav)"),
+        ({"cats": [LONG_IMAGE]}, "result['cats'][0] (image/png)"),
+        ({"type": "resource", "resource": DOCUMENT}, "result['resource'] (application/pdf)"),
+    ],
+)
+def test_base64_is_left_out_wherever_it_stands(value: Json, where: str) -> None:
+    shown, (notice,) = without_binaries(value)
+    assert DATA not in str(shown) and where in notice
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {**LONG_IMAGE, "data": "aGVsbG8h"},
+        {"type": "row", "data": DATA, "mimeType": "image/png"},
+        {"type": "image", "data": DATA},
+        {"uri": "x:y", "text": DATA, "mimeType": "text/plain"},
+        {"blob": DATA, "mimeType": "text/plain"},
+        [DATA] * 3,
+    ],
+)
+def test_all_else_stays(value: Json) -> None:
+    assert without_binaries(value) == (value, [])

@@ -1,15 +1,25 @@
-"""What execute_code answers: value, prints, errors and notices of one script, and the calls it made."""
+"""What execute_code answers: value, prints, errors and notices of one script, and what became of the calls it made."""
 
 import json
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import anyio
 import pytest
 from mcp_types import CallToolResult, ImageContent, TextContent
 
 from manifests.json_value import Json
-from tests.portal.peers import Opened, Peer, opened, schema, text_of, tool
+from portal.records.ledger import MAX_ROWS, Ledger
+from sandbox_runtime.call_port import CallError
+from tests.portal.peers import Opened, Peer, never, opened, schema, states, text, text_of, tool
 
-pytestmark = pytest.mark.anyio
+LIMITS = {"wall_seconds": 20, "tool_calls": 5, "argument_bytes": 1_000, "outcome_bytes": 2_000}
+
+
+async def flood(arguments: dict[str, Json]) -> CallToolResult:
+    return text("y" * 5_000)
+
 
 IMAGE = ImageContent(data="aGk=", mime_type="image/png")
 
@@ -19,79 +29,76 @@ async def scan(arguments: dict[str, Json]) -> CallToolResult:
 
 
 @pytest.fixture(scope="module")
-def peer() -> Peer:
-    typed = tool("typed", schema("a", a={"type": "integer", "maximum": 9}, b={"enum": ["x", "y"]}))
-    return Peer(tool("scan"), typed, scan=scan)
-
-
-@pytest.fixture(scope="module")
-async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
-    folder = tmp_path_factory.mktemp("execute_code")
-    async with opened(folder, {"store": peer}) as portal:
+async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    peer = Peer(*map(tool, ("echo", "flood", "hang", "scan")), scan=scan, flood=flood, hang=never)
+    limits = {"limits": LIMITS}
+    async with opened(tmp_path_factory.mktemp("runs"), {"store": peer}, capabilities=limits) as portal:
         yield portal
 
 
-async def test_an_answer_has_these_fields_in_both_forms(portal: Opened) -> None:
-    answer = await portal.run("print('said')\n{'a': 1}")
-    run_id = answer.pop("run_id")
-    assert isinstance(run_id, str) and run_id
-    assert answer == {
-        "status": "ok",
-        "result": {"a": 1},
-        "stdout": "said\n",
-        "error": None,
-        "calls": [],
-        "notices": [],
-    }
+async def test_the_wall_limit_ends_a_run_and_keeps_its_ledger(tmp_path: Path) -> None:
+    peer = Peer(tool("echo"), tool("hang"), hang=never)
+    limits = {"wall_seconds": 0.5, "parallel_calls": 2}
+    async with opened(tmp_path, {"store": peer}, capabilities={"limits": limits}) as portal:
+        code = "await store.echo()\nawait asyncio.gather(*[store.hang(i=i) for i in range(3)])"
+        answer = await portal.run(code)
+        await peer.until(lambda: len(peer.cancelled) == 2)
+    assert (answer["status"], answer["error"]["code"]) == ("error", "wall_limit")
+    assert "portal.yaml:" in answer["error"]["message"]
+    assert [row["state"] for row in answer["calls"]] == ["done", "unknown", "unknown", "not_started"]
+
+
+async def test_a_shorter_timeout_is_kept_and_a_longer_one_lowered_and_told(portal: Opened) -> None:
+    answer = await portal.run("await store.hang()", timeout_seconds=0.3)
+    assert (answer["error"]["code"], states(answer)) == ("wall_limit", [("store.hang", "unknown")])
+    answer = await portal.run("1", timeout_seconds=1e308)
+    assert answer["status"] == "ok"
+    assert re.search(r"wall_seconds = 20.*portal\.yaml:\d+", answer["notices"][0])
 
 
 @pytest.mark.parametrize(
-    ("code", "value"),
+    ("code", "ledger", "error"),
     [
-        ("x = 1", 1),
-        ("x: int = 1", 1),
-        ("x = 1\nx += 1", 2),
-        ("if __name__ == '__main__':\n    x = y = 3", 3),
-        ("if __name__ == '__main__':\n    4", 4),
-        ("x = {}\nx['a'] = 1", None),
-        ("a, b = 1, 2", None),
-        ("x = object()", None),
-        ("if False:\n    return 1\nx = 2", 2),
+        ("for i in range(7):\n    await store.echo(i=i)", ["done"] * 5 + ["refused"], "tool_calls_limit"),
+        ("await store.echo(x='x' * 2_000)", ["refused"], "argument_limit"),
+        ("await store.flood()", ["done"], "outcome_limit"),
+    ],
+)
+async def test_a_call_beyond_a_limit_stands_in_the_ledger(
+    portal: Opened, code: str, ledger: list[str], error: str
+) -> None:
+    rows = (await portal.run(code))["calls"]
+    assert [row["state"] for row in rows] == ledger
+    assert rows[-1]["error"]["code"] == error
+
+
+async def test_an_answer_has_these_fields(portal: Opened) -> None:
+    answer = await portal.run("print('said')\n{'a': 1}")
+    run_id = answer.pop("run_id")
+    assert isinstance(run_id, str) and run_id
+    empty: Json = {"error": None, "calls": [], "notices": []}
+    assert answer == {"status": "ok", "result": {"a": 1}, "stdout": "said\n", **empty}
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "notices"),
+    [
+        ("x: int = 1", 1, 1),
+        ("x = 1\nx += 1", 2, 1),
+        ("if __name__ == '__main__':\n    x = y = 3", 3, 1),
+        ("if __name__ == '__main__':\n    4", 4, 0),
+        ("x = {}\nx['a'] = 1", None, 1),
+        ("a, b = 1, 2", None, 1),
+        ("x = object()", None, 1),
+        ("if False:\n    return 1\nx = 2", 2, 1),
+        ("import sys\nif True:\n    sys.exit()\nx = 1", None, 0),
     ],
 )
 async def test_a_script_that_ends_with_an_assignment_has_its_value(
-    portal: Opened, code: str, value: Json
+    portal: Opened, code: str, value: Json, notices: int
 ) -> None:
     answer = await portal.run(code)
-    assert (answer["status"], answer["result"]) == ("ok", value)
-    assert ("4" in code) == (answer["notices"] == [])
-
-
-async def test_a_run_that_ends_before_its_last_assignment_tells_of_none(portal: Opened) -> None:
-    answer = await portal.run("import sys\nif True:\n    sys.exit()\nx = 1")
-    assert (answer["result"], answer["notices"]) == (None, [])
-
-
-async def test_what_no_script_has_is_told_at_once_also_where_it_uses_no_namespace(portal: Opened) -> None:
-    error = (await portal.run("import requests\nname = input('?')\nopen(name)"))["error"]
-    assert error["code"] == "check_failed"
-    assert [each for each in ("requests", "input", "files") if each not in error["message"]] == []
-
-
-async def test_a_call_that_the_check_cannot_see_is_refused_by_the_broker(portal: Opened, peer: Peer) -> None:
-    code = (
-        "errors = []\n"
-        "for name, arguments in [('typed', {'a': 'no'}), ('typed', {'a': 10}), ('typed', {'a': 1, 'c': 2})]:\n"
-        "    try:\n"
-        "        await getattr(store, name)(**arguments)\n"
-        "    except ToolError as error:\n"
-        "        errors.append([error.code, bool(error.hint)])\n"
-        "errors"
-    )
-    answer = await portal.run(code)
-    assert answer["result"] == [["invalid_arguments", True]] * 3
-    assert {row["state"] for row in answer["calls"]} == {"refused"}
-    assert "typed" not in [name for name, _ in peer.calls]
+    assert (answer["status"], answer["result"], len(answer["notices"])) == ("ok", value, notices)
 
 
 async def test_an_image_reaches_the_client_beside_the_answer(portal: Opened) -> None:
@@ -101,9 +108,74 @@ async def test_an_image_reaches_the_client_beside_the_answer(portal: Opened) -> 
     assert result.content[1:] == [IMAGE]
 
 
-async def test_wrong_arguments_of_the_tool_itself_are_refused(portal: Opened) -> None:
-    for arguments in ({}, {"code": 1}, {"code": "1", "timeout": 5}, {"code": "1", "timeout_seconds": -1}):
-        result = await portal.call("execute_code", **arguments)
-        assert result.is_error
-        assert isinstance(result.structured_content, dict)
-        assert result.structured_content["error"]["code"] == "invalid_arguments"
+@pytest.mark.parametrize(
+    ("server", "script", "status", "code"),
+    [
+        ({"check": "warn"}, "print('ran')\nawait store.typed(a=1, b='z')", "error", "invalid_arguments"),
+        ({"check": "warn"}, "print('ran')\nawait store.tiped(a=1)", "error", "script_error"),
+        *(
+            ({"check": check, "repairs": False}, "print('ran')\nawait store.typed(a='7')", status, code)
+            for check, status, code in (
+                ("strict", "refused", "check_failed"),
+                ("warn", "error", "invalid_arguments"),
+                ("off", "error", "invalid_arguments"),
+            )
+        ),
+    ],
+)
+async def test_what_is_wrong_is_refused_or_told_as_server_check_and_repairs_say(
+    tmp_path: Path, server: Json, script: str, status: str, code: str
+) -> None:
+    peer = Peer(tool("typed", schema("a", a={"type": "integer"}, b={"enum": ["x", "y"]})))
+    async with opened(tmp_path, {"store": peer}, server=server) as portal:
+        answer = await portal.run(script)
+    assert (answer["status"], answer["error"]["code"], peer.calls) == (status, code, [])
+    assert bool(answer["stdout"]) is (status == "error")
+    told = [notice for notice in answer["notices"] if notice.startswith("line 2: ")]
+    assert bool(told) is (server["check"] == "warn")
+
+
+async def test_an_exception_ends_the_calls_in_flight_and_tells_they_may_have_acted(tmp_path: Path) -> None:
+    peer = Peer(tool("echo"), tool("hang"), hang=never)
+    async with opened(tmp_path, {"store": peer}) as portal:
+        code = (
+            "import asyncio\n"
+            "call = asyncio.create_task(store.hang())\n"
+            "await asyncio.sleep(0)\n"
+            "await store.echo()\n"
+            "raise ValueError('enough')"
+        )
+        answer = await portal.run(code)
+        await peer.until(lambda: peer.cancelled == ["hang"])
+    assert answer["error"]["code"] == "script_error"
+    assert states(answer) == [("store.hang", "unknown"), ("store.echo", "done")]
+    assert "1 done, 1 unknown" in answer["error"]["hint"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_request_that_its_client_cancels_ends_its_run_and_its_calls(
+    tmp_path: Path, mode: str
+) -> None:
+    peer = Peer(tool("echo"), tool("hang"), hang=never)
+    async with opened(tmp_path, {"store": peer}, mode=mode) as portal, anyio.create_task_group() as tasks:
+        tasks.start_soon(portal.run, "await store.hang()\nawait store.echo(after=True)")
+        await peer.until(lambda: bool(peer.calls))
+        tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await peer.until(lambda: peer.cancelled == ["hang"])
+            assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
+    assert peer.calls == [("hang", {}), ("echo", {"a": 1})]
+
+
+def test_a_long_ledger_is_summarised_and_still_counts_every_call() -> None:
+    ledger = Ledger()
+    for seq in range(1, 1_001):
+        ledger.open(seq, "a.b")
+        ledger[seq].end(
+            "failed" if seq == 501 else "done",
+            CallError("tool_calls_limit", "too many") if seq == 501 else None,
+        )
+    rows = ledger.rows()
+    assert len(rows) <= MAX_ROWS
+    assert {"seq": 501, "state": "failed"}.items() <= rows[0].items()
+    assert sum(row.get("count", 1) for row in rows) == 1_000

@@ -1,20 +1,23 @@
-"""`explain` says what the broker will do, by which rule; `check` says which tools nobody decided about."""
+"""`explain` says what the broker will do, by which rule; `check` says every problem at once and how bad they are."""
 
 import json
+import os
+import re
 from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
+from manifests.references import NETWORK_VARIABLE
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import raw, raw_tools, write_manifest
 
-ANYTHING: Json = {"type": "object", "properties": {"path": {"type": "string"}}}
+READ, WRITE, WIPE, DROP = raw_tools("read-file", "write", "wipe", "drop")
 TOOLS: Json = [
-    {"name": "read-file", "inputSchema": ANYTHING, "annotations": {"readOnlyHint": True}},
-    {"name": "write", "inputSchema": ANYTHING},
-    {"name": "wipe", "inputSchema": ANYTHING, "annotations": {"destructiveHint": True}},
-    {"name": "drop", "inputSchema": ANYTHING},
+    {**READ, "annotations": {"readOnlyHint": True}},
+    {**WRITE, "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}},
+    {**WIPE, "annotations": {"destructiveHint": True}},
+    DROP,
 ]
 MANIFEST = """\
 upstreams:
@@ -48,7 +51,7 @@ def explain(portal: PortalCommand, folder: Path, *arguments: str) -> tuple[int, 
     return done.returncode, explanation
 
 
-@pytest.mark.parametrize("name", ["read-file", "read_file", "files.read-file", "files.read_file"])
+@pytest.mark.parametrize("name", ["read-file", "read_file", "files.read-file"])
 def test_each_name_of_a_tool_is_understood(portal: PortalCommand, folder: Path, name: str) -> None:
     status, explanation = explain(portal, folder, name)
     assert (status, explanation["tool"], explanation["function"]) == (0, "files.read-file", "files.read_file")
@@ -71,15 +74,12 @@ def test_refusal_names_rule_line_and_what_to_write(
     assert (explanation["where"], explanation["is_shown"]) == (where, is_shown)
 
 
-@pytest.mark.parametrize(("network", "status"), [("", 1), ("network: {allow: [a.example]}", 0)])
+@pytest.mark.parametrize(("network", "status"), [("", 1), (", network: {allow: [a.example]}", 0)])
 def test_fetching_is_explained_by_what_grants_hosts(
     portal: PortalCommand, tmp_path: Path, network: str, status: int
 ) -> None:
-    flows = "flows: [{from: up, not_to: network}]"
-    sections = ", ".join(filter(None, (flows, network)))
-    (tmp_path / "portal.yaml").write_text(
-        f"upstreams: {{up: {{command: x}}}}\ncapabilities: {{{sections}}}\n"
-    )
+    grants = f"{{flows: [{{from: up, not_to: network}}]{network}}}"
+    (tmp_path / "portal.yaml").write_text(f"upstreams: {{up: {{command: x}}}}\ncapabilities: {grants}\n")
     exits_with, explanation = explain(portal, tmp_path, "portal.fetch")
     assert (exits_with, explanation["verdict"] == "deny") == (status, bool(status))
     assert "network" in explanation["rule"] and len(explanation["flows"]) == 1
@@ -97,8 +97,7 @@ def test_arguments_are_tried(portal: PortalCommand, folder: Path, arguments: str
 def test_tool_without_a_budget_is_refused(portal: PortalCommand, tmp_path: Path) -> None:
     tools = {"budgets": [{"tool": "up.echo", "calls": 0}]}
     write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, capabilities={"tools": tools})
-    done = portal("explain", "up.echo", cwd=tmp_path)
-    assert done.returncode == 1 and "refused" in done.stdout and "portal.yaml:" in done.stdout
+    assert explain(portal, tmp_path, "up.echo")[0] == 1
 
 
 def test_conditions_budgets_and_flows_are_told(portal: PortalCommand, folder: Path) -> None:
@@ -122,7 +121,6 @@ def test_profile_is_asked(portal: PortalCommand, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("files.wirte", "files.write"),
         ("files.raed-file", "files.read_file"),
         ("wirte", "files.write"),
         ("files.nothing", "mcp-code-portal search"),
@@ -138,3 +136,52 @@ def test_fallbacks_are_named(portal: PortalCommand, folder: Path) -> None:
     assert explain(portal, folder, "read_file")[1]["fallbacks"] == ["my_web.read"]
     assert "my_web.read, if its upstream is down" in portal("explain", "read_file", cwd=folder).stdout
     assert explain(portal, folder, "write")[1]["fallbacks"] == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "tools", "status", "strict"),
+    [
+        (raw(tools=raw_tools("echo")), {}, 0, 0),
+        (raw(tools=raw_tools("echo")), {"deny": ["nothing"]}, 0, 3),
+        (raw(exits_with=3), {}, 1, 1),
+    ],
+)
+def test_exit_status_says_how_bad_it_is(
+    portal: PortalCommand, tmp_path: Path, entry: Json, tools: Json, status: int, strict: int
+) -> None:
+    write_manifest(tmp_path, {"up": entry}, capabilities={"tools": tools})
+    done = portal("check", "--json", cwd=tmp_path)
+    findings = json.loads(done.stdout)
+    assert (done.returncode, bool(findings["errors"])) == (status, status == 1)
+    assert any("'nothing' matches no tool" in text for text in findings["warnings"]) is bool(tools)
+    assert portal("check", "--strict", cwd=tmp_path).returncode == strict
+
+
+def test_check_of_one_upstream_tells_its_tools_and_stderr(portal: PortalCommand, tmp_path: Path) -> None:
+    loud = ["-c", "import sys; print('one\\ntwo\\x1b[2J', file=sys.stderr); sys.exit(3)"]
+    [echo, wipe] = raw_tools("echo", "wipe")
+    up = raw(tools=[echo, {**wipe, "annotations": {"destructiveHint": True}}])
+    write_manifest(tmp_path, {"up": up, "loud": {"command": "python3", "args": loud}})
+    done = portal("check", "loud", cwd=tmp_path)
+    assert done.returncode == 1 and "\n    | one\n    | two [2J\n" in done.stdout
+    told = portal("check", cwd=tmp_path).stdout
+    assert "| one" not in told and "kept back, because declared destructive: up.wipe. " in told
+    assert "capabilities.tools.deny: [up.echo]" in told
+    done = portal("check", "up", cwd=tmp_path)
+    [echo, wipe] = [line.split() for line in done.stdout.splitlines() if re.match(r"up\.\w+ ", line)]
+    assert (done.returncode, echo) == (0, ["up.echo", "nothing", "yes"])
+    assert wipe[:3] == ["up.wipe", "destroys", "no:"] and wipe[-2:] == ["names", "it"]
+    assert portal("check", "upp", cwd=tmp_path).returncode == 2
+
+
+def test_defaults_reach_each_child_and_what_the_shell_has_beside_them_is_named(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    show = "import os, sys; sys.exit(' '.join(os.environ.get(n, '-') for n in ('SSL_CERT_FILE', 'A', 'B', 'NO_PROXY')))"
+    child = {"command": "python3", "args": ["-c", show], "env": {"A": "own"}}
+    defaults = {"env": {"SSL_CERT_FILE": "/ca.pem", "A": "default", "B": ""}}
+    write_manifest(tmp_path, {"up": child}, defaults=defaults)
+    shell = {**dict.fromkeys(filter(NETWORK_VARIABLE.fullmatch, os.environ), ""), "NO_PROXY": "corp"}
+    done = portal("check", "up", cwd=tmp_path, env={**shell, "SSL_CERT_FILE": "/other"})
+    assert "| /ca.pem own - -\n" in done.stdout
+    assert "your shell has NO_PROXY, the server up does not get it" in done.stdout

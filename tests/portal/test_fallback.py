@@ -6,18 +6,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from mcp_types import CallToolResult
 
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, schema, sleeper, states, text, tool
+from tests.portal.peers import LateTool, Opened, Peer, opened, raw, schema, states, text, tool
 from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, hang, status, words
-
-pytestmark = pytest.mark.anyio
 
 READS: Json = {"readOnlyHint": True}
 FALLBACK: Json = {"search.look": ["search2.web"], "search.act": ["search2.web"]}
 DOWN = status("503 Service Unavailable")
+
+
+async def fails(arguments: dict[str, Json]) -> CallToolResult:
+    return text("no such page", is_error=True)
 
 
 async def slam(exchange: Exchange) -> None:
@@ -59,20 +62,6 @@ async def test_a_fallback_answers_while_the_upstream_is_down(tmp_path: Path, fau
     assert notice.startswith("search.look was answered by search2.web: upstream 'search'")
 
 
-async def test_a_fallback_answers_if_the_upstream_does_not_start(tmp_path: Path, own_state: None) -> None:
-    behaviour = tmp_path / "behaviour.json"
-    upstreams: dict[str, Peer | dict[str, Json]] = {"search": sleeper(behaviour), "search2": second()}
-    [look] = raw_tools("echo")
-    behaviour.write_text(json.dumps({"tools": [{**look, "annotations": READS}]}))
-    async with opened(tmp_path, upstreams) as portal:
-        await portal.search("echo")
-    behaviour.write_text(json.dumps({"exits_with": 3}))
-    async with opened(tmp_path, upstreams, fallback={"search.echo": ["search2.web"]}) as portal:
-        await portal.run("await search2.web(n='')")  # a fallback that still starts gives no answer
-        answer = await portal.run("await search.echo(n='a')")
-    assert (answer["result"], answer["calls"][0]["answered_by"]) == ({"n": "a"}, "search2.web")
-
-
 async def test_a_fallback_answers_for_an_upstream_that_never_listed_its_tools(tmp_path: Path) -> None:
     upstreams: dict[str, Peer | dict[str, Json]] = {"search": raw(exits_with=3), "search2": second()}
     own: Json = {"fallback": {"search.web": ["search2.web"]}, "server": {"check": "off"}}
@@ -100,10 +89,7 @@ async def test_other_failures_stay_failures(tmp_path: Path, function: str, fault
 
 
 async def test_an_error_of_the_tool_is_an_answer(tmp_path: Path) -> None:
-    async def fails(arguments: dict[str, Json]) -> object:
-        return text("no such page", is_error=True)
-
-    first, peer = Peer(tool("look", annotations=READS), look=fails), second()  # type: ignore[arg-type]
+    first, peer = Peer(tool("look", annotations=READS), look=fails), second()
     async with opened(tmp_path, {"search": first, "search2": peer}, fallback=FALLBACK) as portal:
         error = await portal.error_of("await search.look(n='a')")
     assert (error["code"], peer.calls) == ("tool_error", [])
@@ -135,10 +121,7 @@ async def test_a_fallback_that_may_not_be_called_so_leaves_the_error(
 
 
 async def test_fallbacks_are_tried_in_order(tmp_path: Path) -> None:
-    async def fails(arguments: dict[str, Json]) -> object:
-        return text("no", is_error=True)
-
-    failing = Peer(tool("web", annotations=READS), web=fails)  # type: ignore[arg-type]
+    failing = Peer(tool("web", annotations=READS), web=fails)
     fallback: Json = {"search.look": ["failing.gone", "failing.web", "search2.web", "last.web"]}
     last = second()
     peers = {"failing": failing, "search2": second(), "last": last}
@@ -173,17 +156,11 @@ async def test_data_of_a_fallback_may_not_flow_where_its_upstreams_may_not(tmp_p
 
 
 async def test_a_fallback_that_turns_out_to_write_is_not_sent(tmp_path: Path, own_state: None) -> None:
-    behaviour, effect = tmp_path / "behaviour.json", tmp_path / "effect"
-    [crash] = raw_tools("crash")
-    late: dict[str, Peer | dict[str, Json]] = {"late": sleeper(behaviour)}
-    behaviour.write_text(json.dumps({"tools": [{**crash, "annotations": READS}]}))
-    async with opened(tmp_path, late) as portal:
-        await portal.search("crash")
-    behaviour.write_text(json.dumps({"tools": [crash]}))
-    async with with_first(tmp_path, DOWN, late, {"search.look": ["late.crash"]}) as portal:
-        error = await portal.error_of(f"await search.look(acts_on={str(effect)!r})")
-    assert error["code"] == "upstream_answer"
-    assert not effect.exists()
+    late = LateTool(tmp_path)
+    await late.becomes(READS, {})
+    async with with_first(tmp_path, DOWN, late.upstreams, {"search.look": ["raw.crash"]}) as portal:
+        error = await portal.error_of(late.call.replace("raw.crash", "search.look"))
+    assert (error["code"], late.effect.exists()) == ("upstream_answer", False)
 
 
 @pytest.mark.parametrize(

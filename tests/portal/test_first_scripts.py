@@ -19,8 +19,6 @@ from manifests.json_value import Json
 from portal.base.tokens import count_tokens
 from tests.portal.peers import Peer, opened, schema, structured, text, text_of, tool
 
-pytestmark = pytest.mark.anyio
-
 ROOT: Final = PurePosixPath("/files")
 STR, NUMBER, STRINGS = {"type": "string"}, {"type": "number"}, {"type": "array", "items": {"type": "string"}}
 CONTENT: Final = schema("content", content=STR)

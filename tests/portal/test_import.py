@@ -19,13 +19,7 @@ from tests.portal.homes import FILES, Person
 GITHUB: dict[str, Json] = {
     "command": "npx",
     "args": ["-y", "server-github", "--api-key", "sk-abcdefghij0123456789"],
-    "env": {
-        "GITHUB_TOKEN": "hunter2",
-        "LEVEL": "info",
-        "HOST": "https://api.example",
-        "MODE": "verbose",
-        "NODE_ENV": "production",
-    },
+    "env": {"GITHUB_TOKEN": "hunter2", "HOST": "https://api.example", "NODE_ENV": "production"},
     "timeout": 5,
 }
 SECRETS = ("hunter2", "sk-abcdefghij0123456789")
@@ -52,8 +46,11 @@ def test_every_client_is_looked_for_where_it_keeps_its_servers(tmp_path: Path) -
     found = client_files("linux", {}, tmp_path, tmp_path / "work")
     assert {file.name: file.path for file in found} == {name: tmp_path / path for name, path in FILES.items()}
     assert all(file.project is None for file in client_files("linux", {}, tmp_path, None))
-    mac = client_files("darwin", {}, tmp_path, None)[0].path
-    assert mac == tmp_path / "Library/Application Support/Claude/claude_desktop_config.json"
+    mac = {file.name: file.path for file in client_files("darwin", {}, tmp_path, None)}
+    support = tmp_path / "Library/Application Support"
+    assert mac["claude-desktop"] == support / "Claude/claude_desktop_config.json"
+    assert mac["roo"].is_relative_to(support / "Code/User/globalStorage")
+    assert (mac["zed"], mac["goose"]) == (tmp_path / FILES["zed"], tmp_path / FILES["goose"])
     windows = client_files("win32", {"APPDATA": "/data"}, tmp_path, None)[0].path
     assert windows == Path("/data/Claude/claude_desktop_config.json")
     moved = client_files("linux", {"CODEX_HOME": "/codex", "CLAUDE_CONFIG_DIR": "/claude"}, tmp_path, None)
@@ -78,24 +75,15 @@ def test_what_was_found_is_shown_and_written_without_values(person: Person) -> N
     assert path.read_bytes() == before and not person.env.exists()
 
 
-def test_saved_values_are_their_owners_alone_and_complete_the_manifest(person: Person) -> None:
-    person.servers("cursor", github=GITHUB)
-    assert person("--save-secrets").returncode == 0
-    assert stat.S_IMODE(person.env.stat().st_mode) == 0o600
-    [upstream] = load_manifest(person.manifest, {}).portal.upstreams.values()
-    assert upstream.model_dump()["env"] == GITHUB["env"]
-
-
 @pytest.mark.parametrize(
     ("client", "entry", "spec"),
     [
-        ("claude-desktop", {"command": "x", "args": ["A:${AUTH}"]}, {"command": "x", "args": ["A:$${AUTH}"]}),
+        ("cursor", {"command": "/My App/x"}, {"command": "/My App/x"}),
         (
             "claude-code",
             {"command": "x", "args": ["${A}", "${B:-b}", "${C}"], "env": {"C": "${A}"}},
             {"command": "x", "args": ["${A}", "${B:-b}", "$${C}"], "env": {"C": "${A}"}},
         ),
-        ("gemini", {"command": "x", "args": ["$AB/$b"]}, {"command": "x", "args": ["${AB}/$b"]}),
         (
             "gemini",
             {"httpUrl": "https://a.example/mcp", "headers": {"Authorization": "Bearer abc"}},
@@ -103,23 +91,9 @@ def test_saved_values_are_their_owners_alone_and_complete_the_manifest(person: P
         ),
         ("gemini", {"url": "https://a.example"}, {"url": "https://a.example", "transport": "sse"}),
         (
-            "cursor",
-            {"command": "x", "args": ["${env:A}", "${userHome}", "${other}"]},
-            {"command": "x", "args": ["${A}", "HOME", "$${other}"]},
-        ),
-        (
             "vscode",
-            {
-                "type": "http",
-                "url": "https://a.example/?key=k&b=${input:my-b}",
-                "headers": {"X": "${input:my-b}"},
-            },
+            {"url": "https://a.example/?key=k&b=${input:my-b}", "headers": {"X": "${input:my-b}"}},
             {"url": "https://a.example/?key=${IT_KEY}&b=${MY_B}", "headers": {"X": "${MY_B}"}},
-        ),
-        (
-            "cursor",
-            {"command": "x", "args": ["postgres://me:hunter2@db/x", "--token=ghp_0123456789abcdef"]},
-            {"command": "x", "args": ["postgres://me:${IT_PASSWORD}@db/x", "--token=${IT_TOKEN}"]},
         ),
         (
             "windsurf",
@@ -134,8 +108,25 @@ def test_saved_values_are_their_owners_alone_and_complete_the_manifest(person: P
     ],
 )
 def test_entry_becomes_an_upstream(person: Person, client: str, entry: Json, spec: Json) -> None:
-    text = json.dumps(spec).replace("WORK", str(person.project)).replace("HOME", str(person.home))
+    text = json.dumps(spec).replace("WORK", str(person.project))
     assert person.spec(client, entry) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("client", "written", "becomes"),
+    [
+        ("claude-desktop", "A:${AUTH}", "A:$${AUTH}"),
+        ("gemini", "$AB/$b", "${AB}/$b"),
+        ("cursor", "${env:A} ${userHome} ${other}", "${A} HOME $${other}"),
+        ("cursor", "postgres://me:hunter2@db/x", "postgres://me:${IT_PASSWORD}@db/x"),
+        ("cursor", "--token=ghp_0123456789abcdef", "--token=${IT_TOKEN}"),
+    ],
+)
+def test_references_and_secrets_in_arguments_become_references(
+    person: Person, client: str, written: str, becomes: str
+) -> None:
+    spec = person.spec(client, {"command": "x", "args": [written]})
+    assert spec["args"] == [becomes.replace("HOME", str(person.home))]
 
 
 def test_entry_of_codex_becomes_an_upstream(person: Person) -> None:
@@ -158,6 +149,8 @@ def test_entry_of_codex_becomes_an_upstream(person: Person) -> None:
         ("cursor", {}, "neither a command nor a URL"),
         ("cursor", {"command": "x", "disabled": True}, "disabled"),
         ("cursor", {"command": "npx -y server"}, "write them as args"),
+        ("cursor", {"command": "npx @scope/x"}, "write them as args"),
+        ("cursor", {"command": "/bin/x --stdio"}, "write them as args"),
         ("cursor", {"command": "x", "args": "y"}, "not a list of strings"),
         ("cursor", {"command": "x", "env": {"A": []}}, "not an object of strings"),
         ("cursor", {"command": "x", "env": {"A": "${command:pick}"}}, "only the client can expand"),
@@ -170,9 +163,7 @@ def test_entry_of_codex_becomes_an_upstream(person: Person) -> None:
         ("cursor", {"command": "uvx", "args": ["mcp-code-portal", "serve"]}, "the portal itself"),
     ],
 )
-def test_what_cannot_be_taken_over_is_left_out_with_its_reason(
-    person: Person, client: str, entry: Json, reason: str
-) -> None:
+def test_what_cannot_be_taken_over_is_told(person: Person, client: str, entry: Json, reason: str) -> None:
     assert reason in person.reason(client, entry)
 
 
@@ -183,6 +174,7 @@ def test_servers_of_projects_in_claude_codes_own_file_start_there(person: Person
         ("a", None),
         ("b", "/src"),
     ]
+    assert "was for /src alone" in person().stdout
 
 
 def test_same_server_is_one_and_different_ones_of_a_name_are_told_apart(person: Person) -> None:
@@ -222,7 +214,7 @@ def test_only_the_clients_that_are_asked_for_are_read(person: Person) -> None:
         ("cursor", "[" * 100_000, None),
     ],
 )
-def test_unusable_file_is_told_with_its_line_and_the_others_are_taken_over(
+def test_unusable_file_is_told_with_its_line(
     person: Person, client: str, content: str | bytes, line: int | None
 ) -> None:
     broken = person.write(client, content)
@@ -250,7 +242,7 @@ def test_manifest_that_is_there_keeps_its_text(person: Person) -> None:
     now = person.manifest.read_bytes().decode()
     start, end = text.split("upstreams:\r\n")
     assert now.startswith(start) and now.endswith(end)
-    values = dict.fromkeys(("GITHUB_API_KEY", "GITHUB_TOKEN", "MODE"), "x")
+    values = dict.fromkeys(("GITHUB_API_KEY", "GITHUB_TOKEN"), "x")
     assert set(load_manifest(person.manifest, values).portal.upstreams) == {"mine", "github", "time"}
     assert person("--add").returncode == 0 and person.manifest.read_bytes().decode() == now
 
@@ -258,9 +250,7 @@ def test_manifest_that_is_there_keeps_its_text(person: Person) -> None:
 @pytest.mark.parametrize(
     "text", ["upstreams: {mine: {command: x}}\n", "upstreams:\n    mine: {command: x}\n"]
 )
-def test_manifest_that_cannot_be_added_to_is_left_and_the_lines_are_printed(
-    person: Person, text: str
-) -> None:
+def test_lines_are_printed_for_a_manifest_that_cannot_be_added_to(person: Person, text: str) -> None:
     person.servers("cursor", time=TIME)
     person.manifest.write_text(text)
     done = person("--add")
@@ -282,15 +272,6 @@ def test_no_program_of_a_file_or_a_manifest_is_started(person: Person, tmp_path:
     person.manifest.write_text(text.replace(f'"${{command:touch {mark}}}"', "x"))
     [argument] = load_manifest(person.manifest, {}).portal.upstreams["b"].model_dump()["args"]
     assert argument == f"${{command:{evil}}}" and not mark.exists()
-
-
-def test_texts_of_files_cannot_steer_the_terminal_or_hide_in_the_manifest(person: Person) -> None:
-    person.servers("cursor", **{"a\x1b[2J": {"command": "x\x1b[2J\u202e"}, "b\x1b[2J": {}})
-    done = person()
-    assert done.returncode == 0 and "\x1b" not in done.stdout + done.stderr
-    assert "\u202e" not in person.manifest.read_text()
-    [upstream] = load_manifest(person.manifest, {}).portal.upstreams.values()
-    assert upstream.model_dump()["command"] == "x\x1b[2J\u202e"
 
 
 def test_json_says_everything_and_no_secret(person: Person) -> None:
@@ -319,10 +300,8 @@ def test_file_with_other_settings_is_only_read(person: Person, client: str) -> N
     done = person("--project", ".", "--install", client)
     assert done.returncode == 1 and f"serve --config {person.manifest}" in done.stderr
     assert person.path(client).read_bytes() == before and not person.manifest.exists()
-    assert (
-        person("--project", ".").returncode == 0
-        and "time" in load_manifest(person.manifest, {}).portal.upstreams
-    )
+    assert person("--project", ".").returncode == 0
+    assert "time" in load_manifest(person.manifest, {}).portal.upstreams
 
 
 @pytest.mark.parametrize("client", [name for name in FILES if name not in READ_ONLY])
@@ -348,9 +327,7 @@ def test_portal_takes_the_place_of_the_servers_and_undo_gives_them_back(person: 
     assert person(*project, "--undo", client).returncode == 1
 
 
-def test_servers_that_gemini_leaves_out_are_left_out_and_the_portal_is_not_put_among_them(
-    person: Person,
-) -> None:
+def test_servers_that_gemini_leaves_out_are_left_out(person: Person) -> None:
     path = person.servers("gemini", gh={"command": "gh"}, off={"command": "off"})
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "mcp": {"allowed": ["gh"]}}))
@@ -364,11 +341,9 @@ def test_servers_that_gemini_leaves_out_are_left_out_and_the_portal_is_not_put_a
 def test_input_of_vscode_is_the_same_server_once_its_variable_is_set(person: Person) -> None:
     person.servers("vscode", hub={"command": "hub", "env": {"HUB_KEY": "${input:hub-key}"}})
     person("--save-secrets")
-    env = person.manifest.with_name("portal.env")
-    env.write_text("HUB_KEY=hunter2hunter2\n")
-    env.chmod(0o600)
-    done = person("--install", "vscode")
-    assert done.returncode == 0, done.stdout + done.stderr
+    person.env.write_text("HUB_KEY=hunter2hunter2\n")
+    person.env.chmod(0o600)
+    assert person("--install", "vscode").returncode == 0
 
 
 def test_file_that_was_not_there_is_made_and_removed_again(person: Person) -> None:
@@ -415,15 +390,12 @@ OF_CLIENTS: dict[str, tuple[str, dict[str, Json], dict[str, str]]] = {
         """{"mcpServers": {
   "local": {"autoApprove": ["read"], "disabled": false, "timeout": 60, "type": "stdio",
             "command": "node", "args": ["/srv/x.js"], "env": {"API_KEY": "${env:API_KEY}"}},
-  "remote": {"url": "https://a.example/mcp", "type": "streamableHttp", "headers": {"Authorization": "Bearer abc"}},
+  "remote": {"url": "https://a.example/mcp", "type": "streamableHttp", "headers": {"X-Key": "abc"}},
   "older": {"url": "https://b.example", "disabled": false},
   "off": {"command": "off", "disabled": true}}}""",
         {
             "local": {"command": "node", "args": ["/srv/x.js"], "env": {"API_KEY": "${API_KEY}"}},
-            "remote": {
-                "url": "https://a.example/mcp",
-                "headers": {"Authorization": "Bearer ${REMOTE_AUTHORIZATION}"},
-            },
+            "remote": {"url": "https://a.example/mcp", "headers": {"X-Key": "${REMOTE_X_KEY}"}},
             "older": {"url": "https://b.example", "transport": "sse"},
         },
         {"off": "disabled"},
@@ -469,26 +441,26 @@ extensions:
     name: GitHub
     enabled: true
     cmd: npx
-    args: ["-y", "@modelcontextprotocol/server-github", "1e3"]
+    args: ["-y", "github", "1e3"]
     envs: {LEVEL: "0o17"}
-    env_keys: [GITHUB_PERSONAL_ACCESS_TOKEN]
+    env_keys: [GITHUB_TOKEN]
     available_tools: []
     timeout: 300
   web:
     {type: streamable_http, enabled: true, uri: "https://a.example/mcp", envs: {WEB_KEY: hunter2}, env_keys: [],
-     headers: {Authorization: "Bearer ${WEB_KEY}"}, available_tools: [search]}
+     headers: {K: "${WEB_KEY}"}, available_tools: [search]}
   older: {type: sse, enabled: true, uri: "https://b.example"}
   off: {type: stdio, enabled: false, cmd: "off", args: []}
 """,
         {
             "github": {
                 "command": "npx",
-                "args": ["-y", "@modelcontextprotocol/server-github", "1e3"],
-                "env": {"LEVEL": "0o17", "GITHUB_PERSONAL_ACCESS_TOKEN": "${GITHUB_PERSONAL_ACCESS_TOKEN}"},
+                "args": ["-y", "github", "1e3"],
+                "env": {"LEVEL": "0o17", "GITHUB_TOKEN": "${GITHUB_TOKEN}"},
             },
             "web": {
                 "url": "https://a.example/mcp",
-                "headers": {"Authorization": "Bearer ${WEB_KEY}"},
+                "headers": {"K": "${WEB_KEY}"},
                 "tools": {"allow": ["search"]},
             },
             "older": {"url": "https://b.example", "transport": "sse"},
@@ -519,14 +491,6 @@ def test_file_as_its_client_writes_it_is_read_whole(person: Person, client: str)
     assert reasons.keys() == left.keys() and all(why in reasons[name] for name, why in left.items())
 
 
-def test_files_of_more_clients_are_where_they_are_on_macos_too(tmp_path: Path) -> None:
-    found = {file.name: file.path for file in client_files("darwin", {}, tmp_path, None)}
-    extensions = tmp_path / "Library/Application Support/Code/User/globalStorage"
-    assert found["roo"] == extensions / "rooveterinaryinc.roo-cline/settings/mcp_settings.json"
-    assert found["zed"] == tmp_path / ".config/zed/settings.json"
-    assert found["goose"] == tmp_path / ".config/goose/config.yaml"
-
-
 def test_broken_yaml_is_told_with_its_line(person: Person) -> None:
     broken = person.write("goose", "extensions:\n  a: {b: c}\n  d: [\n")
     assert f"{broken}:4: " in person().stderr
@@ -538,20 +502,12 @@ TEXTS = [
 ]
 
 
-@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.sampled_from(TEXTS))
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12))
 @example("- a")
 @example("a\n  b\n\n")
 def test_every_text_is_read_back_as_that_text(text: str) -> None:
-    section = {"a": {"command": text, "args": [text, "b"], "env": {"A": text}}}
+    section = {"a": {"command": text, "args": [text, *TEXTS], "env": dict.fromkeys(TEXTS, text)}}
     assert read_yaml("\n".join(dumped(section))).data == section
-
-
-def test_text_that_yaml_takes_for_something_else_stays_the_text(person: Person) -> None:
-    env = {f"V{index}": text for index, text in enumerate(TEXTS)}
-    person.servers("cursor", it={"command": "x", "args": TEXTS, "env": env})
-    assert person().returncode == 0
-    [upstream] = load_manifest(person.manifest, {}).portal.upstreams.values()
-    assert (upstream.model_dump()["args"], upstream.model_dump()["env"]) == ((*TEXTS,), env)
 
 
 @pytest.mark.parametrize(
@@ -562,9 +518,7 @@ def test_text_that_yaml_takes_for_something_else_stays_the_text(person: Person) 
             set(),
         ),
         (lambda text: text.replace("command: uvx", 'command: "${RUNNER:-uvx}"'), set()),
-        (lambda text: text.replace("  time:", "  time:\n    start: lazy"), set()),
         (lambda text: text.replace("  hub:", "  center:"), set()),
-        (lambda text: text.replace("  my-hub:", "  my_hub:").replace("my-hub", "x"), set()),
         (lambda text: text[: text.index("  hub:")], {"hub", "my-hub"}),
         (lambda text: "upstreams: {other: {command: x}}\n", {"time", "hub", "my-hub"}),
     ],
@@ -583,7 +537,7 @@ def test_install_works_after_any_edit_and_brings_nothing_back(
     assert "with their keys" in done.stderr
 
 
-def test_add_takes_an_edited_entry_for_the_clients_and_one_more_for_a_new_server(person: Person) -> None:
+def test_add_takes_an_edited_entry_for_the_clients(person: Person) -> None:
     person.servers("claude-desktop", time=TIME)
     person()
     person.manifest.write_text(
@@ -599,16 +553,12 @@ def test_exact_entry_is_matched_before_one_that_only_has_the_name(person: Person
     person()
     person.servers("claude-desktop", time={"command": "other"}, files={"command": "fs"})
     found = {
-        origin.file.name + "." + origin.name: each.name
+        (origin.file.name, origin.name): each.name
         for each in person.merged().imported
         for origin in each.origins
     }
-    assert found == {
-        "claude-desktop.time": "time-claude-desktop",
-        "claude-desktop.files": "fs",
-        "cursor.time": "time",
-        "cursor.fs": "fs",
-    }
+    desktop = {("claude-desktop", "time"): "time-claude-desktop", ("claude-desktop", "files"): "fs"}
+    assert found == {**desktop, ("cursor", "time"): "time", ("cursor", "fs"): "fs"}
 
 
 @pytest.mark.parametrize(
@@ -631,8 +581,7 @@ def test_failing_install_changes_nothing(person: Person, text: str) -> None:
 
 def test_second_file_that_cannot_be_changed_leaves_the_first_as_it_was(person: Person) -> None:
     before = person.servers("cursor", time=TIME).read_bytes()
-    person.servers("gemini", hub=HUB)
-    person.path("gemini").write_text('{"mcp": {"allowed": []}}')
+    person.write("gemini", '{"mcp": {"allowed": []}}')
     assert person("--install", "cursor", "--install", "gemini").returncode == 1
     assert person.path("cursor").read_bytes() == before and not person.manifest.exists()
     assert [each.name for each in person.path("cursor").parent.iterdir()] == ["mcp.json"]
@@ -658,41 +607,24 @@ def test_variable_that_something_gives_does_not_keep_the_portal_out(
 
 
 def test_save_secrets_also_keeps_what_the_shell_has_and_a_client_would_lack(person: Person) -> None:
-    person.servers("cursor", time=TIME)
-    pi = person.project / "pi.yaml"
-    pi.write_text('upstreams:\n  time: {command: uvx, env: {CA: "${CA}"}}\n')
-    to_pi = ("--config", "pi.yaml", "--install", "cursor")
-    refused = person(*to_pi, CA="/ca.pem")
-    assert refused.returncode == 1 and "pi.env" in refused.stderr
-    assert person("--save-secrets", *to_pi, CA="/ca.pem").returncode == 0
-    assert "CA=/ca.pem\n" in (person.project / "pi.env").read_text()
-
-
-def test_save_secrets_keeps_a_variable_that_a_file_only_names(person: Person) -> None:
     person.write("codex", '[mcp_servers.a]\nurl = "https://a.example"\nbearer_token_env_var = "TOK"\n')
-    assert person("--save-secrets", "--install", "codex", TOK="hunter2").returncode == 0
-    assert "TOK=hunter2\n" in person.env.read_text()
+    (person.project / "pi.yaml").write_text('upstreams:\n  time: {command: uvx, env: {CA: "${CA}"}}\n')
+    to_pi = ("--config", "pi.yaml", "--add", "--install", "codex")
+    refused = person(*to_pi, CA="/ca.pem", TOK="hunter2")
+    assert refused.returncode == 1 and "pi.env" in refused.stderr
+    assert person("--save-secrets", *to_pi, CA="/ca.pem", TOK="hunter2").returncode == 0
+    assert {*(person.project / "pi.env").read_text().splitlines()} >= {"CA=/ca.pem", "TOK=hunter2"}
 
 
-def test_certificates_and_proxies_of_the_shell_go_to_all_servers_and_nothing_else_does(
-    person: Person,
-) -> None:
+def test_only_certificates_and_proxies_of_the_shell_go_to_all_servers(person: Person) -> None:
     person.servers("cursor", time=TIME)
-    shell = {
-        "SSL_CERT_FILE": "/ca.pem",
-        "https_proxy": "http://me:hunter2hunter2@proxy:8080",
-        "NO_PROXY": "*.corp",
-        "npm_config_registry": "https://npm.corp/",
-        "UV_CACHE_DIR": "/cache",
-        "AWS_PROFILE": "x",
-    }
-    assert person("--save-secrets", **shell).returncode == 0
+    proxy = "http://me:hunter2hunter2@proxy:8080"
+    shell = {"SSL_CERT_FILE": "/ca.pem", "https_proxy": proxy, "npm_config_registry": "https://npm.corp/"}
+    assert person("--save-secrets", **shell, UV_CACHE_DIR="/cache", AWS_PROFILE="x").returncode == 0
     assert "hunter2" not in person.manifest.read_text() and "hunter2" in person.env.read_text()
     portal = load_manifest(person.manifest, {}).portal
-    assert portal.defaults.env == {name: shell[name] for name in [*shell][:4]}
-    assert [str(rule.annotation) for rule in portal.capabilities.tools.ask if not isinstance(rule, str)] == [
-        "destructive"
-    ]
+    assert portal.defaults.env == shell
+    assert [str(rule.annotation) for rule in portal.capabilities.tools.ask] == ["destructive"]
 
 
 def test_entries_that_became_one_are_named_with_all_that_was_not_imported(person: Person) -> None:
@@ -721,11 +653,6 @@ def test_folder_tells_servers_apart_only_where_it_may_matter(
     assert len(person.merged().imported) == count
 
 
-def test_server_of_one_project_is_told_to_be_for_all(person: Person) -> None:
-    person.write("claude-code", json.dumps({"projects": {"/src": {"mcpServers": {"b": {"command": "x"}}}}}))
-    assert "was for /src alone" in person().stdout
-
-
 @pytest.mark.parametrize(
     ("header", "value", "is_literal"),
     [
@@ -733,7 +660,6 @@ def test_server_of_one_project_is_told_to_be_for_all(person: Person) -> None:
         ("Accept", "text/event-stream", True),
         ("X-Api-Key", "us-east-1", False),
         ("X-Acme", "hunter2hunter2", False),
-        ("X-Acme", "abcdefghijklmnopqrstuvwxyz", False),
         ("X-Acme", "sk-abcdefghijklmnop", False),
     ],
 )
@@ -742,17 +668,6 @@ def test_header_is_literal_only_if_neither_name_nor_value_may_be_a_credential(
 ) -> None:
     spec = person.spec("cursor", {"url": "https://a.example", "headers": {header: value}})
     assert (spec["headers"][header] == value) is is_literal
-
-
-@pytest.mark.parametrize("command", ["npx -y x", "npx @scope/x", "uvx x", "/bin/x --stdio"])
-def test_command_with_arguments_in_it_is_left_out(person: Person, command: str) -> None:
-    assert "write them as args" in person.reason("cursor", {"command": command})
-
-
-def test_command_with_a_space_in_its_path_is_taken(person: Person) -> None:
-    assert person.spec("cursor", {"command": "/Applications/My App/x"}) == {
-        "command": "/Applications/My App/x"
-    }
 
 
 def test_one_blank_line_is_around_what_is_added(person: Person) -> None:

@@ -19,9 +19,7 @@ from manifests.own_files import lock_text
 from portal.app import reload
 from portal.app.accepted import Acceptance, choose_files, note_start
 from portal.app.reload import ManifestKeeper
-from tests.portal.peers import DEADLINE_SECONDS, Peer, opened
-
-pytestmark = pytest.mark.anyio
+from tests.portal.peers import DEADLINE_SECONDS
 
 TEXT = "profiles: {%s: {}}\nserver: {reload: watch}\n"
 
@@ -128,38 +126,19 @@ async def test_link_that_leads_elsewhere_reloads(tmp_path: Path, manifest: Path)
         await applied.until("two")
 
 
-async def test_wrong_manifest_is_told_in_the_words_of_check_and_the_next_one_counts(manifest: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"), [("upstreams: {up: {comand: x}}\n", "portal.yaml:1:17: "), (None, "cannot be read")]
+)
+async def test_wrong_or_deleted_manifest_is_told_and_the_next_one_counts(
+    manifest: Path, text: str | None, reason: str
+) -> None:
     async with kept(manifest) as applied:
         with capture_logs() as events:
-            write(manifest, "upstreams: {up: {comand: x}}\n")
-            hang_up()
+            write(manifest, text) if text else os.unlink(manifest)
             await logged(events, "manifest_rejected")
-        assert events[0]["reason"].startswith("portal.yaml:1:17: ")
-        assert not applied.names
-        write(manifest, TEXT % "second")
-        hang_up()
-        await applied.until("second")
-
-
-async def test_deleted_manifest_changes_nothing_and_one_that_is_created_again_counts(manifest: Path) -> None:
-    async with kept(manifest) as applied:
-        with capture_logs() as events:
-            os.unlink(manifest)
-            await logged(events, "manifest_rejected")
-        assert "cannot be read" in events[0]["reason"]
-        assert not applied.names
+        assert reason in events[0]["reason"] and not applied.names
         write(manifest, TEXT % "second")
         await applied.until("second")
-
-
-async def test_manifest_that_changes_while_one_is_applied_counts(manifest: Path) -> None:
-    async with kept(manifest) as applied:
-        applied.may_end = anyio.Event()
-        write(manifest, TEXT % "second")
-        await applied.until("second")
-        write(manifest, TEXT % "third")
-        applied.may_end.set()
-        await applied.until("third")
 
 
 ASKING = "profiles: {%s: {}}\n"
@@ -194,15 +173,15 @@ async def test_change_waits_is_told_once_and_is_applied_as_it_was_accepted(askin
         assert applied.names == ["second"]
 
 
-async def test_accepted_change_that_cannot_be_applied_is_rejected_once_and_not_withdrawn(
-    asking: Path,
-) -> None:
+async def test_accepted_change_that_cannot_be_applied_is_rejected_once(asking: Path) -> None:
     async with kept(asking) as applied:
         with capture_logs() as events:
-            write(asking, "upstreams: {up: {command: x, env: {K: '${command:false}'}}}\n")
+            write(asking, "upstreams: {up: {command: x, env: {K: '${command:touch ran no/folder}'}}}\n")
             await logged(events, "manifest_change_waits")
+            assert not asking.with_name("ran").exists(), "no command runs before it is accepted"
             Acceptance(asking).accept(read_files(asking, {}))
             await logged(events, "manifest_change_waits", "manifest_rejected")
+            assert asking.with_name("ran").exists()
             write(asking, ASKING % "third")
             await logged(events, "manifest_change_waits", "manifest_rejected", "manifest_change_waits")
         assert not applied.names
@@ -229,50 +208,10 @@ async def test_broken_or_open_file_is_told_and_changes_nothing(asking: Path, tex
         assert not applied.names
 
 
-async def test_signal_accepts_the_files_as_they_are(asking: Path) -> None:
-    async with kept(asking) as applied:
-        write(asking, ASKING % "second")
-        hang_up()
-        await applied.until("second")
-        await anyio.wait_all_tasks_blocked()
-    assert Acceptance(asking).hashes() == read_files(asking, {}).hashes
-
-
-async def test_signal_to_a_portal_with_a_terminal_ends_it_and_accepts_nothing(
-    asking: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A shell that exits sends it, and a terminal that is closed: nobody decides."""
-    ended = anyio.Event()
-    monkeypatch.setattr(reload, "_has_terminal", lambda: True)
-    async with kept(asking) as applied:
-        monkeypatch.setattr(os, "kill", lambda pid, number: number == signal.SIGTERM and ended.set())
-        write(asking, ASKING % "second")
-        signal.raise_signal(signal.SIGHUP)
-        with anyio.fail_after(DEADLINE_SECONDS):
-            await ended.wait()
-    assert not applied.names
-    assert Acceptance(asking).hashes() != read_files(asking, {}).hashes
-
-
 @pytest.mark.parametrize("terminal", [0, 1, 2])
 def test_any_standard_stream_may_be_the_terminal(monkeypatch: pytest.MonkeyPatch, terminal: int) -> None:
     monkeypatch.setattr(os, "isatty", lambda number: number == terminal)
     assert reload._has_terminal()
-
-
-async def test_change_runs_no_command_before_it_is_accepted(asking: Path) -> None:
-    async with kept(asking):
-        with capture_logs() as events:
-            write(asking, "upstreams: {up: {command: x, env: {K: '${command:touch ran}'}}}\n")
-            await logged(events, "manifest_change_waits")
-    assert not asking.with_name("ran").exists()
-
-
-async def test_search_without_a_query_says_that_a_change_waits(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"up": Peer()}) as portal:
-        portal.portal.reload.views.waiting.append("portal.yaml")
-        assert any("has not accepted" in each for each in (await portal.search())["notices"])
-        assert not any("has not accepted" in each for each in (await portal.search("echo"))["notices"])
 
 
 async def test_file_that_never_rests_holds_up_nothing_that_was_accepted(manifest: Path) -> None:

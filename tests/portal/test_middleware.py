@@ -23,17 +23,11 @@ from manifests.loader import load_manifest
 from portal.base.caller import Caller
 from portal.base.errors import PortalError
 from portal.calls.broker import Broker
-from portal.calls.caller_upstreams import CallerUpstreams
-from portal.catalog.authority import Authorization
-from portal.library.observed import Observations
 from portal.middleware import BrokerCall, CallError, Middleware, Next, Outcome, load_middleware
 from portal.records.audit.audit import NO_AUDIT
-from portal.records.ledger import Ledger
 from sandbox_runtime.call_port import ToolCall
 from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, opened, schema, states, text, tool
 from tests.upstreams.peers import http_peer
-
-pytestmark = pytest.mark.anyio
 
 RULES: Json = {
     "tools": {
@@ -43,12 +37,9 @@ RULES: Json = {
 }
 
 
-async def both(arguments: dict[str, Json]) -> Any:
-    told = TextContent(text="mail ann@example.org")
-    is_error = bool(arguments.get("fails"))
-    return CallToolResult(
-        content=[told], structured_content={"n": 3, "to": "bob@example.org"}, is_error=is_error
-    )
+async def both(arguments: dict[str, Json]) -> CallToolResult:
+    told, data = [TextContent(text="mail ann@example.org")], {"n": 3, "to": "bob@example.org"}
+    return CallToolResult(content=told, structured_content=data, is_error="fails" in arguments)
 
 
 async def broken(arguments: dict[str, Json]) -> Any:
@@ -78,19 +69,6 @@ async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
         yield portal
 
 
-async def brokered(portal: Opened, *middleware: Middleware) -> Broker:
-    own = portal.portal
-    return Broker(
-        own.manifest,
-        Authorization(own.authority, set()),
-        await own.catalog.fresh(),
-        CallerUpstreams(own.accounts),
-        Ledger(),
-        Observations(None),
-        middleware=middleware,
-    )
-
-
 async def called(broker: Broker, function: str, **arguments: Json) -> Outcome:
     seq = broker.ledger.calls + 1
     broker.open(seq, function)
@@ -105,19 +83,22 @@ async def passing(call: BrokerCall, next: Next) -> Outcome:
     return await next(call)
 
 
-async def test_middleware_sees_what_is_called_by_whom(portal: Opened) -> None:
+async def test_middleware_sees_what_is_called_by_whom(portal: Opened, peer: Peer) -> None:
     seen: list[BrokerCall] = []
 
     async def watching(call: BrokerCall, next: Next) -> Outcome:
         seen.append(call)
         return await next(call)
 
-    broker = await brokered(portal, watching)
+    broker = await portal.broker(watching)
     broker.ledger.run_id = "run_1"
     broker.audit = NO_AUDIT.run("run_1", Caller("x", "x", tenant="acme"), "reader")
     assert (await called(broker, "store.echo", a=1)).value == {"a": 1}
-    for function in ("store.wipe", "store.drop_all", "portal.resources"):
-        await called(broker, function)
+    before = len(peer.calls)
+    refused = ("store.wipe", "store.drop_all")
+    assert [code_of(await called(broker, function)) for function in refused] == ["not_granted"] * 2
+    await called(broker, "portal.resources")
+    assert len(peer.calls) == before, "what is refused is not made by middleware that passes it on"
     first, second, *others = seen
     assert first == BrokerCall(
         "run_1", 1, "store.echo", "store", "echo", {}, {"a": 1}, profile="reader", tenant="acme"
@@ -138,12 +119,12 @@ async def test_nothing_passes_beside_what_middleware_saw(portal: Opened) -> None
         return hide
 
     for middleware in (hiding({"n": 3}), passing):
-        broker = await brokered(portal, middleware)
+        broker = await portal.broker(middleware)
         outcome = await called(broker, "store.both")
         assert (outcome.value["n"], outcome.content) == (3, [{"type": "text", "text": None}])
         failed = await called(broker, "store.both", fails=True)
         assert (code_of(failed), failed.data, failed.content) == ("tool_error", None, None)
-    plain = await called(await brokered(portal), "store.both")
+    plain = await called(await portal.broker(), "store.both")
     assert (plain.beside, plain.content) == ([0], [{"type": "text", "text": "mail ann@example.org"}])
 
 
@@ -155,31 +136,34 @@ async def test_the_first_middleware_is_outermost(portal: Opened, peer: Peer) -> 
 
         return add
 
-    broker = await brokered(portal, adding("a"), adding("b"))
+    broker = await portal.broker(adding("a"), adding("b"))
     outcome = await called(broker, "store.read", path="public/")
     assert peer.calls[-1] == ("read", {"path": "public/ab"})
     assert outcome.value == {"path": "public/abBA"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
+    ("changed", "code"),
     [
-        ({"path": "public/x"}, None),
-        ({"path": "private/x"}, "not_granted"),
-        ({"path": {"x": 1}}, "invalid_arguments"),
-        ({"path": "public/x", "more": 1}, "invalid_arguments"),
-        ({"path": object()}, "middleware_error"),
-        (["public/x"], "middleware_error"),
+        ({"arguments": {"path": "public/x"}}, None),
+        ({"arguments": {"path": "private/x"}}, "not_granted"),
+        ({"arguments": {"path": {"x": 1}}}, "invalid_arguments"),
+        ({"arguments": {"path": "public/x", "more": 1}}, "invalid_arguments"),
+        ({"arguments": {"path": object()}}, "middleware_error"),
+        ({"arguments": ["public/x"]}, "middleware_error"),
+        ({"function": "store.drop_all"}, "middleware_error"),
+        ({"tool": "drop_all"}, "middleware_error"),
+        ({"seq": 7}, "middleware_error"),
     ],
 )
-async def test_rewritten_arguments_are_authorized_and_validated(
-    portal: Opened, peer: Peer, arguments: Any, code: str | None
+async def test_only_arguments_can_be_replaced_and_are_authorized_and_validated(
+    portal: Opened, peer: Peer, changed: dict[str, Any], code: str | None
 ) -> None:
     async def rewriting(call: BrokerCall, next: Next) -> Outcome:
-        return await next(replace(call, arguments=arguments))
+        return await next(replace(call, **changed))
 
     before = len(peer.calls)
-    broker = await brokered(portal, rewriting)
+    broker = await portal.broker(rewriting)
     assert code_of(await called(broker, "store.read", path="public/y")) == code
     assert len(peer.calls) - before == (1 if code is None else 0)
     assert [row["state"] for row in broker.ledger.rows()] == ["done" if code is None else "refused"]
@@ -195,50 +179,34 @@ async def test_arguments_that_change_after_they_were_authorized_are_not_sent(
         inner["deep"]["x"] = 2
         return await sending
 
-    assert (await called(await brokered(portal, tricky), "store.echo")).value == {"deep": {"x": 1}}
+    assert (await called(await portal.broker(tricky), "store.echo")).value == {"deep": {"x": 1}}
     assert peer.calls[-1] == ("echo", {"deep": {"x": 1}})
 
 
-async def test_middleware_does_not_make_a_refused_call(portal: Opened, peer: Peer) -> None:
+async def answering(call: BrokerCall, next: Next) -> Outcome:
+    return Outcome(value={"from": "middleware"})
+
+
+async def vetoing(call: BrokerCall, next: Next) -> Outcome:
+    return Outcome(error=CallError("frozen", "no changes today", "Try again tomorrow."))
+
+
+@pytest.mark.parametrize(
+    ("middleware", "code", "state", "answered_by"),
+    [(answering, None, "not_started", "middleware"), (vetoing, "frozen", "refused", None)],
+)
+async def test_a_value_without_a_call_is_no_call_and_a_veto_a_refusal(
+    portal: Opened, peer: Peer, middleware: Middleware, code: str | None, state: str, answered_by: str | None
+) -> None:
     before = len(peer.calls)
-    broker = await brokered(portal, passing)
-    assert code_of(await called(broker, "store.drop_all")) == "not_granted"
-    assert code_of(await called(broker, "store.nothing")) == "unknown_function"
-    assert len(peer.calls) == before
-
-
-@pytest.mark.parametrize("changed", [{"function": "store.drop_all"}, {"tool": "drop_all"}, {"seq": 7}])
-async def test_only_arguments_can_be_replaced(portal: Opened, peer: Peer, changed: dict[str, Any]) -> None:
-    async def redirecting(call: BrokerCall, next: Next) -> Outcome:
-        return await next(replace(call, **changed))
-
-    before = len(peer.calls)
-    broker = await brokered(portal, redirecting)
-    assert code_of(await called(broker, "store.echo")) == "middleware_error"
-    assert (len(peer.calls), broker.ledger[1].state) == (before, "refused")
-
-
-async def test_a_value_without_a_call_is_not_told_as_a_call(portal: Opened, peer: Peer) -> None:
-    async def answering(call: BrokerCall, next: Next) -> Outcome:
-        return Outcome(value={"from": "middleware"})
-
-    before = len(peer.calls)
-    broker = await brokered(portal, answering)
-    assert (await called(broker, "store.echo")).value == {"from": "middleware"}
+    broker = await portal.broker(middleware)
+    assert code_of(await called(broker, "store.echo")) == code
     (row,) = broker.ledger.rows()
-    assert (row["state"], row["answered_by"]) == ("not_started", "middleware")
-    assert len(peer.calls) == before
-
-
-async def test_a_veto_is_a_refusal(portal: Opened, peer: Peer) -> None:
-    async def vetoing(call: BrokerCall, next: Next) -> Outcome:
-        return Outcome(error=CallError("frozen", "no changes today", "Try again tomorrow."))
-
-    before = len(peer.calls)
-    broker = await brokered(portal, vetoing)
-    assert code_of(await called(broker, "store.echo")) == "frozen"
-    (row,) = broker.ledger.rows()
-    assert (row["state"], row["error"]["code"], "answered_by" in row) == ("refused", "frozen", False)
+    assert (row["state"], row.get("answered_by"), row.get("error", {}).get("code")) == (
+        state,
+        answered_by,
+        code,
+    )
     assert len(peer.calls) == before
 
 
@@ -249,6 +217,11 @@ async def raising(call: BrokerCall, next: Next) -> Outcome:
 async def sending_and_raising(call: BrokerCall, next: Next) -> Outcome:
     await next(call)
     raise ValueError("a secret")
+
+
+async def sending_twice(call: BrokerCall, next: Next) -> Outcome:
+    await next(call)
+    return await next(call)
 
 
 async def answering_nothing(call: BrokerCall, next: Next) -> Any:
@@ -270,6 +243,7 @@ async def failing_with_a_string(call: BrokerCall, next: Next) -> Outcome:
         (sending_and_raising, "store.echo", "done"),
         (sending_and_raising, "store.broken", "failed"),
         (sending_and_raising, "store.drop_all", "refused"),
+        (sending_twice, "store.echo", "done"),
         (answering_nothing, "store.echo", "done"),
         (answering_no_json, "store.echo", "done"),
         (failing_with_a_string, "store.echo", "done"),
@@ -277,29 +251,24 @@ async def failing_with_a_string(call: BrokerCall, next: Next) -> Outcome:
 )
 @pytest.mark.parametrize("around", [(), (passing,)])
 async def test_faulty_middleware_fails_the_call_without_internals(
-    portal: Opened, middleware: Middleware, function: str, state: str, around: tuple[Middleware, ...]
+    portal: Opened,
+    peer: Peer,
+    middleware: Middleware,
+    function: str,
+    state: str,
+    around: tuple[Middleware, ...],
 ) -> None:
-    broker = await brokered(portal, *around, middleware)
+    before = len(peer.calls)
+    broker = await portal.broker(*around, middleware)
     with structlog.testing.capture_logs() as logs:
         outcome = await called(broker, function)
     assert outcome.error is not None and outcome.error.code == "middleware_error"
     assert "secret" not in f"{outcome.error.message} {outcome.error.hint}"
     assert "middleware_failed" in [line["event"] for line in logs]
-    assert broker.ledger[1].state == state
+    assert (broker.ledger[1].state, len(peer.calls) - before) == (state, 0 if state == "refused" else 1)
     # What the upstream said is kept.
     told = {"failed": "tool_error", "refused": "not_granted" if "drop" in function else "middleware_error"}
     assert broker.ledger.rows()[0]["error"]["code"] == told.get(state, "middleware_error")
-
-
-async def test_a_call_is_sent_once_however_often_next_is_called(portal: Opened, peer: Peer) -> None:
-    async def twice(call: BrokerCall, next: Next) -> Outcome:
-        await next(call)
-        return await next(call)
-
-    before = len(peer.calls)
-    broker = await brokered(portal, twice)
-    assert code_of(await called(broker, "store.echo")) == "middleware_error"
-    assert (len(peer.calls) - before, broker.ledger[1].state) == (1, "done")
 
 
 async def test_next_does_nothing_after_its_middleware_has_returned(portal: Opened, peer: Peer) -> None:
@@ -310,7 +279,7 @@ async def test_next_does_nothing_after_its_middleware_has_returned(portal: Opene
         return Outcome(value=1)
 
     before = len(peer.calls)
-    await called(await brokered(portal, keeping), "store.echo")
+    await called(await portal.broker(keeping), "store.echo")
     ((call, next),) = kept
     with pytest.raises(Exception, match="returned"):
         await next(call)
@@ -329,14 +298,14 @@ async def test_a_failure_of_the_portal_is_not_hidden_by_middleware(
     async def fails(*arguments: object) -> Outcome:
         raise RuntimeError("of the portal")
 
-    broker = await brokered(portal, passing, hiding)
+    broker = await portal.broker(passing, hiding)
     monkeypatch.setattr(broker, "_send", fails)
     with pytest.raises(RuntimeError, match="of the portal"):
         await called(broker, "store.echo")
 
 
 async def test_middleware_waits_for_calls_at_once(portal: Opened) -> None:
-    broker = await brokered(portal, passing)
+    broker = await portal.broker(passing)
     outcomes = await asyncio.gather(*(called(broker, "store.together") for _ in range(2)))
     assert [code_of(each) for each in outcomes] == [None, None]
 
@@ -371,8 +340,8 @@ def beside(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "own_broken.py").write_text("1 / 0")
     (tmp_path / "own_lacking.py").write_text("import nothing_of_the_kind")
     yield tmp_path
-    for name in ("own_module", "own_broken", "own_lacking"):
-        sys.modules.pop(name, None)
+    for file in tmp_path.glob("*.py"):
+        sys.modules.pop(file.stem, None)
 
 
 def sources(folder: Path) -> dict[str, bytes]:
@@ -381,16 +350,8 @@ def sources(folder: Path) -> dict[str, bytes]:
 
 def test_a_file_beside_the_manifest_is_found_and_the_import_path_stays(beside: Path) -> None:
     before = [*sys.path]
-    loaded = load_middleware(["own_module:mask", "own_module:veto"], beside, sources(beside))
-    assert len(loaded) == 2
+    assert len(load_middleware(["own_module:mask", "own_module:veto"], beside, sources(beside))) == 2
     assert sys.path == before
-
-
-def test_an_installed_module_wins_over_one_beside_the_manifest(beside: Path) -> None:
-    (beside / "portal").mkdir()
-    (beside / "portal" / "fake.py").write_text(MODULE)
-    with pytest.raises(PortalError, match=r"there is no module portal\.fake"):
-        load_middleware(["portal.fake:mask"], beside, sources(beside))
 
 
 @pytest.mark.parametrize(
@@ -406,17 +367,13 @@ def test_an_installed_module_wins_over_one_beside_the_manifest(beside: Path) -> 
         ("own_lacking:mask", "raised ModuleNotFoundError"),
     ],
 )
-def test_unusable_middleware_is_named_with_what_is_wrong(beside: Path, name: str, why: str) -> None:
+async def test_portal_with_unusable_middleware_does_not_start_and_says_why(
+    beside: Path, name: str, why: str
+) -> None:
     with pytest.raises(PortalError) as raised:
-        load_middleware([name], beside, sources(beside))
-    assert repr(name) in str(raised.value)
-    assert why in str(raised.value)
-
-
-async def test_a_portal_with_unusable_middleware_does_not_start(beside: Path) -> None:
-    with pytest.raises(PortalError, match="own_module:nothing"):
-        async with opened(beside, middleware=["own_module:nothing"]):
+        async with opened(beside, middleware=[name]):
             pass
+    assert repr(name) in str(raised.value) and why in str(raised.value)
 
 
 async def test_middleware_of_the_manifest_is_around_the_calls_of_scripts(beside: Path) -> None:
@@ -434,23 +391,20 @@ async def test_a_value_of_middleware_has_the_limit_of_an_outcome(beside: Path) -
     assert states(answer) == [("store.echo", "refused")]
 
 
-@pytest.mark.parametrize("name", ["mask", "own.py", "own-module:mask", "own:mask()", ":mask", "a..b:c"])
+@pytest.mark.parametrize("name", ["mask", "own-module:mask", "own:mask()", "a..b:c"])
 def test_a_name_that_cannot_be_one_is_a_problem_of_the_manifest(tmp_path: Path, name: str) -> None:
     (tmp_path / "portal.yaml").write_text(f"middleware: ['{name}']")
     with pytest.raises(ManifestError):
         load_manifest(tmp_path / "portal.yaml", {})
 
 
-@pytest.mark.parametrize(("name", "is_refused"), [("data.own:mask", True), ("own:mask", False)])
-def test_scripts_cannot_write_middleware(tmp_path: Path, name: str, is_refused: bool) -> None:
+def test_scripts_cannot_write_middleware(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "portal.yaml").write_text(
-        f"middleware: ['{name}']\ncapabilities: {{files: {{workspace: data, mode: write}}}}"
-    )
-    if is_refused:
-        with pytest.raises(ManifestError, match="workspace"):
-            load_manifest(tmp_path / "portal.yaml", {})
-    else:
+    files = "capabilities: {files: {workspace: data, mode: write}}"
+    (tmp_path / "portal.yaml").write_text(f"middleware: ['own:mask']\n{files}")
+    load_manifest(tmp_path / "portal.yaml", {})
+    (tmp_path / "portal.yaml").write_text(f"middleware: ['data.own:mask']\n{files}")
+    with pytest.raises(ManifestError, match="workspace"):
         load_manifest(tmp_path / "portal.yaml", {})
 
 
@@ -458,20 +412,16 @@ PAGE = (Path(__file__).parents[2] / "docs" / "middleware.md").read_text("utf-8")
 
 
 @pytest.fixture
-def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+def example(beside: Path) -> Callable[[str], str]:
     """Writes a module of the page beside the manifest, under its own name, and gives the name for the manifest."""
-    written: list[str] = []
 
     def write(name: str) -> str:
         (source,) = re.findall(rf"^```python {name}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-        (tmp_path / f"{name}.py").write_text(source)
-        written.append(name)
+        (beside / f"{name}.py").write_text(source)
         (function,) = re.findall(r"^async def (\w+)\(call: BrokerCall, next: Next\)", source, re.MULTILINE)
         return f"{name}:{function}"
 
-    yield write
-    for name in written:
-        sys.modules.pop(name, None)
+    return write
 
 
 async def test_the_example_redacts(tmp_path: Path, example: Callable[[str], str]) -> None:

@@ -10,8 +10,6 @@ from mcp_types import CallToolResult
 from manifests.json_value import Json
 from tests.portal.peers import Opened, Peer, opened, schema, structured, text, tool
 
-pytestmark = pytest.mark.anyio
-
 CANARY = "canary7f3a"
 ISSUE = {"id": 7, "title": "x", "labels": [{"name": "bug"}]}
 
@@ -33,55 +31,31 @@ async def stub(portal: Opened, name: str) -> str:
     return str(row["stub"])
 
 
-async def test_a_result_is_in_the_stub_the_next_time_and_marked(tmp_path: Path) -> None:
-    peer = Peer(tool("get_issue"), get_issue=answering(ISSUE))
-    async with opened(tmp_path, {"tickets": peer}) as portal:
-        before = await stub(portal, "tickets.get_issue")
-        assert "-> Any" in before
-        assert "# observed in earlier calls" not in before
-        await portal.result_of("await tickets.get_issue()")
-        after = await stub(portal, "tickets.get_issue")
-    assert "-> {id: int, title: str, labels: list[{name: str}]}  # observed in earlier calls" in after
-
-
-async def test_the_next_portal_knows_it_from_the_start(tmp_path: Path) -> None:
-    for expected in ("-> Any", "-> {id: int"):
+async def test_a_result_is_marked_in_the_stub_also_of_the_next_portal(tmp_path: Path) -> None:
+    marked = "-> {id: int, title: str, labels: list[{name: str}]}  # observed in earlier calls"
+    for before in ("-> Any", marked):
         peer = Peer(tool("get_issue"), get_issue=answering(ISSUE))
         async with opened(tmp_path, {"tickets": peer}) as portal:
-            assert expected in await stub(portal, "tickets.get_issue")
+            assert before in await stub(portal, "tickets.get_issue")
             await portal.result_of("await tickets.get_issue()")
+            assert marked in await stub(portal, "tickets.get_issue")
 
 
 async def test_no_value_of_a_result_is_ever_on_disk(tmp_path: Path) -> None:
     results: list[Json] = [
         {"text": CANARY, "items": [CANARY, {"name": CANARY}], "by_mail": {f"{CANARY}@example.com": {"a": 1}}},
         {CANARY: {"n": 1}, f"{CANARY}_2": {"n": 2}},
-        {"people": {CANARY: 3}, "nested": {"tokens": {f"{CANARY}": CANARY}}},
-        f"words and {CANARY}",
-        json.dumps({CANARY: 1, "number": 2}),
-        [[CANARY]],
+        {"people": {CANARY: 3}, "nested": {"tokens": {CANARY: CANARY}}},
+        *(f"words and {CANARY}", json.dumps({CANARY: 1, "number": 2}), [[CANARY]]),
     ]
     peer = Peer(tool("get"), tool("others"), get=answering(results[0]), others=answering(*results[1:]))
     async with opened(tmp_path, {"tickets": peer}, server={"observed_folder": "kept"}) as portal:
         await portal.run(f"await tickets.get(key={CANARY!r})")
         await portal.run("[await tickets.others() for _ in range(5)]")
         known = await stub(portal, "tickets.get") + await stub(portal, "tickets.others")
-        stubs = portal.portal.catalog._stubs
-        assert CANARY not in contents(stubs)
-    assert CANARY not in known
-    assert "by_mail: dict[str, " in known
-    assert "by_mail" in kept(tmp_path / "kept")
-    assert CANARY not in contents(tmp_path)
-
-
-async def test_nothing_is_learnt_where_the_manifest_says_so(tmp_path: Path) -> None:
-    settings = {"observed_folder": "kept", "observe_results": False}
-    async with opened(
-        tmp_path, {"tickets": Peer(tool("get"), get=answering(ISSUE))}, server=settings
-    ) as portal:
-        await portal.result_of("await tickets.get()")
-        assert "-> Any" in await stub(portal, "tickets.get")
-    assert not (tmp_path / "kept").exists()
+        assert CANARY not in contents(portal.portal.catalog._stubs)
+    assert CANARY not in known and "by_mail: dict[str, " in known
+    assert "by_mail" in contents(tmp_path / "kept") and CANARY not in contents(tmp_path)
 
 
 async def test_a_script_that_uses_what_was_not_seen_runs_and_is_told(tmp_path: Path) -> None:
@@ -96,20 +70,13 @@ async def test_a_script_that_uses_what_was_not_seen_runs_and_is_told(tmp_path: P
         assert known["notices"] == []
 
 
-def kept(folder: Path) -> str:
-    """What is in the files of observations."""
-    return "".join(file.read_text() for file in folder.glob("*.json"))
-
-
 def contents(folder: Path) -> str:
     """Names and texts of everything below a folder."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return "".join(f"{file.name}\n{file.read_bytes().decode(errors='replace')}" for file in files)
 
 
-async def test_a_result_that_is_not_as_declared_is_passed_on_and_told_without_its_values(
-    tmp_path: Path,
-) -> None:
+async def test_a_result_that_is_not_as_declared_is_told_without_its_values(tmp_path: Path) -> None:
     item = schema("id", "state", id={"type": "integer"}, state={"enum": ["open", "closed"]})
     declared = schema("items", items={"type": "array", "items": item})
     wrong = {"items": [{"id": CANARY, "state": CANARY}, {"id": 1, f"{CANARY}@example.com": 1}]}
@@ -172,15 +139,20 @@ async def test_stub_of_a_text_says_what_the_json_in_it_was(tmp_path: Path) -> No
         assert "-> str  # JSON: {id: int, title: str, labels: list[" in await stub(portal, "tickets.get")
 
 
-@pytest.mark.parametrize("texts", [["gone", "[1]"], ["[1]", "gone", "[1]"], ["[1]", "[1]", "12", "[1]"]])
+@pytest.mark.parametrize("texts", [["gone", "[1]"], ["[1]", "[1]", "12", "[1]"]])
 async def test_text_that_was_no_json_once_stays_a_text(tmp_path: Path, texts: list[str]) -> None:
     async with opened(tmp_path, {"tickets": saying(*texts)}) as portal:
-        for _ in range(6):
-            assert isinstance(await portal.result_of("await tickets.get()"), str)
+        said = await portal.result_of("[await tickets.get() for _ in range(6)]")
+        assert all(isinstance(each, str) for each in said)
+        assert await portal.result_of("await tickets.get()") == "[1]"
         assert await stub(portal, "tickets.get") == "tickets.get(**others) -> str"
 
 
-async def test_text_stays_a_text_where_nothing_is_learnt(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"tickets": saying("[1]")}, server={"observe_results": False}) as portal:
+async def test_nothing_is_learnt_where_the_manifest_says_so(tmp_path: Path) -> None:
+    settings = {"observed_folder": "kept", "observe_results": False}
+    upstreams = {"tickets": saying("[1]"), "store": Peer(tool("get"), get=answering(ISSUE))}
+    async with opened(tmp_path, {**upstreams}, server=settings) as portal:
         for _ in range(4):
-            assert await portal.result_of("await tickets.get()") == "[1]"
+            assert await portal.result_of("await store.get()\nawait tickets.get()") == "[1]"
+        assert "-> Any" in await stub(portal, "store.get")
+    assert not (tmp_path / "kept").exists()

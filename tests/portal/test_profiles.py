@@ -1,42 +1,18 @@
-"""Callers are bound to a profile by their token, or by --profile, and get what it leaves, at every call."""
+"""Callers are bound by their token to a profile, a tenant and its files, and get what these leave, at every call."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx2
-import pytest
 from pydantic import SecretStr
 
 from manifests.json_value import Json
 from portal.app.http_access import HttpAccess
 from portal.app.serving import build_http_app
 from portal.server.server import build_server
-from tests.portal.peers import Opened, Peer, opened, tool
+from tests.portal.peers import Opened, opened
 from tests.portal.test_callers import visitor
 from tests.upstreams.peers import http_peer
-
-pytestmark = pytest.mark.anyio
-
-READONLY: Json = {"annotations": {"readOnlyHint": True}}
-PROFILES: Json = {
-    "reader": {
-        "tools": {"allow": [{"annotation": "readonly"}]},
-        "limits": {"tool_calls": 2},
-        "files": "read",
-    },
-    "nobody": {"tools": {"allow": []}, "files": "none", "environment": []},
-}
-TOKENS: Json = [
-    {"token": "reader-token", "profile": "reader"},
-    {"token": "nobody-token", "profile": "nobody"},
-    {"token": "plain-token"},
-]
-SERVER: Json = {"token": "whole-token", "tokens": TOKENS}
-
-
-def store() -> Peer:
-    return Peer(tool("read", **READONLY), tool("write"))
 
 
 @asynccontextmanager
@@ -47,76 +23,8 @@ async def served(portal: Opened) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{peer.port}/mcp"
 
 
-@asynccontextmanager
-async def portal_of(folder: Path, up: Peer, **sections: Json) -> AsyncIterator[tuple[Opened, str]]:
-    bound = ("reader", "nobody")
-    async with (
-        opened(folder, {"up": up}, bound=bound, profiles=PROFILES, server=SERVER, **sections) as portal,
-        served(portal) as url,
-    ):
-        yield portal, url
-
-
 def bearing(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
-
-
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_token_binds_to_its_profile(tmp_path: Path, mode: str) -> None:
-    up = store()
-    script = "[await up.read(), await up.write()]"
-    async with portal_of(tmp_path, up) as (_, url):
-        told = {}
-        for name in ("whole", "plain", "reader", "nobody"):
-            async with visitor(url, mode, bearing(f"{name}-token")) as one:
-                answer = await one.run(script)
-                told[name] = (answer["status"], answer["error"] and answer["error"]["code"])
-    assert told == {
-        "whole": ("ok", None),
-        "plain": ("ok", None),
-        "reader": ("refused", "not_granted"),
-        "nobody": ("refused", "not_granted"),
-    }
-    assert [name for name, _ in up.calls] == ["read", "write"] * 2
-
-
-@pytest.mark.parametrize(
-    ("owner", "other"), [("whole", "reader"), ("plain", "whole"), ("plain", "reader"), ("plain", "nobody")]
-)
-async def test_mcp_session_that_one_token_began_is_none_to_another(
-    tmp_path: Path, owner: str, other: str
-) -> None:
-    """CVE-2026-52869: a session served to another principal."""
-    up = store()
-    write = {"name": "execute_code", "arguments": {"code": "await up.write()"}}
-    async with (
-        portal_of(tmp_path, up) as (_, url),
-        visitor(url, "legacy", bearing(f"{owner}-token")) as one,
-        httpx2.AsyncClient(timeout=30) as http,
-    ):
-        assert (await one.run("await up.write()"))["status"] == "ok"
-        headers = {
-            **bearing(f"{other}-token"),
-            "Mcp-Session-Id": one.mcp_session,
-            "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": "2025-11-25",
-        }
-        messages: list[dict[str, Json]] = [
-            {"id": 7, "method": "tools/call", "params": write},
-            {"id": 8, "method": "tools/list"},
-            {"method": "notifications/cancelled", "params": {"requestId": 2}},
-            {"id": 3, "result": {"action": "accept"}},
-        ]
-        codes = [
-            (await http.post(url, json={"jsonrpc": "2.0", **message}, headers=headers)).status_code
-            for message in messages
-        ]
-        codes += [
-            (await http.request(method, url, headers=headers)).status_code for method in ("GET", "DELETE")
-        ]
-        assert codes == [404] * 6
-        assert (await one.run("await up.write()"))["status"] == "ok"
-    assert [name for name, _ in up.calls] == ["write", "write"]
 
 
 async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
@@ -125,7 +33,13 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
     capabilities: Json = {"files": {"workspace": "data", "mode": "write"}, "environment": {"STAGE": "test"}}
     read = "import os\n(open('a.txt').read(), os.environ.get('STAGE'))"
     write = "open('b.txt', 'w').write('x')"
-    async with portal_of(tmp_path, store(), capabilities=capabilities) as (_, url):
+    own: Json = {
+        "profiles": {"reader": {"files": "read"}, "nobody": {"files": "none", "environment": []}},
+        "server": {"tokens": [{"token": f"{name}-token", "profile": name} for name in ("reader", "nobody")]},
+        "capabilities": capabilities,
+    }
+    bound = ("reader", "nobody")
+    async with opened(tmp_path, bound=bound, **own) as portal, served(portal) as url:
         async with visitor(url, "auto", bearing("whole-token")) as whole:
             assert (await whole.run(read))["result"] == ["tea", "test"]
             assert (await whole.run(write))["status"] == "ok"
@@ -137,3 +51,55 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
             assert (await nobody.run("open('a.txt').read()"))["status"] == "refused"
             assert (await nobody.run("import os\nos.environ.get('STAGE')"))["result"] is None
     assert not (tmp_path / "data" / "b.txt").exists()
+
+
+TENANTS: Json = [
+    {"token": "anna-token", "tenant": "anna"},
+    {"token": "annas-other-token", "tenant": "anna"},
+    {"token": "bert-token", "tenant": "bert"},
+]
+WRITE = 'open("f", "w").write("{}")'
+READ = 'open("f").read()'
+
+
+@asynccontextmanager
+async def of_tenants(folder: Path, **files: Json) -> AsyncIterator[str]:
+    (folder / "data").mkdir(exist_ok=True)
+    async with (
+        opened(
+            folder,
+            capabilities={"files": {"workspace": "data", "mode": "write", "share": "tenant", **files}},
+            server={"token": "whole-token", "tokens": TENANTS},
+        ) as portal,
+        served(portal) as url,
+    ):
+        yield url
+
+
+async def run_script(url: str, token: str, script: str) -> Json:
+    """The result of a script, or the code of its error."""
+    async with visitor(url, "auto", bearing(f"{token}-token")) as one:
+        answer = await one.run(script)
+    return answer["result"] if answer["status"] == "ok" else answer["error"]["message"].partition(":")[0]
+
+
+async def test_tokens_of_a_tenant_have_files_together_and_those_of_others_do_not(tmp_path: Path) -> None:
+    async with of_tenants(tmp_path) as url:
+        await run_script(url, "anna", WRITE.format("annas"))
+        assert await run_script(url, "annas-other", READ) == "annas"
+        for other in ("bert", "whole"):
+            assert await run_script(url, other, READ) == "FileNotFoundError"
+            await run_script(url, other, WRITE.format(other))
+    kept = {path.parent.name: path.read_text() for path in (tmp_path / "data").glob("*/f")}
+    assert kept == {"anna": "annas", "bert": "bert", "_nobody": "whole"}
+    async with of_tenants(tmp_path) as url:
+        assert await run_script(url, "anna", READ) == "annas"
+
+
+async def test_folder_of_a_tenant_that_is_a_link_gives_no_files(tmp_path: Path) -> None:
+    """It might lead to the manifest and its secrets."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/anna").symlink_to("..")
+    async with of_tenants(tmp_path) as url:
+        assert await run_script(url, "anna", "import os\nos.listdir()") == "NotADirectoryError"
+        assert await run_script(url, "bert", WRITE.format("x")) == 1

@@ -13,11 +13,9 @@ from pydantic import BaseModel
 from manifests.grants import FileGrant, Limits, NetworkGrant
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from manifests.portal_manifest import RunsSettings
+from manifests.portal_manifest import PortalManifest, RunsSettings
 from portal.cli.command_line import run_command_line
-from tests.portal.peers import Peer, opened, schema, structured, text, tool
-
-pytestmark = pytest.mark.anyio
+from tests.portal.peers import Act, Peer, opened, schema, structured, text, tool
 
 ROOT = Path(__file__).parents[2]
 README, CLIENTS, MANIFEST = (
@@ -30,84 +28,63 @@ def snippets(language: str, page: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-async def issues(arguments: dict[str, Json]) -> CallToolResult:
-    return structured({"result": [{"id": n, "customer_id": n, "title": f"issue {n}"} for n in range(3)]})
+def answering(value: Json) -> Act:
+    async def act(arguments: dict[str, Json]) -> CallToolResult:
+        return structured(value)
 
-
-async def issue(arguments: dict[str, Json]) -> CallToolResult:
-    return structured({"id": arguments["id"], "assignee": "somebody"})
-
-
-async def customer(arguments: dict[str, Json]) -> CallToolResult:
-    return structured({"name": "somebody", "plan": "enterprise"})
-
-
-async def refusal(arguments: dict[str, Json]) -> CallToolResult:
-    return text("there is no issue 7", is_error=True)
+    return act
 
 
 def tickets() -> Peer:
-    words: Json = {"type": "string"}
-    number: Json = {"type": "integer"}
-    rows: Json = schema("result", result={"type": "array", "items": {"type": "object"}})
-    listing = tool(
-        "list_issues",
-        schema(state=words, label=words, limit=number),
-        output_schema={**rows, "title": "Issues"},
-    )
+    words, number = {"type": "string"}, {"type": "integer"}
+    rows = schema("result", result={"type": "array", "items": {"type": "object"}})
+    asked = schema(state=words, label=words, limit=number)
+    issues = [{"id": n, "customer_id": n, "title": f"issue {n}"} for n in range(3)]
+
+    async def refusal(arguments: dict[str, Json]) -> CallToolResult:
+        return text("there is no issue 7", is_error=True)
+
     return Peer(
-        listing,
+        tool("list_issues", asked, output_schema={**rows, "title": "Issues"}),
         tool("get_issue", schema("id", id=number)),
         tool("add_label", schema("id", "label", id=number, label=words)),
-        list_issues=issues,
-        get_issue=issue,
+        list_issues=answering({"result": issues}),
+        get_issue=answering({"id": 1, "assignee": "somebody"}),
         add_label=refusal,
     )
 
 
-def test_the_manifest_is_one(tmp_path: Path) -> None:
-    manifest, _ = snippets("yaml")
-    (tmp_path / "portal.yaml").write_text(manifest)
-    assert load_manifest(tmp_path / "portal.yaml", {}).portal.upstreams.keys() == {"git"}
-    (tmp_path / "portal.yaml").write_text(re.sub(r"(?m)^  # ", "  ", manifest))
-    loaded = load_manifest(tmp_path / "portal.yaml", {"TICKETS_TOKEN": "x"})
-    assert loaded.portal.upstreams.keys() == {"git", "tickets"}
+def loaded(folder: Path, text: str, **environ: str) -> PortalManifest:
+    (folder / "portal.yaml").write_text(text)
+    return load_manifest(folder / "portal.yaml", environ).portal
 
 
-def test_the_section_for_a_company_is_one(tmp_path: Path) -> None:
-    _, company = snippets("yaml")
-    (tmp_path / "portal.yaml").write_text(company)
-    loaded = load_manifest(tmp_path / "portal.yaml", {"PORTAL_KEY": "x" * 16}).portal
-    assert loaded.server.auth is not None and loaded.tenants is not None
-    assert loaded.runs.is_shared and loaded.telemetry is not None
+def test_the_manifests_are_ones(tmp_path: Path) -> None:
+    manifest, company = snippets("yaml")
+    assert loaded(tmp_path, manifest).upstreams.keys() == {"git"}
+    whole = loaded(tmp_path, re.sub(r"(?m)^  # ", "  ", manifest), TICKETS_TOKEN="x")
+    assert whole.upstreams.keys() == {"git", "tickets"}
+    whole = loaded(tmp_path, company, PORTAL_KEY="x" * 16)
+    assert whole.server.auth and whole.tenants and whole.runs.is_shared and whole.telemetry
 
 
-def test_the_grants_can_be_granted(tmp_path: Path) -> None:
-    grants, _ = snippets("yaml", MANIFEST)
-    (tmp_path / "portal.yaml").write_text(grants)
-    capabilities = load_manifest(tmp_path / "portal.yaml", {"REPORT_KEY": "x"}).portal.capabilities
+def test_the_sections_of_the_page_about_the_manifest_are_ones(tmp_path: Path) -> None:
+    grants, section = snippets("yaml", MANIFEST)
+    capabilities = loaded(tmp_path, grants, REPORT_KEY="x").capabilities
     assert capabilities.environment["REPORT_KEY"] == "x"
     assert capabilities.files is not None and capabilities.files.mode == "write"
     assert capabilities.network is not None and "api.example.com" in capabilities.network.allow
-
-
-def test_the_section_about_runs_is_one(tmp_path: Path) -> None:
-    _, section = snippets("yaml", MANIFEST)
-    (tmp_path / "portal.yaml").write_text(section)
-    runs = load_manifest(
-        tmp_path / "portal.yaml", {"RUNS_KEY": "k" * 16, "HOOK_SECRET": "s" * 16}
-    ).portal.runs
+    runs = loaded(tmp_path, section, RUNS_KEY="k" * 16, HOOK_SECRET="s" * 16).runs
     assert runs.public_url == "https://portal.example"
     assert runs.webhooks[0].events == ("run.waiting", "run.error")
-    for name in RunsSettings.model_fields:
-        assert f"| `{name}` |" in MANIFEST, name
+    assert [name for name in RunsSettings.model_fields if f"| `{name}` |" not in MANIFEST] == []
 
 
 @pytest.mark.parametrize(
     ("page", "grant", "count"),
     [("files.md", FileGrant(workspace="x"), 4), ("network.md", NetworkGrant(allow=("x",)), 3)],
 )
-def test_every_limit_of_a_grant_is_told_with_its_default(page: str, grant: BaseModel, count: int) -> None:
+def test_every_limit_of_a_grant_is_told(page: str, grant: BaseModel, count: int) -> None:
     text = (ROOT / "docs" / page).read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \| ([\d,]+) ?(\w*) \|", text, re.MULTILINE)
     told = {name: int(number.replace(",", "")) * UNITS[unit] for name, number, unit in rows}
@@ -115,6 +92,7 @@ def test_every_limit_of_a_grant_is_told_with_its_default(page: str, grant: BaseM
 
 
 async def test_the_scripts_run(tmp_path: Path) -> None:
+    customer = answering({"name": "somebody", "plan": "enterprise"})
     crm = Peer(tool("get_customer", schema("id", id={"type": "integer"})), get_customer=customer)
     async with opened(tmp_path, {"tickets": tickets(), "crm": crm}) as portal:
         for script in snippets("python"):
@@ -143,12 +121,8 @@ def files_to_read() -> list[str]:
     return re.findall(r"`([\w/]+\.py)`", told.partition("\n\n")[0])
 
 
-def test_the_files_to_read_are_there() -> None:
-    assert 6 <= len(files_to_read()) <= 11
-    assert all((ROOT / file).is_file() for file in files_to_read())
-
-
 async def test_a_run_goes_through_the_files_to_read_in_their_order(tmp_path: Path) -> None:
+    assert 6 <= len(files_to_read()) <= 11 and all((ROOT / file).is_file() for file in files_to_read())
     entered: dict[str, None] = {}
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -174,15 +148,12 @@ def test_readme_is_short() -> None:
     assert len(README.split()) <= 1400
 
 
-def test_every_page_is_in_the_index() -> None:
+def test_every_page_is_in_the_index_and_every_link_leads_somewhere() -> None:
     index = (ROOT / "docs/README.md").read_text("utf-8")
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    assert {name for name in pages if f"]({name})" not in index} == set()
-
-
-def test_every_link_between_pages_leads_somewhere() -> None:
+    names = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {name for name in names if f"]({name})" not in index} == set()
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    links = {
+    links = [
         (page, link) for page in pages for link in re.findall(r"\]\(([\w./-]+)\)", page.read_text("utf-8"))
-    }
-    assert {str(link) for page, link in links if not (page.parent / link).exists()} == set()
+    ]
+    assert [str(link) for page, link in links if not (page.parent / link).exists()] == []

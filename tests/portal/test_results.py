@@ -2,21 +2,38 @@
 
 import unicodedata
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ImageContent, TextContent
+from pydantic import Field
 
 from manifests.json_value import Json
-from tests.portal.peers import Opened, Peer, opened, schema, tool
+from portal.calls.broker import MAX_ERROR_CHARACTERS
+from tests.portal.peers import Opened, Peer, opened, schema, text, tool
 from tests.upstreams.peers import http_peer
 from upstreams.redaction import MASK
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "hunter2-of-the-upstream"
 INTEGER: Json = {"type": "integer"}
+
+
+def real_server() -> MCPServer:
+    """One that validates with pydantic what our own look at the arguments leaves to it: patterns."""
+    server = MCPServer("real")
+
+    @server.tool()
+    def plan(code: Annotated[str, Field(pattern="^[A-Z]{3}$")]) -> str:
+        return code
+
+    return server
+
+
+async def betray(arguments: dict[str, Json]) -> CallToolResult:
+    # The secret stands where the text is cut.
+    return text("x" * (MAX_ERROR_CHARACTERS - 6) + f"{SECRET}: invalid arguments", is_error=True)
 
 
 async def chart(arguments: dict[str, Json]) -> CallToolResult:
@@ -39,7 +56,11 @@ async def refuse(arguments: dict[str, Json]) -> CallToolResult:
     raise MCPError(code=-32603, message=arguments.get("message", ""), data={"why": SECRET, "at": [7]})
 
 
-ACTS = {"chart": chart, "fail": fail, "silent": silent, "refuse": refuse}
+async def reject(arguments: dict[str, Json]) -> CallToolResult:
+    raise MCPError(code=-32602, message='Invalid arguments: [{"code": "invalid_string", "path": ["key"]}]')
+
+
+ACTS = {"chart": chart, "fail": fail, "silent": silent, "refuse": refuse, "reject": reject, "betray": betray}
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +71,20 @@ async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         tool("query", schema("城市", "$filter", self=INTEGER, 城市={}, 日期={}, größe={}, **{"$filter": {}}))
     )
     peer = Peer(*tools, **ACTS)
-    async with http_peer(peer.server.streamable_http_app()) as served:
-        up = {"url": f"http://127.0.0.1:{served.port}/mcp", "headers": {"Authorization": f"Bearer {SECRET}"}}
-        async with opened(tmp_path_factory.mktemp("results"), {"up": up}) as portal:
+    apps = (peer.server.streamable_http_app(), real_server().streamable_http_app())
+    async with http_peer(apps[0]) as served, http_peer(apps[1]) as real:
+        up, other = ({"url": f"http://127.0.0.1:{each.port}/mcp"} for each in (served, real))
+        secret: Json = {"headers": {"Authorization": f"Bearer {SECRET}"}}
+        folder = tmp_path_factory.mktemp("results")
+        async with opened(folder, {"up": {**up, **secret}, "real": other}) as portal:
             await portal.search()
             yield portal
 
 
 def caught(call: str) -> str:
-    return f"try:\n    {call}\nexcept ToolError as e:\n    out = [e.code, str(e), e.data, e.blocks]\nout"
+    return (
+        f"try:\n    {call}\nexcept ToolError as e:\n    out = [e.code, str(e), e.data, e.blocks, e.hint]\nout"
+    )
 
 
 async def test_image_beside_the_data_can_be_returned(portal: Opened) -> None:
@@ -67,24 +93,20 @@ async def test_image_beside_the_data_can_be_returned(portal: Opened) -> None:
 
 
 async def test_error_of_a_tool_has_its_data_without_secrets(portal: Opened) -> None:
-    code, message, data, blocks = await portal.result_of(caught("await up.fail()"))
+    code, message, data, blocks, _ = await portal.result_of(caught("await up.fail()"))
     assert (code, data) == ("tool_error", {"code": "NEEDS_HUMAN", "token": [f"x{MASK}x"]})
     assert (message, blocks) == (f"no {MASK}", [{"type": "text", "text": f"no {MASK}"}])
 
 
 async def test_error_without_text_tells_its_data(portal: Opened) -> None:
-    code, message, data, blocks = await portal.result_of(caught("await up.silent()"))
-    assert (code, message, data, blocks) == (
-        "tool_error",
-        '{"code": "NEEDS_HUMAN"}',
-        {"code": "NEEDS_HUMAN"},
-        [],
-    )
+    code, message, data, blocks, _ = await portal.result_of(caught("await up.silent()"))
+    told = ("tool_error", '{"code": "NEEDS_HUMAN"}', {"code": "NEEDS_HUMAN"}, [])
+    assert (code, message, data, blocks) == told
 
 
-@pytest.mark.parametrize("message", ["Internal error", "", " "])
+@pytest.mark.parametrize("message", ["Internal error", " "])
 async def test_error_of_the_protocol_has_its_data(portal: Opened, message: str) -> None:
-    code, told, data, _ = await portal.result_of(caught(f"await up.refuse(message={message!r})"))
+    code, told, data, *_ = await portal.result_of(caught(f"await up.refuse(message={message!r})"))
     assert (code, data) == ("upstream_refused", {"why": MASK, "at": [7]})
     assert told == f"upstream 'up': {message}" if message.strip() else '"at": [7]' in told
 
@@ -97,7 +119,6 @@ async def test_error_of_the_protocol_has_its_data(portal: Opened, message: str) 
         "up.größe()",
         "up.gr__e()",
         unicodedata.normalize("NFD", "up.größe()"),
-        "getattr(up, 'größe')()",
         "tools.up.数据查询()",
     ],
 )
@@ -108,24 +129,23 @@ async def test_tools_are_called_by_their_own_and_by_former_names(portal: Opened,
     assert not answer["notices"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "城市='北京', _filter='a'",
-        "城市='北京', **{'$filter': 'a'}",
-        "___ed84='北京', _filter='a'",
-        f"**{{'城市': '北京', '$filter': 'a', '{unicodedata.normalize('NFD', 'größe')}': 1}}",
-        "城市='北京', _filter='a', self=5.0",
-        "城市='北京', _filter='a', **{'self': 5}",
-    ],
-)
-async def test_arguments_are_passed_by_wire_names_and_by_former_names(portal: Opened, arguments: str) -> None:
-    sent = await portal.result_of(f"await up.query({arguments})")
-    assert sent.items() >= {"城市": "北京", "$filter": "a"}.items()
-    assert type(sent.get("self", 5)) is int
-
-
 async def test_stub_tells_wire_names_where_they_differ(portal: Opened) -> None:
     stub = await portal.result_of("(await portal.describe('up.query'))['stub']")
     assert 'wire name "$filter"' in stub
     assert 'wire name "城市"' not in stub
+
+
+async def test_error_of_the_tools_own_validation_comes_with_its_text_and_the_signature(
+    portal: Opened,
+) -> None:
+    code, message, _, _, hint = await portal.result_of(caught("await real.plan(code='abc')"))
+    assert code == "tool_error" and "String should match pattern '^[A-Z]{3}$'" in message
+    assert hint.startswith("Its signature: real.plan(code: str)")
+    assert await portal.result_of("await real.plan(code='ABC')") == "ABC"
+    code, message, _, _, hint = await portal.result_of(caught("await up.reject()"))
+    assert code == "upstream_refused" and '"path": ["key"]' in message and "up.reject(" in hint
+
+
+async def test_secret_at_the_cut_of_an_upstreams_text_is_not_shown(portal: Opened) -> None:
+    _, message, _, _, hint = await portal.result_of(caught("await up.betray()"))
+    assert len(message) == MAX_ERROR_CHARACTERS and SECRET[:6] not in message + hint

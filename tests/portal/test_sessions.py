@@ -1,28 +1,23 @@
 """Sessions keep variables between runs for those who ask, and for nobody else."""
 
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, raw_tools, states, tool
-
-pytestmark = pytest.mark.anyio
-
-CAPACITY = 2
+from tests.processes import workers
 
 
 @pytest.fixture(scope="module")
-def peer() -> Peer:
-    return Peer(tool("echo"), tool("hang"), hang=never)
-
-
-@pytest.fixture(scope="module")
-async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
-    folder = tmp_path_factory.mktemp("sessions")
-    upstreams = {"store": peer, "other": Peer(tool("shout"))}
-    async with opened(folder, {**upstreams}, server={"sessions": CAPACITY}) as portal:
+async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    peer = Peer(tool("echo"), tool("hang"), hang=never)
+    async with opened(
+        tmp_path_factory.mktemp("sessions"), {"store": peer, "other": Peer()}, server={"sessions": 2}
+    ) as portal:
         yield portal
 
 
@@ -30,13 +25,6 @@ async def new_session(portal: Opened, code: str = "x = 1") -> str:
     identifier = (await portal.run(code, session="new"))["session"]
     assert isinstance(identifier, str) and len(identifier) >= 20
     return identifier
-
-
-async def test_variables_imports_and_functions_are_there_in_the_next_run(portal: Opened) -> None:
-    code = "import math\ndef double(n):\n    return 2 * n\nfound = await store.echo(n=3)"
-    session = await new_session(portal, code)
-    answer = await portal.run("await store.echo(n=double(found['n']) + math.floor(0.5))", session=session)
-    assert (answer["result"], answer["session"]) == ({"n": 6}, session)
 
 
 async def test_a_function_of_the_session_calls_what_the_script_itself_does_not_mention(
@@ -66,31 +54,8 @@ async def test_a_session_that_a_limit_ended_is_told_and_gone(portal: Opened) -> 
     assert (await portal.error_of("x", session=session))["code"] == "unknown_session"
 
 
-async def test_a_session_runs_one_script_at_a_time(portal: Opened, peer: Peer) -> None:
-    session = await new_session(portal)
-    before = len(peer.calls)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: portal.run("await store.hang()", session=session, timeout_seconds=20))
-        await peer.until(lambda: len(peer.calls) > before)
-        answer = await portal.run("x", session=session)
-        tasks.cancel_scope.cancel()
-    assert (answer["status"], answer["error"]["code"]) == ("refused", "session_busy")
-
-
-async def test_an_idle_session_ends(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("idle")
-    async with opened(folder, server={"session_idle_seconds": 0.001}) as portal:
-        session = await new_session(portal)
-        with anyio.fail_after(DEADLINE_SECONDS):
-            while (answer := await portal.run("x", session=session))["status"] == "ok":
-                pass
-    assert answer["error"]["code"] == "unknown_session"
-
-
 async def test_a_function_that_a_session_kept_does_not_become_another_tool(tmp_path: Path) -> None:
-    tools = raw_tools(
-        "change", "echo", "raw-again"
-    )  # the last one is the function raw_again, as long as it may be
+    tools = raw_tools("change", "echo", "raw-again")  # which is the function raw_again, as long as it may be
     async with opened(tmp_path, {"raw": raw(tools=tools)}) as portal:
         kept = "from tools.raw import raw_again as kept\nasync def mine():\n    return await raw.raw_again()"
         session = (await portal.run(kept, session="new"))["session"]
@@ -102,13 +67,24 @@ async def test_a_function_that_a_session_kept_does_not_become_another_tool(tmp_p
         for call in ("await kept()", "await mine()", "await raw.raw_again()"):
             answer = await portal.run(call, session=session)
             assert (answer["status"], states(answer)) == ("error", [("raw.raw_again", "refused")])
-            assert (
-                "now means the tool 'raw_again'; earlier in this session it meant 'raw-again'"
-                in answer["error"]["message"]
-            )
+            told = "now means the tool 'raw_again'; earlier in this session it meant 'raw-again'"
+            assert told in answer["error"]["message"]
         assert (await portal.run("await raw.echo(a=1)", session=session))["result"] == {"a": 1}
         assert states(await portal.run("await raw.raw_again(content=[])")) == [("raw.raw_again", "done")]
 
 
 async def has_changed(portal: Opened) -> bool:
     return [each["tool"] for each in (await portal.search("raw.raw_again"))["functions"]][:1] == ["raw_again"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+async def test_an_idle_session_ends_and_gives_its_worker_back_though_nobody_asks(tmp_path: Path) -> None:
+    async with opened(tmp_path, server={"workers": 1, "session_idle_seconds": 0.2}) as portal:
+        await portal.run("1")
+        without = len(workers())
+        session = await new_session(portal)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while len(workers()) > without:
+                await anyio.lowlevel.checkpoint()
+        assert (await portal.error_of("x", session=session))["code"] == "unknown_session"
+        assert await portal.result_of("2") == 2

@@ -17,8 +17,6 @@ from tests.portal.issuer import AUDIENCE, Issuer
 from tests.portal.peers import Peer, http_app, opened, structured, tool
 from tests.upstreams.peers import DEADLINE_SECONDS, http_peer
 
-pytestmark = pytest.mark.anyio
-
 HELLO: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,

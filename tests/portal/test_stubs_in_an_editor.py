@@ -6,11 +6,9 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-import pytest
-
 from manifests.json_value import Json
 from tests.portal.commands import PortalCommand
-from tests.portal.peers import raw, write_manifest
+from tests.portal.peers import raw, schema, write_manifest
 
 SCRIPT = """\
 import asyncio
@@ -49,62 +47,41 @@ async def main() -> None:
     (await store.echo(name="a"))["nmae"]
     await store.ecko()
 """
+
+
+TEXTS: Json = {"type": "array", "items": {"type": "string"}}
+FIELDS: Json = {"name": {"type": "string"}, "labels": TEXTS}
 ECHO: Json = {
     "name": "echo",
     "inputSchema": {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "labels": {"type": "array", "items": {"type": "string"}},
-            "class": {"type": "integer"},
-        },
-        "required": ["name"],
+        **schema("name", **FIELDS, **{"class": {"type": "integer"}}),
         "additionalProperties": False,
     },
-    "outputSchema": {
-        "type": "object",
-        "properties": {"name": {"type": "string"}, "labels": {"type": "array", "items": {"type": "string"}}},
-        "required": ["name", "labels"],
-    },
+    "outputSchema": schema("name", "labels", **FIELDS),
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path, portal: PortalCommand) -> Path:
-    """A manifest, its stubs in `typings`, and two scripts."""
-    write_manifest(tmp_path, {"store": raw(tools=[ECHO])})
-    assert portal("stubs", "--out", "typings", cwd=tmp_path).returncode == 0
-    (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "wrong.py").write_text(WRONG)
-    return tmp_path
-
-
-def errors(folder: Path, *command: str) -> set[tuple[str, int]]:
+def errors(folder: Path, program: str, *arguments: str) -> set[tuple[str, int]]:
     """The files and lines in which a type checker finds errors."""
-    program = str(Path(sysconfig.get_path("scripts"), command[0]))
+    command = [str(Path(sysconfig.get_path("scripts"), program)), *arguments]
     environment = {**os.environ, "MYPYPATH": str(folder / "typings")}
-    done = subprocess.run(
-        [program, *command[1:]],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
     assert "rror" in done.stdout or done.returncode == 0, done.stderr
     found = [line.split(":") for line in done.stdout.splitlines() if ": error" in line]
     return {(file, int(line)) for file, line, *_ in found}
 
 
 def test_script_against_the_folder_is_right_for_type_checkers_and_runs(
-    folder: Path, portal: PortalCommand
+    tmp_path: Path, portal: PortalCommand
 ) -> None:
+    write_manifest(tmp_path, {"store": raw(tools=[ECHO])})
+    assert portal("stubs", "--out", "typings", cwd=tmp_path).returncode == 0
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "wrong.py").write_text(WRONG)
     mypy = ("mypy", "--strict", "--cache-dir", "/dev/null")
     ty = ("ty", "check", "--output-format", "concise", "--no-progress", "--extra-search-path", "typings")
     wrong = {("wrong.py", line) for line in range(5, 10)}
-    assert errors(folder, *mypy, "script.py", "wrong.py") == wrong
-    assert errors(folder, *ty, "script.py", "wrong.py") == wrong
-    done = portal("run", "--json", "script.py", cwd=folder)
-    answer = json.loads(done.stdout)
+    assert errors(tmp_path, *mypy, "script.py", "wrong.py") == wrong
+    assert errors(tmp_path, *ty, "script.py", "wrong.py") == wrong
+    answer = json.loads(portal("run", "--json", "script.py", cwd=tmp_path).stdout)
     assert (answer["status"], [row["state"] for row in answer["calls"]]) == ("ok", ["done"] * 3), answer

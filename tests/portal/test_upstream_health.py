@@ -1,79 +1,75 @@
-"""What scripts, searches and readiness say of upstreams that fail, rest, or get too many calls."""
+"""What scripts, searches and readiness say of upstreams that fail, and headers that are asked for anew."""
 
 from pathlib import Path
 
 import httpx2
-import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from manifests.json_value import Json
-from manifests.portal_manifest import ServerSettings
-from portal.app.http_access import HttpAccess
-from portal.app.serving import build_http_app
-from portal.server.server import build_server
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states
-from tests.upstreams.faults.http_server import FaultyHttpServer, hang, status
+from tests.portal.peers import Peer, http_app, opened, states
+from tests.upstreams.faults.http_server import FaultyHttpServer, status
+from tests.upstreams.peers import http_peer
+from tests.upstreams.raw_http_server import RawHttpServer
 
-pytestmark = pytest.mark.anyio
 
-FAILURES = """\
+async def test_open_circuit_answers_scripts_at_once_and_is_told_by_search_and_readiness(
+    tmp_path: Path,
+) -> None:
+    code = """
 codes = []
 for n in range(8):
     try:
         await broken.act(n=n)
     except ToolError as error:
         codes.append(error.code)
-codes
-"""
-OUTAGE = ["upstream_answer"] * 5 + ["circuit_open"] * 3
-
-
-async def test_script_is_answered_at_once_after_five_failures(tmp_path: Path) -> None:
+codes"""
     server = FaultyHttpServer(status("503 Service Unavailable"), always=True)
     async with (
         server.serving(),
         opened(tmp_path, {"broken": {"url": server.url}, "healthy": Peer()}) as portal,
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(http_app(portal.portal))) as http,
     ):
-        answer = await portal.run(FAILURES)
-        assert answer["result"] == OUTAGE
+        answer = await portal.run(code)
+        assert answer["result"] == ["upstream_answer"] * 5 + ["circuit_open"] * 3
         assert [state for _, state in states(answer)] == ["unknown"] * 5 + ["not_started"] * 3
         assert server.arrivals["act"] == 5
         assert await portal.result_of("await healthy.echo(a=1)") == {"a": 1}
-
-
-async def test_open_circuit_is_told_by_search_and_readiness(tmp_path: Path) -> None:
-    server = FaultyHttpServer(status("503 Service Unavailable"), always=True)
-    async with (
-        server.serving(),
-        opened(tmp_path, {"broken": {"url": server.url}, "healthy": Peer()}) as portal,
-    ):
-        await portal.result_of(FAILURES)
         search = await portal.search()
-        assert {row["upstream"]: row["state"] for row in search["namespaces"]} == {
-            "broken": "failing",
-            "healthy": "ready",
-        }
+        told = {row["upstream"]: row["state"] for row in search["namespaces"]}
+        assert told == {"broken": "failing", "healthy": "ready"}
         assert any("'broken' is failing" in notice and "503" in notice for notice in search["notices"])
-        readiness = await readyz(portal)
+        readiness = (await http.get("http://127.0.0.1/readyz")).json()
         assert readiness["upstreams"] == {"failing": 1, "ready": 1}
         assert list(readiness["not_ready"]) == ["broken"]
 
 
-async def test_upstream_that_hangs_is_called_five_times_whatever_scripts_try(tmp_path: Path) -> None:
-    server = FaultyHttpServer(hang, always=True)
-    async with server.serving():
-        entry: dict[str, Json] = {"url": server.url, "call_seconds": 0.2}
-        async with opened(tmp_path, {"broken": entry}) as portal:
-            codes = await portal.result_of(FAILURES)
-            assert codes == ["upstream_timeout"] * 5 + ["circuit_open"] * 3
+async def test_refused_call_is_sent_again_with_the_new_secret_and_that_is_hidden(tmp_path: Path) -> None:
+    """The upstream repeats whatever it does not take."""
+    server, (token, runs) = RawHttpServer(), (tmp_path / "token", tmp_path / "runs")
+    (tmp_path / "print.sh").write_text("printf . >> runs; cat token")
+    headers = {"Authorization": "Bearer ${command:sh print.sh}"}
 
+    def becomes(printed: str, accepted: str) -> None:
+        token.write_text(printed)
+        server.authorization = f"Bearer {accepted}"
 
-async def readyz(portal: Opened) -> dict[str, Json]:
-    access = HttpAccess("127.0.0.1", ServerSettings())
-    app = build_http_app(portal.portal, build_server(portal.portal), access)
-    transport = httpx2.ASGITransport(app)
-    async with httpx2.AsyncClient(
-        transport=transport, base_url="http://127.0.0.1", timeout=DEADLINE_SECONDS
-    ) as http:
-        answer = (await http.get("/readyz")).json()
-    assert isinstance(answer, dict)
-    return answer
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        sent = dict(scope.get("headers", [])).get(b"authorization", b"").decode()
+        if scope["type"] != "http" or sent == server.authorization:
+            await server.app(scope, receive, send)
+        else:
+            await PlainTextResponse(f"not {sent}", status_code=401)(scope, receive, send)
+
+    becomes("token-1", "token-1")
+    async with http_peer(app) as peer:
+        gate: Json = {"url": f"http://127.0.0.1:{peer.port}/mcp", "headers": headers}
+        async with opened(tmp_path, {"gate": gate}) as portal:
+            for number in (1, 2):
+                becomes(f"token-{number}", f"token-{number}")
+                assert states(await portal.run("await gate.echo()")) == [("gate.echo", "done")]
+            assert (server.executed, server.sessions_opened, runs.read_text()) == (2, 1, "..")
+            becomes("canary-of-tokens", "something else")
+            answer = await portal.run("await gate.echo()")
+            assert "hidden" in answer["error"]["message"]
+            assert "canary" not in str(answer) + portal.portal.fleet["gate"].state.detail
