@@ -4,21 +4,11 @@ import pytest
 
 from manifests.grants import Limits
 from sandbox_runtime.call_port import Outcome, ToolCall
-from tests.sandbox_runtime.running import Runner, answering
+from tests.sandbox_runtime.running import Runner, answering, where
 
 pytestmark = pytest.mark.anyio
 
 SMALL = Limits(memory_mib=64)
-
-
-async def test_traceback_shows_files_of_the_script_only(run: Runner) -> None:
-    result = await run("import json\nawait git.git_log()\njson.loads('{')")
-    assert result.error is not None
-    files = {
-        line.split('"')[1] for line in result.error.traceback.splitlines() if line.startswith('  File "')
-    }
-    assert files == {"script.py"}
-    assert result.error.line == 3
 
 
 async def test_causes_and_notes_are_kept(run: Runner) -> None:
@@ -71,10 +61,6 @@ async def test_code_that_no_call_gave_is_not_believed(run: Runner) -> None:
     [
         ("import sys\nprint('x')\nsys.exit(3)", "script_exit"),
         ("exit('stopping')", "script_exit"),
-        ("import os\nos._exit(1)", "script_exit"),
-        ("import os\nos.abort()", "script_error"),
-        ("def f():\n    return f()\nf()", "script_error"),
-        ("a = []\nfor _ in range(50_000):\n    a = [a]\nrepr(a)", "script_error"),
         ("import asyncio\nawait asyncio.Event().wait()", "script_error"),
         ("input('name? ')", "script_error"),
         ("import asyncio\nraise asyncio.CancelledError", "script_error"),
@@ -94,11 +80,21 @@ async def test_answer_for_which_no_memory_is_left_is_lack_of_it(
     assert (result.error.code if result.error else "ok") == code
 
 
-@pytest.mark.parametrize(
-    "script", ["import sys\nsys.exit()", "exit(0)", "raise SystemExit", "import os\nos._exit(0)"]
-)
+@pytest.mark.parametrize("script", ["exit(0)", "raise SystemExit"])
 async def test_clean_exit_is_a_good_end(run: Runner, script: str) -> None:
     assert await run.value(script) is None
+
+
+async def test_limit_of_memory_names_itself_its_value_and_its_place(run: Runner) -> None:
+    error = (await run("bytearray(100_000_000)", limits=SMALL)).error
+    assert error is not None and error.code == "memory_limit"
+    assert "memory_mib of 64" in error.message and where("memory_mib") in error.message
+
+
+async def test_output_is_cut_between_characters_and_the_rest_counted(run: Runner) -> None:
+    result = await run("print('é' * 1000)\nprint('later')\n7", limits=Limits(stdout_bytes=101))
+    assert (result.value, result.stdout) == (7, "é" * 50)
+    assert result.stdout_bytes_dropped == 2000 - 100 + len("\nlater\n")
 
 
 async def test_endless_message_is_cut(run: Runner) -> None:
@@ -106,17 +102,6 @@ async def test_endless_message_is_cut(run: Runner) -> None:
     assert result.error is not None
     assert len(result.error.message) < 3000
     assert len(result.error.traceback) < 6000
-
-
-async def test_worker_serves_the_next_run_after_every_bad_end(run: Runner) -> None:
-    for script in (
-        "import os\nos.abort()",
-        "import os\nos._exit(1)",
-        "1 / 0",
-        "import builtins\nbuiltins.__dict__.clear()",
-    ):
-        await run(script)
-        assert await run.value("1 + 1") == 2
 
 
 async def _no_port(call: ToolCall) -> Outcome:

@@ -177,11 +177,3 @@ async def test_data_of_an_error_over_the_limit_is_left_out_and_told(run: Runner)
     port = outcomes(fails=Outcome(error=CallError("tool_error", "no"), data=["x" * 2_000]))
     script = "try:\n    await git.fails()\nexcept ToolError as e:\n    out = [e.data, 'outcome_bytes' in e.hint]\nout"
     assert (await run(script, port=port, limits=Limits(outcome_bytes=1_000))).value == [None, True]
-
-
-@pytest.mark.parametrize(
-    "name", ["self", "function", "arguments", "positional", "cls", "calls", "args", "kwargs"]
-)
-async def test_any_name_may_be_a_parameter(run: Runner, name: str) -> None:
-    assert await run.value(f"await git.git_log({name}=1)") == {name: 1}
-    assert await run.value(f"await git.git_log(**{{'{name}': 1}})") == {name: 1}
