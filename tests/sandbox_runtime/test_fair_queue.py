@@ -1,92 +1,47 @@
 """The queue for workers: bounded, fair between callers, and clear when it is full."""
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.fair_queue import FairQueue, QueueLimits, Turns, Waiter, has_room
-from sandbox_runtime.result import Prepared
-from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from tests.sandbox_runtime.running import where
+from sandbox_runtime.fair_queue import FairQueue, QueueLimits, Turns, has_room
+from sandbox_runtime.sandbox import open_sandbox
+from tests.sandbox_runtime.running import Runner, where
 
 pytestmark = pytest.mark.anyio
 
 
-def order(queue: FairQueue[None], places: dict[Waiter[None], str]) -> str:
-    """The callers in the order of their turns."""
-    served = []
-    while (waiter := queue.next()) is not None:
-        served.append(places[waiter])
-    return "".join(served)
-
-
-def joined(queue: FairQueue[None], callers: str) -> dict[Waiter[None], str]:
-    return {queue.join(caller): caller for caller in callers}
-
-
-async def test_callers_take_turns_however_many_scripts_each_has_waiting() -> None:
+@pytest.mark.parametrize(
+    ("held", "callers", "begins"),
+    [
+        ("", "a" * 500 + "bc" + "b", "abcabaaa"),  # they take turns
+        ("aaab", "aabbcc", "cbcbaa"),  # whoever holds the fewest is served first
+    ],
+)
+async def test_order_of_callers_is_fair(held: str, callers: str, begins: str) -> None:
     queue: FairQueue[None] = FairQueue(QueueLimits(most=1000))
-    places = joined(queue, "a" * 500 + "bc" + "b")
-    assert order(queue, places)[:8] == "abcabaaa"
-    assert len(queue) == 0
-
-
-@asynccontextmanager
-async def one_worker(queue: QueueLimits) -> AsyncIterator[Sandbox]:
-    async with open_sandbox(workers=1, progress=print, queue=queue) as sandbox:
-        yield sandbox
-
-
-async def prepared(sandbox: Sandbox, caller: str = "") -> Prepared:
-    async with sandbox.run(Limits(), where, caller=caller) as run:
-        return await run.prepare("1", ())
+    queue.held.update(held)
+    places = {queue.join(caller): caller for caller in callers}
+    served = ""
+    while (waiter := queue.next()) is not None:
+        served += places[waiter]
+    assert (served[:8].startswith(begins), len(served), len(queue)) == (True, len(callers), 0)
 
 
 async def test_waiting_has_an_end() -> None:
-    async with one_worker(QueueLimits(seconds=0.05)) as sandbox:
-        async with sandbox.run(Limits(), where):
-            refused = await prepared(sandbox)
-        assert refused.error is not None
-        assert (refused.error.code, "queue_seconds" in refused.error.message) == ("sandbox_busy", True)
-        assert (await prepared(sandbox)).error is None
-
-
-async def test_caller_that_goes_away_while_it_waits_leaves_the_worker_to_the_next() -> None:
-    async with one_worker(QueueLimits()) as sandbox:
-        async with sandbox.run(Limits(), where):
-            gone = [asyncio.create_task(prepared(sandbox)) for _ in range(50)]
-            await anyio.wait_all_tasks_blocked()
-            patient = asyncio.create_task(prepared(sandbox))
-            for task in gone:
-                task.cancel()
-        assert (await patient).error is None
-        assert {result.__class__ for result in await asyncio.gather(*gone, return_exceptions=True)} == {
-            asyncio.CancelledError
-        }
-
-
-async def test_who_holds_the_fewest_is_served_first() -> None:
-    queue: FairQueue[None] = FairQueue(QueueLimits())
-    queue.held.update("aaab")
-    places = joined(queue, "aabbcc")
-    assert order(queue, places) == "cbcbaa"
+    async with open_sandbox(workers=1, progress=print, queue=QueueLimits(seconds=0.05)) as sandbox:
+        async with sandbox.run(Limits(), where), sandbox.run(Limits(), where) as late:
+            error = (await late.prepare("1", ())).error
+        assert error is not None
+        assert (error.code, "queue_seconds" in error.message) == ("sandbox_busy", True)
+        assert await Runner(sandbox).value("1") == 1
 
 
 @pytest.mark.parametrize(
     ("held", "has_more"),
-    [
-        ("", "abc"),
-        ("aaa", "abc"),
-        ("aaaa", "bc"),
-        ("aaaabb", "c"),
-        ("aaaabbc", "d"),
-        ("aaaabbcd", ""),  # twice as many
-    ],
+    [("", "abc"), ("aaa", "abc"), ("aaaa", "bc"), ("aaaabb", "c"), ("aaaabbc", "d"), ("aaaabbcd", "")],
 )
 async def test_who_holds_less_than_an_equal_share_gets_more_though_all_are_taken(
     held: str, has_more: str

@@ -31,20 +31,12 @@ def column(heading: str, number: int) -> list[str]:
     ("script", "value"),
     [
         ("import yaml\nyaml.safe_load('a: [1, x, 2026-01-02]')['a'][:2]", [1, "x"]),
-        ("import yaml\nyaml.safe_dump({'b': [1, None]}, sort_keys=False)", "b:\n- 1\n- null\n"),
-        ("import jinja2\njinja2.Template('{% for x in xs %}<{{ x|e }}>{% endfor %}').render(xs=['a', '&'])",
-         "<a><&amp;>"),
         ("from jinja2 import Environment, DictLoader\nloader = DictLoader({'a': 'A{% block b %}{% endblock %}', "
          "'b': '{% extends \"a\" %}{% block b %}B{% endblock %}'})\n"
          "Environment(loader=loader).get_template('b').render()", "AB"),
         ("import jinja2\nawait jinja2.Template('{{ x }}', enable_async=True).render_async(x=1)", "1"),
         ("from markupsafe import escape\nstr(escape('<'))", "&lt;"),
         ("from dateutil import parser\nparser.parse('3 Jan 2026 5pm').isoformat()", "2026-01-03T17:00:00"),
-        ("import datetime\nfrom dateutil.relativedelta import relativedelta\n"
-         "str(datetime.date(2026, 1, 31) + relativedelta(months=1))", "2026-02-28"),
-        ("import datetime\nfrom dateutil.rrule import rrule, MONTHLY\n"
-         "[str(d.date()) for d in rrule(MONTHLY, count=2, dtstart=datetime.datetime(2026, 1, 5))]",
-         ["2026-01-05", "2026-02-05"]),
         ("import datetime\nfrom dateutil import tz\n"
          "datetime.datetime(2026, 7, 1, tzinfo=tz.gettz('America/New_York')).utcoffset().total_seconds()", -14400.0),
         ("from tabulate import tabulate\ntabulate([[1, 'x']], headers=['a', 'b'], tablefmt='github')",
@@ -59,7 +51,6 @@ def column(heading: str, number: int) -> list[str]:
          "folder.is_dir(), (folder / 'Berlin').read_bytes()[:4].decode(), folder.joinpath('x').is_file()",
          [True, "TZif", False]),
         ("import importlib.resources as r\nlen(r.read_text('tzdata', 'zones').split()) > 500", True),
-        ("import pkgutil\npkgutil.get_data('tzdata', 'zoneinfo/Europe/Berlin')[:4].decode()", "TZif"),
         ("import pkgutil\ntry:\n    pkgutil.get_data('tzdata', '../../etc/passwd')\nexcept FileNotFoundError as e:\n"
          "    x = type(e).__name__\nx", "FileNotFoundError"),
     ],

@@ -3,8 +3,6 @@
 import pytest
 
 from manifests.json_value import Json
-from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.running import EchoPort, Runner
 
 pytestmark = pytest.mark.anyio
@@ -13,10 +11,8 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("call", "function", "arguments"),
     [
-        ("sleep(5)", "sleep", {"seconds": 5}),
         ("sleep()", "sleep", {"seconds": 0}),
         ("sleep(1, minutes=1, hours=0.5, days=2)", "sleep", {"seconds": 174_661}),
-        ("event('deployed')", "event", {"name": "deployed"}),
         ("event('deployed', timeout=0.5)", "event", {"name": "deployed", "timeout": 0.5}),
         ("event_url('deployed')", "event_url", {"name": "deployed"}),
         ("approve('really?')", "approve", {"question": "really?"}),
@@ -40,13 +36,9 @@ async def test_each_is_a_call_that_the_host_answers(
     ("call", "kind"),
     [
         ("sleep('5')", "TypeError"),
-        ("sleep(hours=None)", "TypeError"),
         ("sleep(-1)", "ValueError"),
-        ("sleep(60, minutes=-1)", "ValueError"),
         ("sleep(float('nan'))", "ValueError"),
-        ("sleep(days=float('inf'))", "ValueError"),
         ("sleep(10 ** 400)", "ValueError"),
-        ("sleep(days=1e308)", "ValueError"),
         ("event('x', timeout='1')", "TypeError"),
         ("event('x', timeout=-1)", "ValueError"),
     ],
@@ -78,29 +70,3 @@ async def test_wait_that_was_not_awaited_is_waited_for(run: Runner) -> None:
     port = EchoPort()
     result = await run("for i in range(2):\n    portal.sleep(hours=1)\n1", port=port)
     assert (result.value, len(port.calls)) == (1, 2)
-
-
-async def test_run_knows_its_id_and_cannot_change_it(run: Runner) -> None:
-    script = """
-from portal import run
-try:
-    run.id = "x"
-except AttributeError:
-    x = [run.id, portal.run is run]
-x"""
-    result = await run(script, grants=RunGrants(run_id="run_1"))
-    assert result.value == ["run_1", True]
-    assert await run.value("portal.run.id") == ""
-
-
-async def test_id_in_a_session_is_that_of_the_current_run(run: Runner, sandbox: Sandbox) -> None:
-    session = await sandbox.open_session()
-    try:
-        await run("from portal import run", session=session, grants=RunGrants(run_id="run_1"))
-        script = "[run.id, portal.run.id]"
-        later = await run(script, session=session, grants=RunGrants(run_id="run_2"))
-        await run("portal.run = None", session=session)
-        rebound = await run("run.id", session=session, grants=RunGrants(run_id="run_3"))
-    finally:
-        session.close()
-    assert (later.value, rebound.value) == (["run_2", "run_2"], "run_3")

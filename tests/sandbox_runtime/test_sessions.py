@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from manifests.grants import Limits
+from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
@@ -83,3 +84,25 @@ async def test_runs_of_one_session_take_turns(run: Runner, session: Session) -> 
     script = "import asyncio\nseen.append('in')\nawait asyncio.sleep(0.01)\nseen.append('out')"
     await asyncio.gather(*(run(script, session=session) for _ in range(3)))
     assert (await run("seen", session=session)).value == ["in", "out"] * 3
+
+
+async def test_a_session_keeps_what_it_set_beside_exactly_what_is_granted(
+    run: Runner, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PORTAL_SECRET", "hunter2")
+    granted = RunGrants(environment={"STAGE": "test", "ODD": "ä\n\"'= ☃"})
+    setting = 'import os\nos.environ.update(MORE="x", STAGE="mine")'
+    assert (await run(setting, session=session, grants=granted)).error is None
+    kept = (await run("dict(os.environ)", session=session, grants=granted)).value
+    assert kept == {**granted.environment, "MORE": "x"}
+
+
+async def test_id_is_that_of_the_current_run_and_cannot_be_changed(run: Runner, session: Session) -> None:
+    async def value(script: str, run_id: str) -> object:
+        return (await run(script, session=session, grants=RunGrants(run_id=run_id))).value
+
+    change = "from portal import run\ntry:\n    run.id = 'x'\nexcept AttributeError:\n    told = run.id\ntold"
+    assert await value(change, "run_1") == "run_1"
+    assert await value("[run.id, portal.run.id]", "run_2") == ["run_2", "run_2"]
+    await run("portal.run = None", session=session)
+    assert await value("run.id", "run_3") == "run_3"

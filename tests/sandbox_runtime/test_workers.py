@@ -24,40 +24,43 @@ async def sandbox(anyio_backend: str, request: pytest.FixtureRequest) -> AsyncIt
         yield sandbox
 
 
-async def test_killed_worker_costs_its_own_run_only(sandbox: Sandbox, run: Runner) -> None:
-    port, other = EchoPort(), EchoPort()
-    async with sandbox.run(Limits(), where) as doomed, anyio.create_task_group() as tasks:
-        await doomed.prepare("print('kept')\nawait git.hangs()", ("git",))
-        tasks.start_soon(_kill_when_calling, port, doomed.worker_pid)
-        spared: list[object] = []
-        tasks.start_soon(_collect, run, other, spared)
-        result = await doomed.execute({}, port)
-        await other.hanging.wait()
-        tasks.cancel_scope.cancel()
-    assert result.error is not None
-    assert (result.error.code, result.stdout) == ("worker_lost", "kept\n")
-    assert port.cancelled == [1]
-    assert spared == []
-
-
-@pytest.mark.parametrize(
-    "signal_number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGTERM]
-)
-async def test_fault_in_the_engine_ends_its_worker_at_once(
-    sandbox: Sandbox, run: Runner, signal_number: signal.Signals
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM"])
+async def test_worker_that_ends_costs_its_own_run_only_and_at_once(
+    sandbox: Sandbox, run: Runner, signal_name: str
 ) -> None:
-    port = EchoPort()
-    async with sandbox.run(Limits(), where) as one:
-        await one.prepare("print('kept')\nawait git.hangs()", ("git",))
-        executing = asyncio.create_task(one.execute({}, port))
+    port, other = EchoPort(), EchoPort()
+    async with sandbox.run(Limits(), where) as doomed:
+        await doomed.prepare("print('kept')\nawait git.hangs()", ("git",))
+        executing = asyncio.create_task(doomed.execute({}, port))
+        spared = asyncio.create_task(run("await git.hangs()", port=other))
         await port.hanging.wait()
-        assert one.worker_pid is not None
-        os.kill(one.worker_pid, signal_number)
+        await other.hanging.wait()
+        assert doomed.worker_pid is not None
+        os.kill(doomed.worker_pid, signal.Signals[signal_name])
         with anyio.fail_after(2):  # less than a worker may be silent
             result = await executing
     assert result.error is not None
     assert (result.error.code, result.stdout, port.cancelled) == ("worker_lost", "kept\n", [1])
+    assert not spared.done()
+    spared.cancel()
     assert await run.value("1 + 1") == 2
+
+
+async def test_worker_holds_no_environment_and_nothing_open_but_its_channel(sandbox: Sandbox) -> None:
+    async with sandbox.run(Limits(), where) as one:
+        process = Path(f"/proc/{one.worker_pid}")
+        assert (process / "environ").read_bytes().strip(b"\0") == b""
+        opened = [str(entry.readlink()) for entry in (process / "fd").iterdir()]
+    assert sum(name.startswith("socket:") for name in opened) == 1
+    own = {
+        "/dev/null",
+        f"{process}/maps",
+        f"{process}/pagemap",
+        "anon_inode:[eventpoll]",
+        "anon_inode:[eventfd]",
+    }
+    others = [name for name in opened if not name.startswith("socket:") and name not in own]
+    assert {Path(name).suffix for name in others} <= {".cwasm"}
 
 
 async def test_cancelled_run_ends_its_worker_and_its_calls(sandbox: Sandbox, run: Runner) -> None:
@@ -80,33 +83,11 @@ async def test_cancelled_run_ends_its_worker_and_its_calls(sandbox: Sandbox, run
     assert await run.value("1 + 1") == 2
 
 
-async def test_worker_holds_no_environment_no_folder_and_no_foreign_descriptor(sandbox: Sandbox) -> None:
-    async with sandbox.run(Limits(), where) as one:
-        process = Path(f"/proc/{one.worker_pid}")
-        assert (process / "environ").read_bytes().strip(b"\0") == b""
-        opened = [os.readlink(entry) for entry in (process / "fd").iterdir()]
-    sockets = [name for name in opened if name.startswith("socket:")]
-    assert len(sockets) == 1
-    others = [name for name in opened if not name.startswith(("socket:", "anon_inode:"))]
-    own = {"/dev/null", f"{process}/maps", f"{process}/pagemap"}
-    assert all(name in own or name.endswith(".cwasm") for name in others)
-
-
 async def test_workers_are_gone_after_the_sandbox_is_closed() -> None:
     async with open_sandbox(workers=2, progress=print) as sandbox, sandbox.run(Limits(), where) as one:
         pid = one.worker_pid
     assert pid is not None
     await _gone(pid)
-
-
-async def _kill_when_calling(port: EchoPort, pid: int | None) -> None:
-    await port.hanging.wait()
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-
-
-async def _collect(run: Runner, port: EchoPort, results: list[object]) -> None:
-    results.append(await run("await git.hangs()", port=port))
 
 
 async def _gone(pid: int) -> None:
