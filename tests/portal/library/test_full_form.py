@@ -71,3 +71,22 @@ def test_result_is_shortened_from_its_depths_and_arguments_never() -> None:
     assert forms[0].endswith('-> Any\n    """About."""')
     assert forms[1].endswith('-> {next?, last?}\n    """About."""')
     assert all("    a?: str,  # Why." in form for form in forms)
+
+
+def test_hints_follow_the_description_of_a_parameter() -> None:
+    schema = arguments(
+        due={"type": "string", "format": "date-time", "description": "When."},
+        count={"type": "integer", "minimum": 1, "maximum": 100},
+        tags={"type": "array", "maxItems": 5, "description": "Tags.", "deprecated": True},
+    )
+    module = library(tool(input_schema=schema)).module("tickets")
+    assert "Args:\n        due: When. (date-time)\n" in module
+    assert "count: 1 to 100\n" in module
+    assert "tags: Tags. (deprecated; <= 5 items)\n" in module
+    assert stub(function(schema)) == (
+        "tickets.create_issue(\n"
+        "    due?: str,  # When. (date-time)\n"
+        "    count?: int,  # 1 to 100\n"
+        "    tags?: list,  # Tags. (deprecated; <= 5 items)\n"
+        ") -> Any"
+    )

@@ -9,6 +9,7 @@ def test_order_of_an_upstreams_tools_changes_nothing() -> None:
     other = library(tool("a"), tool("b", arguments(a=TEXT)))
     assert one.module("tickets") == other.module("tickets")
     assert list(one.functions) == ["tickets.a", "tickets.b"]
+    assert "async def b(*, a: str | None = ...) -> Any: ..." in one.module("tickets")
 
 
 def test_only_a_changed_upstream_is_compiled_again() -> None:
@@ -20,15 +21,8 @@ def test_only_a_changed_upstream_is_compiled_again() -> None:
     assert list(first.functions) == ["kept.f", "changed.f"]
 
 
-def test_broken_tool_leaves_its_neighbours_alone() -> None:
-    broken = arguments(a={"type": "invalid"})
-    compiled = library(tool("broken", broken), tool("whole", arguments(a=TEXT)))
-    assert compiled.functions["tickets.whole"].brief == "tickets.whole(a?: str) -> Any"
-
-
 def test_tool_listed_twice_is_there_once() -> None:
-    compiled = library(tool("f", arguments(a=TEXT)), tool("f"))
-    assert len(compiled.functions) == 1
+    assert len(library(tool("f", arguments(a=TEXT)), tool("f")).functions) == 1
 
 
 def test_nearest_names_know_misspellings_word_order_and_other_namespaces() -> None:

@@ -27,7 +27,6 @@ CREATE = function(arguments(("issue",), issue=ISSUE, dry={"type": "boolean"}))
 COMMENT: Json = {"type": "object", "properties": {"body": TEXT}}
 SEND = function(arguments(("to",), to=TEXT, text=TEXT, comment=COMMENT))
 FREE = function(arguments(("data",), data={"type": "object"}))
-OPEN = function({"type": "object", "properties": {"repo": TEXT}, "required": ["repo"]})
 
 
 def wire(compiled: Function, kwargs: dict[str, Json]) -> Json:
@@ -43,21 +42,16 @@ REPAIRED = [
     (LIST, {"repo": 5}, {"repo": "5"}),
     (LIST, {"repo": "a", "labels": "bug"}, {"repo": "a", "labels": ["bug"]}),
     (LIST, {"repo": "a", "filter": '{"by": "age"}'}, {"repo": "a", "filter": {"by": "age"}}),
-    (LIST, {"repo": "a", "class_": 3, "limit": "4"}, {"repo": "a", "class": "3", "limit": 4}),
     (LIST, {"arguments": {"repo": "a", "limit": 3}}, {"repo": "a", "limit": 3}),
     (LIST, {"params": {"repo": "a", "class_": "c"}}, {"repo": "a", "class": "c"}),
-    (LIST, {"params": {"repo": "a", "class": "c"}}, {"repo": "a", "class": "c"}),
     (LIST, {"create_issue": {"repo": "a"}}, {"repo": "a"}),
     (LIST, {"input": '{"repo": "a", "limit": "3"}'}, {"repo": "a", "limit": 3}),
     (LIST, {"*0": "a", "*1": 3}, {"repo": "a", "limit": 3}),
-    (LIST, {"*0": "a", "limit": "3"}, {"repo": "a", "limit": 3}),
     (LIST, {"*0": {"repo": "a", "class_": "c"}}, {"repo": "a", "class": "c"}),
     (LIST, {"*0": '{"repo": "a"}', "limit": 1}, {"repo": '{"repo": "a"}', "limit": 1}),
-    (LIST, {"*0": 5}, {"repo": "5"}),
     (CREATE, {"*0": {"title": "a"}}, {"issue": {"title": "a"}}),
     (LIST, {"Repo": "a", "LIMIT": 3}, {"repo": "a", "limit": 3}),
     (SEND, {"*0": "a", "TEXT": "b"}, {"to": "a", "text": "b"}),
-    (OPEN, {"arguments": {"repo": "a"}}, {"repo": "a"}),
 ]  # fmt: skip
 
 
@@ -70,31 +64,21 @@ def test_call_is_repaired_where_it_is_certain_what_was_meant(
 
 REFUSED = [
     (LIST, {"*0": "a", "repo": "b", "*1": "x"}),
-    (LIST, {"*0": 3, "repo": "b"}),
-    (LIST, {"*0": 3, "*1": 4}),
     (LIST, {"*0": "a", "*1": "3"}),
     (LIST, {"*0": "a", "*1": 3, "*2": [], "*3": {}, "*4": "c", "*5": 1}),
     (FREE, {"*0": {"data": {}}}),
     (LIST, {"Repo": "a", "repo_": "b"}),
     (LIST, {"repo": {"repo": "a"}}),
-    (LIST, {}),
-    (LIST, {"repo": "a", "limits": 3}),
     (LIST, {"repo": "a", "limit": "three"}),
     (LIST, {"repo": "a", "labels": "bug, ui"}),
     (LIST, {"filter": {"repo": "a"}}),
     (LIST, {"arguments": {"repo": "a", "limits": 3}}),
     (LIST, {"arguments": {"limit": 3}}),
-    (LIST, {"arguments": {}}),
-    (LIST, {"arguments": ["a"]}),
     (LIST, {"repository": {"repo": "a"}}),
     (LIST, {"arguments": {"repo": "a"}, "limit": 3}),
-    (LIST, {"repo": {"name": "a"}}),
     (LIST, {"repo": "a", "by": "age", "top": 3}),
     (CREATE, {"body": "b"}),
     (CREATE, {"title": "a", "colour": "red"}),
-    (CREATE, {"issue": {"title": "a"}, "body": "b"}),
-    (SEND, {"to": "a", "body": "c"}),
-    (LIST, {"repo": "a", "labels": "needs review"}),
 ]  # fmt: skip
 
 
@@ -118,9 +102,7 @@ def test_repair_is_told_with_what_it_changed() -> None:
         ({"repo": UNKNOWN, "labels": ["a", UNKNOWN], "filter": {"by": UNKNOWN}}, True),
         ({"*0": UNKNOWN}, True),
         ({"params": UNKNOWN}, True),
-        ({"*0": {"repo": UNKNOWN}}, True),
         ({"limit": UNKNOWN}, False),
-        ({"repo": UNKNOWN, "limit": "x"}, False),
         ({"repo": UNKNOWN, "filter": {"by": []}}, False),
         ({"repo": UNKNOWN, "top": UNKNOWN}, False),
     ],
