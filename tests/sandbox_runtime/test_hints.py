@@ -27,7 +27,6 @@ async def error(run: Runner, script: str) -> RunError:
         ("docs_search()", "await portal.search("),
         ("from tools import gihtub", "github, time_"),
         ("import gihtub", "namespace github?"),
-        ("import tools.gihtub", "namespace github?"),
     ],
 )
 async def test_namespace_that_is_not_there_is_led_to_the_one_that_is(
@@ -42,7 +41,6 @@ async def test_namespace_that_is_not_there_is_led_to_the_one_that_is(
         "import urllib.request\nurllib.request.urlopen('https://example.com')",
         "import socket\nsocket.create_connection(('example.com', 443))",
         "import http.client\nhttp.client.HTTPConnection('example.com').request('GET', '/')",
-        "import urllib.request\nurllib.request.urlopen('http://example.com')",
     ],
 )
 async def test_network_that_is_not_there_is_told(run: Runner, script: str) -> None:
@@ -53,7 +51,6 @@ async def test_network_that_is_not_there_is_told(run: Runner, script: str) -> No
     "arguments",
     [
         "await github.create_issue()",
-        "[github.create_issue()]",
         "await github.create_issue(), github.create_issue()",
         "*[1]",
     ],
@@ -78,11 +75,9 @@ async def test_task_of_a_script_that_awaits_nothing_is_told_why_it_cannot_run(ru
             "[row['a'] for row in await github.create_issue(a=1, b=2)]",
             "github.create_issue returned {a: int, b: int}",
         ),
-        ("for row in [1, 'x']:\n    row['a']", "row is int"),
         ("def f(page):\n    return page.items.total\nf({'items': 1})", "page is {items: int}"),
         ("x = []\nx[3]", "x is list"),
         ("x = '{\"id\": 7}'\nx['id']", "x is str, of which json.loads makes {id: int}"),
-        ("x = '{id'\nx['id']", "x is str"),
         ("int('a')", ""),
         (
             "try:\n    x = input()\nfinally:\n    pass",

@@ -8,6 +8,7 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import CallError, CallPort, Outcome, ToolCall
 from sandbox_runtime.guest import results
+from sandbox_runtime.result import RunError
 from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
@@ -54,33 +55,25 @@ portal.emit(portal.blocks(a))
     assert not result.notices
 
 
-async def test_text_that_is_not_sent_twice_is_written_anew(run: Runner) -> None:
-    whole, two = {"type": "text", "text": None}, [{"type": "text", "text": None}] * 2
-    for value, blocks, said in (
-        ({"n": 3}, [whole], '{"n": 3}'),
-        ("a", [whole], "a"),
-        ([{}, "ü"], two, "{}\nü"),
-    ):
-        port = outcomes(git_log=Outcome(value, content=blocks))
-        assert await run.value("portal.text(await git.git_log())", port=port) == said
+@pytest.mark.parametrize(
+    ("value", "texts", "said"), [({"n": 3}, 1, '{"n": 3}'), ("a", 1, "a"), ([{}, "ü"], 2, "{}\nü")]
+)
+async def test_text_that_is_not_sent_twice_is_written_anew(
+    run: Runner, value: Json, texts: int, said: str
+) -> None:
+    port = outcomes(git_log=Outcome(value, content=[{"type": "text", "text": None}] * texts))
+    assert await run.value("portal.text(await git.git_log())", port=port) == said
 
 
-async def test_each_of_many_equal_values_has_its_own_blocks(run: Runner) -> None:
+async def test_each_of_many_equal_values_has_its_own_blocks_unless_python_has_it_once(run: Runner) -> None:
     async def numbered(call: ToolCall) -> Outcome:
-        return Outcome({}, content=[{"type": "text", "text": str(call.seq)}], beside=[0])
+        value: Json = None if call.function == "git.git_show" else {}
+        return Outcome(value, content=[{"type": "text", "text": str(call.seq)}], beside=[0])
 
     script = "[portal.text(x) for x in await asyncio.gather(*[git.git_log() for _ in range(20)])]"
     assert await run.value(script, port=numbered) == [str(n) for n in range(1, 21)]
-
-
-async def test_value_that_python_has_once_is_that_of_the_last_call(run: Runner) -> None:
-    async def numbered(call: ToolCall) -> Outcome:
-        return Outcome(None, content=[{"type": "text", "text": str(call.seq)}])
-
-    assert (
-        await run.value("a = await git.git_log()\nb = await git.git_log()\nportal.text(a)", port=numbered)
-        == "2"
-    )
+    once = "a = await git.git_show()\nb = await git.git_show()\nportal.text(a)"
+    assert await run.value(once, port=numbered) == "2"
 
 
 @pytest.mark.parametrize(
@@ -137,28 +130,25 @@ async def test_error_has_data_and_blocks(run: Runner) -> None:
     ]
 
 
-async def test_uncaught_error_shows_what_its_text_lacks_shortened(run: Runner) -> None:
-    error = (await run("await git.fails()", port=ALL)).error
+async def uncaught(run: Runner, port: CallPort, script: str = "await git.fails()") -> RunError:
+    error = (await run(script, port=port)).error
     assert error is not None
-    assert error.message.startswith('no\ndata: {"code": "NEEDS_HUMAN"}\nblocks: [{"type": "image"')
-    failed = CallError("tool_error", "no")
-    long = (
-        await run("await git.fails()", port=outcomes(fails=Outcome(error=failed, data=["x" * 5_000])))
-    ).error
-    assert long is not None
-    assert len(long.message) < 500
-    told = Outcome(error=CallError("tool_error", 'it said {"a": 1}'), data={"a": 1})
-    once = (await run("await git.fails()", port=outcomes(fails=told))).error
-    assert once is not None
-    assert once.message == 'it said {"a": 1}'
+    return error
+
+
+async def test_uncaught_error_shows_what_its_text_lacks_shortened(run: Runner) -> None:
+    shown = 'no\ndata: {"code": "NEEDS_HUMAN"}\nblocks: [{"type": "image"'
+    assert (await uncaught(run, ALL)).message.startswith(shown)
+    long = outcomes(fails=Outcome(error=CallError("tool_error", "no"), data=["x" * 5_000]))
+    assert len((await uncaught(run, long)).message) < 500
+    told = outcomes(fails=Outcome(error=CallError("tool_error", 'it said {"a": 1}'), data={"a": 1}))
+    assert (await uncaught(run, told)).message == 'it said {"a": 1}'
 
 
 @pytest.mark.parametrize("given", ["blocks=['a']", "data=loop", "data=Odd()"])
 async def test_error_of_a_script_with_any_data_keeps_its_message(run: Runner, given: str) -> None:
     odd = "class Odd:\n    def __str__(self): raise ValueError\nloop = []\nloop.append(loop)\n"
-    error = (await run(f"{odd}raise ToolError('no', {given})")).error
-    assert error is not None
-    assert error.message == "no"
+    assert (await uncaught(run, ALL, f"{odd}raise ToolError('no', {given})")).message == "no"
 
 
 async def test_bytes_beside_the_value_count_and_repeated_text_does_not(run: Runner) -> None:
