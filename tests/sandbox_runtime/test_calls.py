@@ -65,10 +65,9 @@ async def test_call_that_was_never_awaited_is_told(run: Runner) -> None:
     ["c['x']", "c.items", "list(c)", "len(c)", "c + 1", "1 in c", "c == 1", "json.dumps({'a': c})"],
 )
 async def test_call_used_as_its_value_says_what_is_missing(run: Runner, use: str) -> None:
-    result = await run(f"import json\ndef use(c):\n    return {use}\nuse((lambda: git.git_log())())")
-    assert result.error is not None
-    assert "await git.git_log(...)" in result.error.message
-    assert result.error.line == 3
+    error = await run.error(f"import json\ndef use(c):\n    return {use}\nuse((lambda: git.git_log())())")
+    assert "await git.git_log(...)" in error.message
+    assert error.line == 3
 
 
 async def test_tool_error_is_caught_by_name_with_everything_it_has(run: Runner) -> None:
@@ -90,10 +89,9 @@ async def test_argument_that_has_one_form_in_json_is_converted_and_told(run: Run
 
 
 async def test_argument_that_is_no_json_is_named(run: Runner) -> None:
-    result = await run("await git.git_log(since={'day': 1j})")
-    assert result.error is not None
-    assert "argument since['day'] is a complex" in result.error.message
-    assert result.error.line == 1
+    error = await run.error("await git.git_log(since={'day': 1j})")
+    assert "argument since['day'] is a complex" in error.message
+    assert error.line == 1
 
 
 async def test_outcomes_of_every_kind_arrive(run: Runner) -> None:
@@ -115,9 +113,8 @@ async def test_emitted_blocks_come_beside_the_value(run: Runner) -> None:
     [("'a'", "str"), ("{'text': 'a'}", '"type"'), ("[{'type': 5}]", '"type"')],
 )
 async def test_what_is_no_block_is_an_error_that_shows_one(run: Runner, emitted: str, fault: str) -> None:
-    result = await run(f"portal.emit({emitted})")
-    assert result.error is not None
-    shown, _, told = result.error.message.partition("this is")
+    error = await run.error(f"portal.emit({emitted})")
+    shown, _, told = error.message.partition("this is")
     assert ("mimeType" in shown, fault in told) == (True, True)
 
 
@@ -146,9 +143,7 @@ async def test_observer_hears_of_calls_that_the_port_never_sees(run: Runner) -> 
 
 
 @pytest.mark.parametrize("number", [3, 3000])
-async def test_calls_of_tasks_that_end_with_the_script_are_entered_and_not_made(
-    run: Runner, number: int
-) -> None:
+async def test_calls_of_tasks_that_end_with_the_script_are_not_made(run: Runner, number: int) -> None:
     script = f"""async def log(i):
     await git.git_log(count=i)
 for i in range({number}): asyncio.create_task(log(i))
@@ -178,8 +173,7 @@ async def test_function_of_the_library_tells_what_it_takes(run: Runner, script: 
 async def test_help_and_a_returned_function_show_its_signature(run: Runner) -> None:
     told = (await run("help(git.git_log)")).stdout
     assert SIGNATURE in told and 'docs_search(query="git.git_log")' in told
-    error = (await run("[git.git_log]")).error
-    assert error is not None
+    error = await run.error("[git.git_log]")
     assert (error.code, SIGNATURE in error.message) == ("result_not_json", True)
 
 

@@ -141,9 +141,7 @@ async def test_forged_ending_is_an_error_of_the_script(payload: bytes) -> None:
     [trace(b"+1 1 " * 1000 + b"1") * 20, frame(ToPortal.OUTPUT, b"x" * 1000) * 20],
     ids=["reads", "output"],
 )
-async def test_record_that_grows_too_large_is_given_up_and_the_run_goes_on(
-    monkeypatch: pytest.MonkeyPatch, much: bytes
-) -> None:
+async def test_record_that_grows_too_large_is_given_up(monkeypatch: pytest.MonkeyPatch, much: bytes) -> None:
     monkeypatch.setattr("sandbox_runtime.recording.MAX_RECORD_BYTES", 10_000)
     result, recording = await run_with(much + FINISHED)
     assert (result.error, result.value) == (None, 1)

@@ -12,23 +12,21 @@ SMALL = Limits(memory_mib=64)
 
 
 async def test_causes_and_notes_are_kept(run: Runner) -> None:
-    result = await run(
+    error = await run.error(
         "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    e.add_note('seen')\n    raise KeyError('k') from e"
     )
-    assert result.error is not None
-    assert "seen" in result.error.traceback
-    assert "direct cause" in result.error.traceback
-    assert result.error.message == "KeyError: 'k'"
+    assert "seen" in error.traceback
+    assert "direct cause" in error.traceback
+    assert error.message == "KeyError: 'k'"
 
 
 async def test_group_of_exceptions_names_its_leaves(run: Runner) -> None:
-    result = await run(
+    error = await run.error(
         "import asyncio\nasync def a():\n    raise ValueError('first')\n"
         "async with asyncio.TaskGroup() as group:\n    group.create_task(a())\n    group.create_task(git.fails())"
     )
-    assert result.error is not None
-    assert "ValueError: first" in result.error.message
-    assert "Exception Group Traceback" in result.error.traceback
+    assert "ValueError: first" in error.message
+    assert "Exception Group Traceback" in error.traceback
 
 
 async def test_syntax_error_is_told_before_anything_runs(run: Runner) -> None:
@@ -42,9 +40,8 @@ async def test_syntax_error_is_told_before_anything_runs(run: Runner) -> None:
 
 
 async def test_uncaught_tool_error_keeps_its_code_and_hint(run: Runner) -> None:
-    result = await run("x = 1\nawait git.fails()")
-    assert result.error is not None
-    assert (result.error.code, result.error.message, result.error.line, result.error.hint) == (
+    error = await run.error("x = 1\nawait git.fails()")
+    assert (error.code, error.message, error.line, error.hint) == (
         "upstream_down",
         "git is down",
         2,
@@ -72,9 +69,7 @@ async def test_every_other_end_has_its_code(run: Runner, script: str, code: str)
 
 
 @pytest.mark.parametrize(("used_mib", "code"), [(2, "ok"), (16, "memory_limit"), (26, "memory_limit")])
-async def test_answer_for_which_no_memory_is_left_is_lack_of_it(
-    run: Runner, used_mib: int, code: str
-) -> None:
+async def test_answer_for_which_no_memory_is_left_says_so(run: Runner, used_mib: int, code: str) -> None:
     script = f"x = bytes({used_mib} << 20)\nlen(await git.git_log())"
     result = await run(script, port=answering("y" * (9 << 20)), limits=SMALL)
     assert (result.error.code if result.error else "ok") == code
@@ -86,8 +81,8 @@ async def test_clean_exit_is_a_good_end(run: Runner, script: str) -> None:
 
 
 async def test_limit_of_memory_names_itself_its_value_and_its_place(run: Runner) -> None:
-    error = (await run("bytearray(100_000_000)", limits=SMALL)).error
-    assert error is not None and error.code == "memory_limit"
+    error = await run.error("bytearray(100_000_000)", limits=SMALL)
+    assert error.code == "memory_limit"
     assert "memory_mib of 64" in error.message and where("memory_mib") in error.message
 
 
@@ -98,10 +93,9 @@ async def test_output_is_cut_between_characters_and_the_rest_counted(run: Runner
 
 
 async def test_endless_message_is_cut(run: Runner) -> None:
-    result = await run("raise ValueError('x' * 1_000_000)")
-    assert result.error is not None
-    assert len(result.error.message) < 3000
-    assert len(result.error.traceback) < 6000
+    error = await run.error("raise ValueError('x' * 1_000_000)")
+    assert len(error.message) < 3000
+    assert len(error.traceback) < 6000
 
 
 async def _no_port(call: ToolCall) -> Outcome:

@@ -43,9 +43,7 @@ async def test_waiting_has_an_end() -> None:
     ("held", "has_more"),
     [("", "abc"), ("aaa", "abc"), ("aaaa", "bc"), ("aaaabb", "c"), ("aaaabbc", "d"), ("aaaabbcd", "")],
 )
-async def test_who_holds_less_than_an_equal_share_gets_more_though_all_are_taken(
-    held: str, has_more: str
-) -> None:
+async def test_who_holds_less_than_a_share_gets_more_though_all_are_taken(held: str, has_more: str) -> None:
     assert "".join(each for each in "abcd" if has_room(Counter(held), each, 4, 8)) >= has_more
     assert not any(has_room(Counter(held), each, 4, 8) for each in set(held) - set(has_more))
 

@@ -50,9 +50,7 @@ def zombies_of(parent: int) -> list[int]:
 
 
 @pytest.mark.parametrize("launch", [ForkLauncher, SpawnLauncher])
-async def test_workers_start_where_thousands_of_files_are_open(
-    launch: type[ForkLauncher | SpawnLauncher],
-) -> None:
+async def test_workers_start_beside_thousands_of_files(launch: type[ForkLauncher | SpawnLauncher]) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]

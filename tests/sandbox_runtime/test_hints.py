@@ -29,9 +29,7 @@ async def error(run: Runner, script: str) -> RunError:
         ("import gihtub", "namespace github?"),
     ],
 )
-async def test_namespace_that_is_not_there_is_led_to_the_one_that_is(
-    run: Runner, script: str, told: str
-) -> None:
+async def test_unknown_namespace_is_led_to_the_one_that_is_there(run: Runner, script: str, told: str) -> None:
     assert told in (await error(run, script)).hint
 
 

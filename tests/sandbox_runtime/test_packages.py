@@ -60,9 +60,8 @@ async def test_package_works(run: Runner, script: str, value: Json) -> None:
 
 
 async def test_package_that_is_not_there_has_no_version(run: Runner) -> None:
-    result = await run("import importlib.metadata as m\nm.version('numpy')")
-    assert result.error is not None
-    assert "PackageNotFoundError" in result.error.message
+    error = await run.error("import importlib.metadata as m\nm.version('numpy')")
+    assert "PackageNotFoundError" in error.message
 
 
 async def test_packages_are_those_of_the_build_and_of_the_page(run: Runner) -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
         ),
     ],
 )
-async def test_each_is_a_call_that_the_host_answers(
+async def test_each_is_a_call_of_the_host(
     run: Runner, call: str, function: str, arguments: dict[str, Json]
 ) -> None:
     port = EchoPort()
@@ -61,9 +61,8 @@ async def test_approval_that_was_not_awaited_asks_all_the_same(run: Runner, use:
 
 @pytest.mark.parametrize("hidden", ["getattr(portal, 'approve')", "[portal.approve][0]"])
 async def test_approval_that_nothing_awaits_is_no_yes(run: Runner, hidden: str) -> None:
-    result = await run(f"if {hidden}('really?'): x = 1")
-    assert result.error is not None
-    assert "await portal.approve(...)" in result.error.message
+    error = await run.error(f"if {hidden}('really?'): x = 1")
+    assert "await portal.approve(...)" in error.message
 
 
 async def test_wait_that_was_not_awaited_is_waited_for(run: Runner) -> None:

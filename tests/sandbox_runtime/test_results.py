@@ -8,7 +8,6 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import CallError, CallPort, Outcome, ToolCall
 from sandbox_runtime.guest import results
-from sandbox_runtime.result import RunError
 from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +57,7 @@ portal.emit(portal.blocks(a))
 @pytest.mark.parametrize(
     ("value", "texts", "said"), [({"n": 3}, 1, '{"n": 3}'), ("a", 1, "a"), ([{}, "ü"], 2, "{}\nü")]
 )
-async def test_text_that_is_not_sent_twice_is_written_anew(
+async def test_text_that_was_not_sent_is_written_anew(
     run: Runner, value: Json, texts: int, said: str
 ) -> None:
     port = outcomes(git_log=Outcome(value, content=[{"type": "text", "text": None}] * texts))
@@ -80,9 +79,8 @@ async def test_each_of_many_equal_values_has_its_own_blocks_unless_python_has_it
     "wrong", ["dict(await git.git_log())", "(await git.git_log())['n']", "{}", "[await git.git_log()]"]
 )
 async def test_what_no_call_returned_is_an_error_that_says_so(run: Runner, wrong: str) -> None:
-    result = await run(f"portal.blocks({wrong})", port=ALL)
-    assert result.error is not None
-    assert result.error.message.startswith("ValueError: pass the value of an upstream's function")
+    error = await run.error(f"portal.blocks({wrong})", port=ALL)
+    assert error.message.startswith("ValueError: pass the value of an upstream's function")
 
 
 async def test_dropped_values_are_not_held(run: Runner) -> None:
@@ -130,25 +128,19 @@ async def test_error_has_data_and_blocks(run: Runner) -> None:
     ]
 
 
-async def uncaught(run: Runner, port: CallPort, script: str = "await git.fails()") -> RunError:
-    error = (await run(script, port=port)).error
-    assert error is not None
-    return error
-
-
 async def test_uncaught_error_shows_what_its_text_lacks_shortened(run: Runner) -> None:
     shown = 'no\ndata: {"code": "NEEDS_HUMAN"}\nblocks: [{"type": "image"'
-    assert (await uncaught(run, ALL)).message.startswith(shown)
+    assert (await run.error("await git.fails()", port=ALL)).message.startswith(shown)
     long = outcomes(fails=Outcome(error=CallError("tool_error", "no"), data=["x" * 5_000]))
-    assert len((await uncaught(run, long)).message) < 500
+    assert len((await run.error("await git.fails()", port=long)).message) < 500
     told = outcomes(fails=Outcome(error=CallError("tool_error", 'it said {"a": 1}'), data={"a": 1}))
-    assert (await uncaught(run, told)).message == 'it said {"a": 1}'
+    assert (await run.error("await git.fails()", port=told)).message == 'it said {"a": 1}'
 
 
 @pytest.mark.parametrize("given", ["blocks=['a']", "data=loop", "data=Odd()"])
 async def test_error_of_a_script_with_any_data_keeps_its_message(run: Runner, given: str) -> None:
     odd = "class Odd:\n    def __str__(self): raise ValueError\nloop = []\nloop.append(loop)\n"
-    assert (await uncaught(run, ALL, f"{odd}raise ToolError('no', {given})")).message == "no"
+    assert (await run.error(f"{odd}raise ToolError('no', {given})")).message == "no"
 
 
 async def test_bytes_beside_the_value_count_and_repeated_text_does_not(run: Runner) -> None:
@@ -156,8 +148,7 @@ async def test_bytes_beside_the_value_count_and_repeated_text_does_not(run: Runn
     image = {**IMAGE, "data": "A" * 600}
     data = ["x" * 600]
     beside = outcomes(git_log=Outcome(data, content=[image], beside=[0]))
-    error = (await run("await git.git_log()", port=beside, limits=limits)).error
-    assert error is not None
+    error = await run.error("await git.git_log()", port=beside, limits=limits)
     assert error.code == "outcome_limit"
     repeated = outcomes(git_log=Outcome(data, content=[{"type": "text", "text": str(data)}]))
     assert (await run("portal.text(await git.git_log())", port=repeated, limits=limits)).value == str(data)

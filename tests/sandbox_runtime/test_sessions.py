@@ -28,7 +28,7 @@ async def test_failed_run_leaves_its_session_usable(run: Runner, session: Sessio
     assert (await run("kept", session=session)).value == 1
 
 
-async def test_random_numbers_of_a_session_are_not_known_though_its_first_script_did_not_run(
+async def test_random_numbers_of_a_session_whose_first_script_did_not_run(
     run: Runner, session: Session
 ) -> None:
     other = await run.sandbox.open_session()
@@ -41,11 +41,8 @@ async def test_random_numbers_of_a_session_are_not_known_though_its_first_script
 
 
 @pytest.mark.parametrize("script", ["import os\nos.abort()", "while True: pass", "await git.hangs()"])
-async def test_broken_or_stopped_session_is_gone_and_says_so(
-    run: Runner, session: Session, script: str
-) -> None:
-    result = await run(script, session=session, limits=Limits(cpu_seconds=0.1, wall_seconds=0.5))
-    assert result.error is not None
+async def test_broken_or_stopped_session_is_gone_and_told(run: Runner, session: Session, script: str) -> None:
+    await run.error(script, session=session, limits=Limits(cpu_seconds=0.1, wall_seconds=0.5))
     assert not session.alive
     async with run.sandbox.run(Limits(), where, session) as later:
         prepared = await later.prepare("1", ())
@@ -86,7 +83,7 @@ async def test_runs_of_one_session_take_turns(run: Runner, session: Session) -> 
     assert (await run("seen", session=session)).value == ["in", "out"] * 3
 
 
-async def test_a_session_keeps_what_it_set_beside_exactly_what_is_granted(
+async def test_session_keeps_variables_beside_those_granted(
     run: Runner, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PORTAL_SECRET", "hunter2")

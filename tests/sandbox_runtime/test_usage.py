@@ -149,9 +149,7 @@ def test_what_a_session_defined_may_call_main_later() -> None:
         ("mcp__other__now()", "mcp__other__now()"),
     ],
 )
-def test_name_of_a_module_or_of_another_client_means_the_namespace_where_it_is_nothing_else(
-    text: str, mended: str
-) -> None:
+def test_foreign_name_means_the_namespace_where_it_is_nothing_else(text: str, mended: str) -> None:
     script = Script.parse(text, frozenset({"time_", "list_"}))
     assert script.source == mended
     assert ("_." in mended) == bool(script.names)

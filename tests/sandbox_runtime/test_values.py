@@ -37,9 +37,7 @@ async def test_numbers_that_json_lacks_become_null_and_are_told(run: Runner) -> 
     assert ["result['rows'][1], result['rows'][2] was not" in notice for notice in result.notices] == [True]
 
 
-async def test_integers_that_json_readers_refuse_become_the_text_of_their_digits_and_are_told(
-    run: Runner,
-) -> None:
+async def test_integers_that_json_readers_refuse_become_text_and_are_told(run: Runner) -> None:
     result = await run("{'n': [10**4299, -10**4300], 10**5000: 1}")
     assert result.value == {"n": [10**4299, "-1" + "0" * 4300], "1" + "0" * 5000: 1}
     assert [notice.split(" ")[0] for notice in result.notices] == ["result['n'][1]"]
@@ -69,10 +67,9 @@ async def test_what_changes_in_an_emitted_block_is_told(run: Runner) -> None:
     ],
 )
 async def test_value_that_is_no_json_is_named_with_its_place(run: Runner, script: str, told: str) -> None:
-    result = await run(script)
-    assert result.error is not None
-    assert result.error.code == "result_not_json"
-    assert told in result.error.message
+    error = await run.error(script)
+    assert error.code == "result_not_json"
+    assert told in error.message
 
 
 @pytest.mark.parametrize(
@@ -87,9 +84,7 @@ async def test_value_that_is_no_json_is_named_with_its_place(run: Runner, script
         ("await git.git_log()\nimport json", 0),
     ],
 )
-async def test_script_that_neither_returns_nor_shows_anything_is_told(
-    run: Runner, script: str, notices: int
-) -> None:
+async def test_script_that_returns_and_shows_nothing_is_told(run: Runner, script: str, notices: int) -> None:
     result = await run(script)
     assert (result.error, result.value, len(result.notices)) == (None, None, notices)
 

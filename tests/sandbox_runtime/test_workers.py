@@ -25,7 +25,7 @@ async def sandbox(anyio_backend: str, request: pytest.FixtureRequest) -> AsyncIt
 
 
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM"])
-async def test_worker_that_ends_costs_its_own_run_only_and_at_once(
+async def test_worker_that_ends_costs_its_run_and_no_other(
     sandbox: Sandbox, run: Runner, signal_name: str
 ) -> None:
     port, other = EchoPort(), EchoPort()

@@ -20,8 +20,8 @@ WRITE = 'open("f", "w").write("{}")\n'
 
 async def test_without_a_grant_the_error_says_who_can_grant_a_folder(run: Runner) -> None:
     for script in ('open("data.csv")', 'import os\nos.listdir(".")'):
-        error = (await run(script)).error
-        assert error is not None and "operator" in error.hint
+        error = await run.error(script)
+        assert "operator" in error.hint
 
 
 CHANGES = """
@@ -118,7 +118,7 @@ async def test_what_was_done_is_counted_by_kind_and_end(run: Runner, tmp_path: P
     assert counts == {(True, "done"): 2, (False, "done"): 1, (False, "failed"): 1, (True, "failed"): 1}
 
 
-async def test_session_or_run_has_files_of_its_own_until_it_ends(
+async def test_session_or_run_has_own_files_until_it_ends(
     run: Runner, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     one, other = await asyncio.gather(sandbox.open_session(), sandbox.open_session())
@@ -158,7 +158,7 @@ async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path
         ("os.listdir(), os.stat('given.txt')", 0),
     ],
 )
-async def test_change_waits_for_what_must_come_before_it_and_reading_does_not(
+async def test_change_waits_for_what_comes_before_it(
     run: Runner, tmp_path: Path, operation: str, changes: int
 ) -> None:
     async with granted(run, tmp_path) as files, files.workspaces.files(None) as service:

@@ -134,7 +134,7 @@ async def refusals(checker: Checker, text: str, *before: str) -> list[Diagnostic
 
 
 @pytest.mark.parametrize(("text", "line", "words", "code"), REFUSED, ids=range(len(REFUSED)))
-async def test_script_that_cannot_run_right_is_refused_with_the_remedy(
+async def test_wrong_script_is_refused_with_the_remedy(
     checker: Checker, text: str, line: int, words: str, code: str
 ) -> None:
     refusing = await refusals(checker, text)
@@ -146,7 +146,7 @@ async def test_script_that_cannot_run_right_is_refused_with_the_remedy(
 
 
 @pytest.mark.parametrize(("text", "line", "words", "code"), TOLD, ids=range(len(TOLD)))
-async def test_what_may_be_right_or_is_caught_is_a_notice(
+async def test_what_may_be_right_is_a_notice(
     checker: Checker, text: str, line: int, words: str, code: str
 ) -> None:
     (found,) = await check(checker, text)
@@ -173,13 +173,11 @@ async def test_every_mistake_is_told_at_once(checker: Checker) -> None:
         ("class A: pass", "A.x = 5\nA.x"),
     ],
 )
-async def test_names_of_earlier_runs_of_the_session_are_known(
-    checker: Checker, before: str, text: str
-) -> None:
+async def test_names_of_earlier_runs_of_a_session_are_known(checker: Checker, before: str, text: str) -> None:
     assert await refusals(checker, text, before) == []
 
 
-async def test_what_will_be_repaired_is_not_refused_and_is_where_nothing_is(
+async def test_what_will_be_repaired_is_refused_only_where_nothing_is(
     tmp_path: Path, checker: Checker
 ) -> None:
     label = "label = chr(97)\nawait github.list_issues(repo='a', labels=label, limit=label)"

@@ -125,9 +125,7 @@ INTEGERS: Json = {"type": "array", "items": {"type": ["integer", "null"]}}
         ({"type": "integer"}, 1e300, 1e300),
     ],
 )
-def test_whole_numbers_are_sent_as_integers_where_only_integers_are_taken(
-    schema: Json, given: Json, sent: Json
-) -> None:
+def test_whole_numbers_are_sent_as_the_integers_that_are_taken(schema: Json, given: Json, sent: Json) -> None:
     wire, repairs = normalize_arguments(function(arguments((), n=schema)), {"n": given}, repairs=False)
     assert (repr(wire["n"]), repairs) == (repr(sent), {})
 

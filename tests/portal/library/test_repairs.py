@@ -56,7 +56,7 @@ REPAIRED = [
 
 
 @pytest.mark.parametrize(("compiled", "kwargs", "sent"), REPAIRED, ids=range(len(REPAIRED)))
-def test_call_is_repaired_where_it_is_certain_what_was_meant(
+def test_call_is_repaired_where_its_meaning_is_certain(
     compiled: Function, kwargs: dict[str, Json], sent: Json
 ) -> None:
     assert wire(compiled, kwargs) == sent
@@ -107,9 +107,7 @@ def test_repair_is_told_with_what_it_changed() -> None:
         ({"repo": UNKNOWN, "top": UNKNOWN}, False),
     ],
 )
-def test_what_is_not_known_yet_fits_and_the_rest_is_held_to_the_schema(
-    kwargs: dict[str, Json], is_right: bool
-) -> None:
+def test_what_is_not_known_yet_fits_and_the_rest_is_checked(kwargs: dict[str, Json], is_right: bool) -> None:
     if is_right:
         normalize_arguments(LIST, kwargs, repairs=True)
     else:

@@ -180,9 +180,7 @@ def garbage() -> st.SearchStrategy[Json]:
 
 @given(garbage(), st.dictionaries(WORDS, json_values(), max_size=3))
 @depth(2)
-def test_calls_are_carried_over_or_refused_but_never_crash(
-    input_schema: Json, kwargs: dict[str, Json]
-) -> None:
+def test_calls_are_passed_on_or_refused_and_never_crash(input_schema: Json, kwargs: dict[str, Json]) -> None:
     try:
         wire = bind(function(input_schema), kwargs)
     except ArgumentError as refusal:

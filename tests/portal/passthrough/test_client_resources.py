@@ -85,9 +85,7 @@ async def test_prompts_of_all_upstreams_are_listed_and_filled_in(client: Client)
         ("file:///etc/passwd", INVALID_PARAMS),
     ],
 )
-async def test_what_cannot_be_read_is_an_error_and_tells_no_secret(
-    client: Client, uri: str, code: int
-) -> None:
+async def test_what_cannot_be_read_is_an_error_without_secrets(client: Client, uri: str, code: int) -> None:
     with pytest.raises(MCPError) as caught:
         await client.read_resource(uri)
     assert caught.value.code == code and SECRET not in str(caught.value)

@@ -210,7 +210,7 @@ async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> Non
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_what_the_manifest_does_not_permit_or_the_client_cannot_is_not_asked(
+async def test_what_the_manifest_or_the_client_does_not_permit_is_not_asked(
     tmp_path: Path, mode: str
 ) -> None:
     person, model = Person(), Model()
@@ -231,9 +231,7 @@ async def test_what_the_manifest_does_not_permit_or_the_client_cannot_is_not_ask
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
-async def test_no_more_tokens_are_sampled_for_a_script_than_the_manifest_says(
-    met: Met, upstream: str
-) -> None:
+async def test_no_more_tokens_are_sampled_than_the_manifest_says(met: Met, upstream: str) -> None:
     answer = await met.ear.run(f"for _ in range(3):\n    await {upstream}.sample(tokens=100)")
     assert answer["error"]["code"] == "sampling_refused"
     assert [asked.max_tokens for asked in met.model.asked] == [100, 50]
@@ -278,9 +276,7 @@ async def test_numbers_of_progress_grow_whoever_made_it(met: Met) -> None:
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
-async def test_waiting_is_told_and_a_cancelled_request_cancels_the_call_of_the_upstream(
-    met: Met, upstream: str
-) -> None:
+async def test_waiting_is_told_and_a_cancelled_request_cancels_the_call(met: Met, upstream: str) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(met.ear.run, f"await {upstream}.hang()")
         await met.ear.until(lambda: met.told.count(f"waiting for 1 call: {upstream}.hang") >= 2)
@@ -289,9 +285,7 @@ async def test_waiting_is_told_and_a_cancelled_request_cancels_the_call_of_the_u
         assert (await met.ear.run(f"await {upstream}.cancelled()"))["result"] == "cancelled"
 
 
-async def test_a_question_of_an_older_upstream_is_refused_while_it_may_be_about_anothers_call(
-    tmp_path: Path,
-) -> None:
+async def test_question_that_may_be_about_anothers_call_is_refused(tmp_path: Path) -> None:
     """Nothing says which call it is about."""
     person = Person()
     options = {"elicitation_callback": person}

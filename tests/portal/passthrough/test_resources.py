@@ -78,9 +78,7 @@ found = await portal.prompts({upstream})
         ("read_resource('note://big', 'stdio_modern')", "outcome_limit", "done"),
     ],
 )
-async def test_what_cannot_be_read_is_an_error_with_its_reason(
-    portal: Opened, call: str, code: str, state: str
-) -> None:
+async def test_what_cannot_be_read_tells_the_reason(portal: Opened, call: str, code: str, state: str) -> None:
     script = f"try:\n    await portal.{call}\nexcept ToolError as error:\n    print(error.code, error)"
     answer = await portal.run(f"import portal\nimport typing\nportal: typing.Any\n{script}")
     assert answer["stdout"].split(" ")[0] == code

@@ -79,9 +79,7 @@ async def test_run_that_was_stopped_ends_where_it_was_stopped(sandbox: Sandbox, 
     assert (result.stdout, result.stdout_bytes_dropped) == ("begin\n", 7)
 
 
-async def test_beginning_of_a_run_ends_where_it_would_go_on_live(
-    sandbox: Sandbox, recorded: Recorder
-) -> None:
+async def test_beginning_of_a_run_ends_where_it_would_go_on(sandbox: Sandbox, recorded: Recorder) -> None:
     _, record = await recorded(SCRIPT)
     for length in range(1, len(record.events)):
         with pytest.raises(RecordError):

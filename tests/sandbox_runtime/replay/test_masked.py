@@ -49,9 +49,7 @@ def masked(record: Record, mask: Callable[[str], str]) -> Record:
     return changed(record, events=tuple(event.masked(mask) for event in record.events))
 
 
-async def test_run_whose_arguments_contain_a_secret_goes_on_from_its_masked_record(
-    sandbox: Sandbox, recorded: Recorder
-) -> None:
+async def test_run_goes_on_from_its_masked_record(sandbox: Sandbox, recorded: Recorder) -> None:
     result, record = await recorded(SCRIPT, port=number, grants=GRANTS)
     assert result is not None
     assert result.value == [1, 2, "test"]
@@ -75,7 +73,7 @@ async def test_run_whose_arguments_contain_a_secret_goes_on_from_its_masked_reco
         ]
 
 
-async def test_other_calls_than_the_masked_ones_diverge_without_telling_the_secret(
+async def test_other_calls_than_the_masked_ones_diverge_without_secrets(
     sandbox: Sandbox, recorded: Recorder
 ) -> None:
     _, record = await recorded(SCRIPT, port=number, grants=GRANTS)
@@ -104,9 +102,7 @@ async def test_secret_that_became_known_later_is_no_divergence(sandbox: Sandbox,
     assert (result.error, result.value) == (None, {"i": 2})
 
 
-async def test_answer_with_a_secret_is_masked_for_the_resumed_script(
-    sandbox: Sandbox, recorded: Recorder
-) -> None:
+async def test_answer_with_a_secret_is_masked_after_resuming(sandbox: Sandbox, recorded: Recorder) -> None:
     script = "a = await git.git_log()\nawait git.git_log()\na"
     _, record = await recorded(script, port=answering(SECRET))
     answered = next(index for index, event in enumerate(record.events) if event.kind == "answered")

@@ -29,9 +29,7 @@ b = [loop.time(), await asyncio.sleep(0.002, 1), select.select([], [], [], 0.005
 
 
 @pytest.mark.parametrize("script", [CHANCE, CLOCKS], ids=["chance", "clocks"])
-async def test_chance_and_clocks_are_replayed_and_differ_between_runs(
-    recorded: Recorder, script: str
-) -> None:
+async def test_chance_and_clocks_are_replayed_and_differ_by_run(recorded: Recorder, script: str) -> None:
     first, second = await recorded.and_replay(script), await recorded.and_replay(script)
     assert first.error is None
     assert first.value != second.value

@@ -52,9 +52,7 @@ async def resumed(
     return result, repetition.record
 
 
-async def test_run_is_taken_up_after_any_event_and_comes_to_the_same_end(
-    sandbox: Sandbox, recorded: Recorder
-) -> None:
+async def test_run_is_taken_up_after_any_event_to_the_same_end(sandbox: Sandbox, recorded: Recorder) -> None:
     result, record = await recorded(SCRIPT, port=CountingPort())
     assert result is not None
     for length in range(len(record.events)):
@@ -69,9 +67,7 @@ async def test_run_is_taken_up_after_any_event_and_comes_to_the_same_end(
         assert facts(await replay(sandbox, kept(whole), where)) == facts(result)
 
 
-async def test_call_without_a_known_outcome_is_not_made_again_by_itself(
-    sandbox: Sandbox, recorded: Recorder
-) -> None:
+async def test_call_without_a_known_outcome_is_not_made_again(sandbox: Sandbox, recorded: Recorder) -> None:
     script = """
 try:
     x = await git.git_log(i=1)
@@ -108,7 +104,7 @@ async def test_limits_count_what_was_done_before(sandbox: Sandbox, recorded: Rec
     assert [call.seq for call in port.calls] == [3]
 
 
-async def test_wall_clock_is_the_present_again_and_the_monotonic_clock_has_not_moved(
+async def test_wall_clock_is_the_present_and_the_monotonic_clock_goes_on(
     sandbox: Sandbox, recorded: Recorder
 ) -> None:
     script = """
@@ -129,9 +125,7 @@ await git.git_log()
     assert facts(await replay(sandbox, repetition.record, where)) == facts(result)
 
 
-async def test_script_that_was_changed_meanwhile_diverges_before_anything_is_done(
-    sandbox: Sandbox, recorded: Recorder
-) -> None:
+async def test_changed_script_diverges_before_anything_is_done(sandbox: Sandbox, recorded: Recorder) -> None:
     _, record = await recorded(SCRIPT, port=CountingPort())
     beginning = changed(record.until(5), script=SCRIPT.replace("i=1", "i=7"))
     port = CountingPort()
