@@ -46,10 +46,6 @@ for x, row in zip(xs, rows): print(x, row['n'])
 match ~git.f():
     case {'a': x}: print(x)
 ---
-x = «git.f(
-  a=1,
-)»['y']
----
 x = «git.f( # c
 )»['y'] # d
 ---
@@ -59,18 +55,11 @@ if 1:
 '''
 '''; ~git.f()
 ---
-import tools as t
-~t.git.f()
----
 from tools.git import f
 ~f()
 ---
 from git import *
 ~git.f()
----
-async def main():
-    import git as g
-    ~g.f()
 ---
 ~git.f()
 git = «git.g()»['x']
@@ -79,21 +68,10 @@ git.h()
 def f(git): git.f()
 ~git.g()
 ---
-out = []
-for x in xs:
-    r = ~git.f(x=x)
-    out.append(r['n'])
-out
----
 import asyncio
 async def one(x): return ~git.f(x=x)
 rs = await asyncio.gather(*(one(x) for x in xs))
 rs[0]['n']
----
-import asyncio
-rs = await asyncio.gather(git.f(), git.g())
-x = ~git.h(a=rs[0]['n'])
-x
 ---
 issues = ~git.f()
 await asyncio.gather(*[git.g(n=issue['n']) for issue in issues])
@@ -114,22 +92,10 @@ calls.insert(0, git.f(x=3))
 calls = calls + [git.f(x=4)]
 [await c for c in calls]
 ---
-calls = {}
-calls["a"] = git.f(x=1)
-calls.setdefault("b", git.f(x=2))
-calls.update({"c": git.f(x=3)})
-calls.update(d=git.f(x=4))
-for name, call in calls.items():
-    calls[name] = await call
-calls["d"]["x"]
----
 calls = [("a", git.f(x=1)), ("b", git.f(x=2))]
 out = {}
 for name, call in calls:
     out[name] = await call
----
-done, pending = await asyncio.wait([asyncio.ensure_future(git.f(x=1))])
-[d.result()["x"] for d in done]
 ---
 queue = asyncio.Queue()
 queue.put_nowait(git.f(x=1))
@@ -149,25 +115,12 @@ async def run(call):
     return await call
 (await run(git.f(x=1)))["x"]
 ---
-def each():
-    for x in range(3):
-        yield git.f(x=x)
-[await c for c in each()]
----
 class Job:
     def __init__(self, call):
         self.call = call
     async def run(self):
         return await self.call
 (await Job(git.f(x=1)).run())["x"]
----
-results = {}
-async def fetch(name, call):
-    results[name] = await call
-async with asyncio.TaskGroup() as tg:
-    for name in "ab":
-        tg.create_task(fetch(name, git.f(x=name)))
-results["a"]["x"]
 ---
 from typing import Any, cast
 await cast(Any, git.f(x=1))
@@ -186,19 +139,8 @@ await together(*calls)
 async def build(): return [git.f(x=x) for x in range(2)]
 await asyncio.gather(*(await build()))
 ---
-await asyncio.gather(*[(lambda c: asyncio.wait_for(c, 5))(git.f(x=1))])
----
-async def later(call=git.f(x=1)): return await call
-await later()
----
 match [git.f(x=1)]:
     case [call]: await call
----
-names = {git.f(x=1): "a"}
-for call, name in names.items(): await call
----
-git = {"f": lambda x: x}
-git["f"](1)
 ---
 def call(git):
     return git.f(1)

@@ -12,15 +12,6 @@ from tests.sandbox_runtime.granted_files import FileRunner
 pytestmark = pytest.mark.anyio
 
 TEXT = r"""
-### append
-open("a.txt", "a").write("one\n")
-f = open("a.txt", "a")
-result = [f.tell()]
-f.write("two\n")
-f.flush()
-f.write("three\n")
-f.close()
-result.append(open("a.txt").read())
 ### truncate
 f = open("a.bin", "w+b")
 f.write(b"abcdef")
@@ -68,15 +59,6 @@ open("a/b/f", "w").close()
 result = [sorted(os.listdir("a/b")), [[d, sorted(ds), fs] for d, ds, fs in os.walk("a")]]
 os.removedirs("a/b/c")
 result.append(os.listdir("a/b"))
-### rename
-import os
-open("a", "w").write("A")
-open("b", "w").write("B")
-os.rename("a", "b")
-os.mkdir("d")
-os.replace("b", "d/c")
-os.rename("d", "e")
-result = [os.listdir(), open("e/c").read()]
 ### working directory
 import os
 os.mkdir("d")
