@@ -215,7 +215,9 @@ def test_nothing_but_its_memory_changes_in_an_instance(tmp_path: Path) -> None:
     for number, module in enumerate(core_modules(guest_component().read_bytes())):
         path = tmp_path / f"{number}.wasm"
         path.write_bytes(module)
-        listing = subprocess.run(["wasm-objdump", "-d", path], capture_output=True, text=True, check=True)
+        # In Python, a look at each of its millions of lines would take ten seconds.
+        command = f"wasm-objdump -d {path} | grep -E 'func\\[|global\\.set|table\\.|elem\\.drop'"
+        listing = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
         function = ""
         for line in listing.stdout.splitlines():
             if found := re.match(r"[0-9a-f]+ func\[\d+\] ?(.*):", line):

@@ -88,9 +88,9 @@ async def test_dropped_values_are_not_held(run: Runner) -> None:
         return Outcome(["x" * (4_000_000 if call.seq > 50 else 1)])
 
     script = (
-        "held = [await git.git_log() for _ in range(50)]\nfor _ in range(40):\n    await git.git_log()\n1"
+        "held = [await git.git_log() for _ in range(50)]\nfor _ in range(20):\n    await git.git_log()\n1"
     )
-    assert (await run(script, port=large, limits=Limits(memory_mib=96))).value == 1
+    assert (await run(script, port=large, limits=Limits(memory_mib=64))).value == 1
 
 
 def test_a_call_looks_at_few_of_the_values_that_a_script_holds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,9 +133,9 @@ async def test_scripts_that_compute_get_at_most_two_workers_per_core(monkeypatch
 
     async def compute(sandbox: Sandbox) -> None:
         nonlocal most
-        for _ in range(5):
+        for _ in range(3):
             async with sandbox.run(Limits(), where) as run:
-                await run.prepare("sum(range(400_000))", ())
+                await run.prepare("sum(range(200_000))", ())
                 assert (await run.execute({}, EchoPort())).error is None
                 most = max(most, sum(sandbox.workers.values()))
 
