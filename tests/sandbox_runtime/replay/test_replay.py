@@ -13,7 +13,7 @@ from sandbox_runtime.recording import Event, Record, Recording
 from sandbox_runtime.replay import Repetition, replay
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox
-from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts
+from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts, index_of
 from tests.sandbox_runtime.running import NAMESPACES, EchoPort, Runner, where
 
 pytestmark = pytest.mark.anyio
@@ -188,10 +188,6 @@ async def diverged(sandbox: Sandbox, record: Record) -> DivergenceError:
     with pytest.raises(DivergenceError) as raised:
         await replay(sandbox, record, where)
     return raised.value
-
-
-def index_of(record: Record, kind: str, nth: int = 0) -> int:
-    return [index for index, event in enumerate(record.events) if event.kind == kind][nth]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from sandbox_runtime.recording import Event, Record
 from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
-from tests.sandbox_runtime.replay.recorder import RECORD, Ledger, Recorder, facts, kept
+from tests.sandbox_runtime.replay.recorder import RECORD, Ledger, Recorder, facts, index_of, kept
 from tests.sandbox_runtime.running import EchoPort, answering, where
 
 pytestmark = pytest.mark.anyio
@@ -79,7 +79,7 @@ except ToolError as error:
     x = error.code
 [x, await git.git_log(i=2)]"""
     _, record = await recorded(script)
-    sent = next(index for index, event in enumerate(record.events) if event.kind == "sent")
+    sent = index_of(record, "sent")
     port = EchoPort()
     result = await resume(sandbox, Repetition(record.until(sent + 1), goes_on=True), where, port)
     assert result.value == ["outcome_unknown", {"i": 2}]
@@ -89,7 +89,7 @@ except ToolError as error:
 async def test_calls_and_their_ledger_count_on(sandbox: Sandbox, recorded: Recorder) -> None:
     script = "[await git.git_log(i=i) for i in range(4)]\nlen([0])"
     _, record = await recorded(script)
-    second = [index for index, event in enumerate(record.events) if event.kind == "answered"][1]
+    second = index_of(record, "answered", 1)
     port, ledger = EchoPort(), Ledger()
     repetition = Repetition(record.until(second + 1), goes_on=True)
     await resume(sandbox, repetition, where, port, ledger)
@@ -117,7 +117,7 @@ t, m = time.time(), time.monotonic()
 await git.git_log()
 [time.time() - t, time.monotonic() - m]"""
     _, record = await recorded(script)
-    sent = next(index for index, event in enumerate(record.events) if event.kind == "sent")
+    sent = index_of(record, "sent")
     long_ago = changed(record.origin, wall_ms=record.origin.wall_ms - 3_600_000)
     beginning = changed(record.until(sent + 1), origin=long_ago)
     repetition = Repetition(beginning, goes_on=True)
@@ -227,7 +227,7 @@ async def test_other_calls_than_the_masked_ones_diverge_without_secrets(
 async def test_secret_that_became_known_later_is_no_divergence(sandbox: Sandbox, recorded: Recorder) -> None:
     script = f'await git.git_log(a="known-before", b="{SECRET}")\nawait git.git_log(i=2)'
     _, record = await recorded(script)
-    sent = next(index for index, event in enumerate(record.events) if event.kind == "sent")
+    sent = index_of(record, "sent")
 
     def before(text: str) -> str:
         return text.replace("known-before", "[hidden]")
@@ -242,7 +242,7 @@ async def test_secret_that_became_known_later_is_no_divergence(sandbox: Sandbox,
 async def test_answer_with_a_secret_is_masked_after_resuming(sandbox: Sandbox, recorded: Recorder) -> None:
     script = "a = await git.git_log()\nawait git.git_log()\na"
     _, record = await recorded(script, port=answering(SECRET))
-    answered = next(index for index, event in enumerate(record.events) if event.kind == "answered")
+    answered = index_of(record, "answered")
     repetition = Repetition(journaled(record.until(answered + 1)), goes_on=True, mask=mask)
     result = await resume(sandbox, repetition, where, answering(1))
     assert result.value == "[hidden]"
