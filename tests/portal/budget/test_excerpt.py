@@ -86,7 +86,6 @@ _KINDS: dict[str, Callable[[], Json]] = {
     "keys": lambda: {f"key {number}": number for number in range(100_000)},
     "long keys": lambda: {"k" * 100_000 + str(number): number for number in range(50)},
     "nesting": lambda: _nested(10_000),
-    "matrix": lambda: [list(range(1_000))] * 1_000,
     "two texts": lambda: [_WORDS * 50_000, _WORDS * 10],
 }
 

@@ -19,14 +19,12 @@ UNKNOWN: list[Row] = [
     ("await slack.post_message(channel='x', text='y')", 1, 'slack query="slack post message"'),
     ("from tools import wether\nawait wether.forecast(city='x')", 1, "wether weather"),
     ("rows = [1]\nnp.array(rows).mean()", 2, "np docs_search"),
-    ("await github.list_isues(repo='a')", 1, "list_isues github.list_issues"),
     ("await github.getIssue(number=1)", 1, "getIssue github.get_issue number:"),
     ("from github import list_issue as l\nawait l(repo='a')", 1, "list_issue github.list_issues"),
     ("gh = github\nawait gh.list_isues(repo='a')", 2, "list_isues github.list_issues"),
     ("class A:\n    async def go(self):\n        return await weather.forcast(city='x')\nawait A().go()", 3, "forcast"),
     ("from tools.github import Issue, get_issue", 1, "'Issue' github.get_issue"),
     ("try:\n    x = 1\nfinally:\n    await echo.nope()", 4, "nope"),
-    ("await get_issue(number=1)", 1, "get_issue github.get_issue"),
     ("json.dumps([])", 1, "json import"),
     ("await call_tool('mcp__github__get_issue', {})", 1, "call_tool github.get_issue(number: int)"),
     ("await mcp.call_tool(server='x', name='github_get_issue')", 1, "call_tool github.get_issue(number: int)"),
@@ -35,15 +33,12 @@ UNKNOWN: list[Row] = [
 ]  # fmt: skip
 
 ARGUMENTS: list[Row] = [
-    ("await github.list_issues()", 1, "repo str"),
     ("start = github.list_issues\nawait start()", 2, "github.list_issues repo"),
     ("await github.create_issue(issue={'priority': 'low'})", 1, "issue title"),
-    ("await github.list_issues(repo='a', lables=['x'])", 1, "lables labels"),
     ("await github.create_issue(issue={'title': 'a', 'prio': 'low'})", 1, "prio priority"),
     ("who = 'a'\nawait github.list_issues(repo=who, assignee=who)", 2, "assignee"),
     ("def start(x):\n    return echo.say(txt=x)\nawait start('a')", 2, "txt text"),
     ("state = 'opne'\nawait github.list_issues(repo='a', state=state)", 2, "opne open"),
-    ("await github.list_issues(repo=None)", 1, "repo None"),
     ("await github.list_issues(repo='a', limit=2.5)", 1, "limit 2.5 int"),
     ("await github.list_issues(repo='a', labels=['bug', None])", 1, "labels[1] None"),
     ("await weather.forecast(city='x', days=30)", 1, "days 30 7"),
@@ -64,21 +59,17 @@ FIELDS: list[Row] = [
     ("r = await echo.odd(text='x')\nr.content", 2, "itself"),
     ("(await weather.forecast(city='x')).isError", 1, "ToolError"),
     ("github.get_issue(number=1).number", 1, '["number"]'),
-    ("r = await github.list_issues(repo='a')\nfor row in r['items']:\n    print(row.title)", 3, '["title"]'),
-    ("r = await github.search_issues(query='x')\nr.length", 2, "len("),
     ("rs = await asyncio.gather(*[github.get_issue(number=n) for n in [1, 2]])\n[r.body for r in rs]", 2, '["body"]'),
     ("if (r := await github.get_issue(number=1)):\n    print(r.body)", 2, '["body"]'),
 ]  # fmt: skip
 
 AWAITS: list[Row] = [
-    ("def f():\n    return github.list_issues(repo='a')['items']\nf()", 2, "github.list_issues async"),
     ("f = lambda: github.get_issue(number=1)['number']\nf()", 1, "github.get_issue async"),
     (
         "def f():\n    c = github.get_issue(number=1)\n    for x in c: print(x)\nf()",
         2,
         "github.get_issue async",
     ),
-    ("async def main():\n    return await github.get_issue(number=1)\nx = main()\nx['a']", 4, "await"),
 ]
 
 REFUSED = [
