@@ -253,6 +253,20 @@ async def test_waiting_has_an_end() -> None:
         assert await Runner(sandbox).value("1") == 1
 
 
+async def test_caller_that_goes_away_while_it_waits_leaves_the_worker_to_the_next() -> None:
+    async with open_sandbox(workers=1, progress=print) as sandbox:
+        run = Runner(sandbox)
+        async with sandbox.run(Limits(), where):
+            gone = [asyncio.create_task(run.value("1")) for _ in range(50)]
+            await anyio.wait_all_tasks_blocked()
+            patient = asyncio.create_task(run.value("2"))
+            for task in gone:
+                task.cancel()
+        assert await patient == 2
+        await asyncio.gather(*gone, return_exceptions=True)
+        assert all(task.cancelled() for task in gone)
+
+
 @pytest.mark.parametrize(
     ("held", "has_more"),
     [("", "abc"), ("aaa", "abc"), ("aaaa", "bc"), ("aaaabb", "c"), ("aaaabbc", "d"), ("aaaabbcd", "")],
