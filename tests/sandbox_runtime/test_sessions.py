@@ -28,7 +28,7 @@ async def test_failed_run_leaves_its_session_usable(run: Runner, session: Sessio
     assert (await run("kept", session=session)).value == 1
 
 
-async def test_random_numbers_of_a_session_whose_first_script_did_not_run(
+async def test_random_numbers_differ_though_the_first_script_did_not_run(
     run: Runner, session: Session
 ) -> None:
     other = await run.sandbox.open_session()

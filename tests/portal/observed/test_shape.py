@@ -93,6 +93,7 @@ def test_objects_with_data_for_keys_are_maps() -> None:
         ({"bitcoin": {}, "ethereum": {}}, {"ids": "bitcoin, ethereum"}, True),
         ({"ann": PERSON, "total": 1}, {"name": "ann"}, True),
         ({"ann": PERSON}, {"names": "ANN,bob"}, True),
+        ({"ann": PERSON}, {"names": ["ann"]}, True),
         ({"title": "x", "ann": 3}, {"sort": "title"}, False),
         ({"issues": [PERSON], "total": 1}, {"kind": "issues"}, False),
         ({"sender": PERSON, "total": 1}, {"text": "who is the sender"}, False),
