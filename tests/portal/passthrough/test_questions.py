@@ -217,7 +217,9 @@ async def test_what_the_manifest_or_the_client_does_not_permit_is_not_asked(
     options = {"elicitation_callback": person, "sampling_callback": model}
 
     async def codes(ear: Ear, tool: str) -> set[str]:
-        return {(await ear.run(f"await {name}.{tool}()"))["error"]["code"] for name in UPSTREAMS}
+        calls = ", ".join(f"{name}.{tool}()" for name in UPSTREAMS)
+        answer = await ear.run(f"[e.code for e in await asyncio.gather({calls}, return_exceptions=True)]")
+        return set(answer["result"])
 
     async with chatty_upstreams(elicitation=False) as upstreams:
         async with client_of(tmp_path, upstreams, "http", mode, options) as ear:
