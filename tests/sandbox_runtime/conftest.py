@@ -1,4 +1,4 @@
-"""A server and a folder that scripts are granted, and the component that they run in."""
+"""A server and a folder that scripts are granted, a recorder of runs, and the component that they run in."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_runtime.aot import AotCache, default_cache, guest_component
+from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.fetching import FetchRunner, Server, granting, served
 from tests.sandbox_runtime.granted_files import FileRunner, granted
+from tests.sandbox_runtime.replay.recorder import Recorder
 from tests.sandbox_runtime.running import Runner
 
 
@@ -27,6 +29,11 @@ def fetch(run: Runner, server: Server) -> FetchRunner:
 async def files(run: Runner, tmp_path: Path) -> AsyncIterator[FileRunner]:
     async with granted(run, tmp_path) as files:
         yield files
+
+
+@pytest.fixture
+def recorded(sandbox: Sandbox) -> Recorder:
+    return Recorder(sandbox)
 
 
 @pytest.fixture(scope="module")

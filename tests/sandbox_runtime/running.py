@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
-from sandbox_runtime.result import Prepared, RunResult
+from sandbox_runtime.result import Prepared, RunError, RunResult
 from sandbox_runtime.sandbox import Sandbox, Session
 
 NAMESPACES = ("files", "git")
@@ -87,7 +88,11 @@ class Runner:
         assert result.error is None, result.error
         return result.value
 
+    async def error(self, script: str, **more: Any) -> RunError:
+        """What a script that must fail failed with."""
+        result = await self(script, **more)
+        assert result.error is not None, result.value
+        return result.error
+
     async def code(self, script: str, *, limits: Limits | None = None) -> str:
-        result = await self(script, limits=limits)
-        assert result.error is not None
-        return result.error.code
+        return (await self.error(script, limits=limits)).code

@@ -10,9 +10,148 @@ from typing import Any
 import pytest
 
 from sandbox_runtime.guest.script import Script
-from tests.sandbox_runtime.awaits import FORGOTTEN, FORGOTTEN_LINES, RIGHT
 
 NAMESPACES = frozenset({"git", "github", "weather"})
+
+FORGOTTEN_LINES = r"""
+x = ~git.f()
+a, *b = ~git.f()
+if ~git.f(): pass
+with ~git.f() as x: pass
+«git.f()»['x']
+(«git.f()»)['x']
+~git.f() if a else ~git.g()
+print(*~git.f(), **~git.g())
+«git.f(x=«git.g()»['id'])»['y']
+(y := ~git.f())['x']
+print('äöü€😀', «git.f()»['ß'])
+é = ~git.f(); ü = «git.g()».x
+x = 1if ~git.f()else 2
+[[~git.f(x=y) for y in x] for x in xs]
+[x for x in xs if ~git.f()]
+sum(x['n'] for x in ~git.f())
+for n in ~git.f(): ~git.g(n=n)
+x = «portal.search('a')»['functions']
+from portal import approve; ~approve('now?')
+"""
+"""One script a line. `~` stands for an inserted `await `, `«` and `»` for the `(await ` and `)` around a call."""
+
+FORGOTTEN = r"""
+x = y = ~git.f()
+x['a']
+---
+rows = [~git.f(x=x) for x in xs]
+for x, row in zip(xs, rows): print(x, row['n'])
+---
+match ~git.f():
+    case {'a': x}: print(x)
+---
+x = «git.f( # c
+)»['y'] # d
+---
+if 1:
+	~git.f()
+---
+'''
+'''; ~git.f()
+---
+from tools.git import f
+~f()
+---
+from git import *
+~git.f()
+---
+~git.f()
+git = «git.g()»['x']
+git.h()
+---
+def f(git): git.f()
+~git.g()
+---
+import asyncio
+async def one(x): return ~git.f(x=x)
+rs = await asyncio.gather(*(one(x) for x in xs))
+rs[0]['n']
+---
+issues = ~git.f()
+await asyncio.gather(*[git.g(n=issue['n']) for issue in issues])
+"""
+
+RIGHT = r"""
+c = git.f(x=1)
+(await c)["x"]
+---
+async with asyncio.TaskGroup() as tg:
+    t = tg.create_task(git.f(x=1))
+t.result()["x"]
+---
+calls = []
+calls += [git.f(x=1)]
+calls.extend([git.f(x=2)])
+calls.insert(0, git.f(x=3))
+calls = calls + [git.f(x=4)]
+[await c for c in calls]
+---
+calls = [("a", git.f(x=1)), ("b", git.f(x=2))]
+out = {}
+for name, call in calls:
+    out[name] = await call
+---
+queue = asyncio.Queue()
+queue.put_nowait(git.f(x=1))
+await queue.put(git.f(x=2))
+await (await queue.get()), await queue.get_nowait()
+---
+c = git.f(x=1) if True else None
+if c is not None:
+    await c
+---
+calls = (git.f(x=x) for x in range(2))
+out = []
+for call in calls:
+    out.append(await call)
+---
+async def run(call):
+    return await call
+(await run(git.f(x=1)))["x"]
+---
+class Job:
+    def __init__(self, call):
+        self.call = call
+    async def run(self):
+        return await self.call
+(await Job(git.f(x=1)).run())["x"]
+---
+from typing import Any, cast
+await cast(Any, git.f(x=1))
+---
+class Calls(list):
+    async def __aiter__(self):
+        for call in list.__iter__(self): yield call
+calls = Calls()
+calls += [git.f(x=1)]
+async for call in calls: await call
+---
+from asyncio import gather as together
+calls = [git.f(x=1), git.f(x=2)]
+await together(*calls)
+---
+async def build(): return [git.f(x=x) for x in range(2)]
+await asyncio.gather(*(await build()))
+---
+match [git.f(x=1)]:
+    case [call]: await call
+---
+def call(git):
+    return git.f(1)
+call(types.SimpleNamespace(f=lambda x: x))
+---
+from tools.git import f
+def f(x):
+    return x
+f(1)
+"""
+"""`git.f(x=1)` gives `{"x": 1}`."""
 
 
 def scripts(table: str) -> list[str]:
@@ -78,18 +217,16 @@ def test_right_script_is_not_changed(text: str) -> None:
         ("await git.f()['x']", "(await git.f())['x']"),
         ("x = await git.f().get('a', git.g())", "x = (await git.f()).get('a', await git.g())"),
         ("await  git.f()['x'].y[0]", "(await  git.f())['x'].y[0]"),
+        ("print(await git.f().strip())", "print((await git.f()).strip())"),
     ],
 )
 def test_await_of_a_part_of_the_result_is_moved(text: str, source: str) -> None:
     assert mended(text) == source
 
 
-def test_insertions_are_told_in_one_notice() -> None:
+def test_insertions_are_told_in_one_notice_and_many_are_summarised() -> None:
     told = Script.parse("x = 1\ngit.f(a=git.g())\ngit.f()", NAMESPACES).notices
     assert told == ["`await` was inserted: line 2, 3"]
-
-
-def test_many_insertions_are_summarised() -> None:
     told = Script.parse("\n".join(["git.f()"] * 200), NAMESPACES).notices
     assert told == ["`await` was inserted: line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …"]
 

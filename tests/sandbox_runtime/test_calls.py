@@ -1,27 +1,16 @@
-"""Calls: how scripts write them, that they run in parallel, and what becomes of them when the script goes on."""
-
-import asyncio
+"""Calls: how scripts write them, that they run in parallel, and what becomes of those that nobody waits for."""
 
 import anyio
 import pytest
 
 from manifests.grants import Limits
+from manifests.json_value import Json
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
-from sandbox_runtime.sandbox import Sandbox
-from tests.sandbox_runtime.running import EchoPort, Runner, answering, where
+from tests.sandbox_runtime.running import EchoPort, Runner, answering
 
 pytestmark = pytest.mark.anyio
 
-
-async def test_gathered_calls_are_under_way_together(run: Runner) -> None:
-    everyone = asyncio.Barrier(20)
-
-    async def meet(call: ToolCall) -> Outcome:
-        await everyone.wait()
-        return Outcome(call.seq)
-
-    script = "import asyncio\nawait asyncio.gather(*[git.git_log(count=i) for i in range(20)])"
-    assert await run.value(script, port=meet) == list(range(1, 21))
+SIGNATURE = "(*, count: int = 10) -> list[dict]"
 
 
 async def test_calls_beyond_parallel_calls_wait_their_turn(run: Runner) -> None:
@@ -73,13 +62,12 @@ async def test_call_that_was_never_awaited_is_told(run: Runner) -> None:
 
 @pytest.mark.parametrize(
     "use",
-    ["c['x']", "c.items", "list(c)", "len(c)", "c + 1", "1 in c", "c == 1", "c < 1", "json.dumps({'a': c})"],
+    ["c['x']", "c.items", "len(c)", "c + 1", "c == 1", "json.dumps({'a': c})"],
 )
 async def test_call_used_as_its_value_says_what_is_missing(run: Runner, use: str) -> None:
-    result = await run(f"import json\ndef use(c):\n    return {use}\nuse((lambda: git.git_log())())")
-    assert result.error is not None
-    assert "await git.git_log(...)" in result.error.message
-    assert result.error.line == 3
+    error = await run.error(f"import json\ndef use(c):\n    return {use}\nuse((lambda: git.git_log())())")
+    assert "await git.git_log(...)" in error.message
+    assert error.line == 3
 
 
 async def test_tool_error_is_caught_by_name_with_everything_it_has(run: Runner) -> None:
@@ -88,86 +76,33 @@ async def test_tool_error_is_caught_by_name_with_everything_it_has(run: Runner) 
         assert await run.value(script) == ["git is down", "upstream_down", "Try again later."]
 
 
-async def test_arguments_by_position_are_for_the_host_to_name(run: Runner) -> None:
-    port = EchoPort()
-    await run("await git.git_log(3, since='May')", port=port)
-    assert port.calls[0].arguments == {"*0": 3, "since": "May"}
-
-
-async def test_argument_that_has_one_form_in_json_is_converted_and_told(run: Runner) -> None:
-    result = await run("import datetime\nawait git.git_log(since={'day': datetime.date(2026, 1, 2)})")
-    assert result.value == {"since": {"day": "2026-01-02"}}
-    assert "argument since['day'] was a date" in result.notices[0]
-
-
 async def test_argument_that_is_no_json_is_named(run: Runner) -> None:
-    result = await run("await git.git_log(since={'day': 1j})")
-    assert result.error is not None
-    assert "argument since['day'] is a complex" in result.error.message
-    assert result.error.line == 1
+    error = await run.error("await git.git_log(since={'day': 1j})")
+    assert "argument since['day'] is a complex" in error.message
+    assert error.line == 1
 
 
 async def test_outcomes_of_every_kind_arrive(run: Runner) -> None:
-    odd = [None, True, 2**70, 1.5, float("inf"), "é😀\u2028", "\ud800", {"": []}]
-    script = (
-        "v = await git.git_log()\n[v[0], v[1], v[2] == 2**70, v[3], v[4] == float('inf'), v[5], v[6], v[7]]"
-    )
-    assert await run.value(script, port=answering(odd)) == [
-        None,
-        True,
-        True,
-        1.5,
-        True,
-        "é😀\u2028",
-        "\ufffd",
-        {"": []},
-    ]
-
-
-async def test_emitted_blocks_come_beside_the_value(run: Runner) -> None:
-    result = await run(
-        "import portal\nportal.emit({'type': 'text', 'text': 'a'})\nportal.emit([{'type': 'image'}])\n1"
-    )
-    assert result.value == 1
-    assert result.emitted == ({"type": "text", "text": "a"}, {"type": "image"})
+    odd = [None, True, 2**70, 1.5, "é😀\u2028", "\ud800", {"": []}, float("inf")]
+    value = await run.value("[*v, inf] = await git.git_log()\n[*v, inf == float('inf')]", port=answering(odd))
+    assert value == [None, True, 2**70, 1.5, "é😀\u2028", "\ufffd", {"": []}, True]
 
 
 @pytest.mark.parametrize(
     ("emitted", "fault"),
-    [("'a'", "str"), ("None", "NoneType"), ("{'text': 'a'}", '"type"'), ("[{'type': 5}]", '"type"')],
+    [("'a'", "str"), ("{'text': 'a'}", '"type"'), ("[{'type': 5}]", '"type"')],
 )
 async def test_what_is_no_block_is_an_error_that_shows_one(run: Runner, emitted: str, fault: str) -> None:
-    result = await run(f"portal.emit({emitted})")
-    assert result.error is not None
-    shown, _, told = result.error.message.partition("this is")
+    error = await run.error(f"portal.emit({emitted})")
+    shown, _, told = error.message.partition("this is")
     assert ("mimeType" in shown, fault in told) == (True, True)
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["x", "1 a", "1 a.b [1]", "-1 a.b {}", "9999999999999999 a.b {}", "\\x00", "1 a.b {}\\n1 a.b {}\\n\\n"],
-)
-async def test_batch_that_no_guest_of_ours_writes_costs_the_worker(run: Runner, line: str) -> None:
-    assert (
-        await run.code(f"from wit_world.imports import host\nhost.exchange('{line}', 1000)") == "worker_lost"
-    )
-    assert await run.value("2") == 2
-
-
-async def test_arguments_that_cannot_be_read_are_refused(run: Runner) -> None:
-    raw = "from wit_world.imports import host\nhost.exchange('1 a.b ' + {}, 1000)"
-    for arguments in (
-        "'{\"a\": ' + '[' * 5000 + ']' * 5000 + '}'",
-        "'{\"a\": ' + '1' * 5000 + '}'",
-        "'nonsense'",
-    ):
-        assert "argument_error" in await run.value(raw.format(arguments))
-
-
-class Heard:
-    """A call observer that remembers."""
+class Heard(EchoPort):
+    """A port that is also an observer, and remembers what it heard of."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.opened: list[tuple[int, str]] = []
         self.withheld: list[tuple[int, str]] = []
 
@@ -178,12 +113,72 @@ class Heard:
         self.withheld.append((seq, error.code))
 
 
-async def test_observer_hears_of_calls_that_the_port_never_sees(sandbox: Sandbox) -> None:
+async def test_observer_hears_of_calls_that_the_port_never_sees(run: Runner) -> None:
     script = "await asyncio.gather(*[git.git_log(count=i) for i in range(3)], return_exceptions=True)\nNone"
-    port, heard = EchoPort(), Heard()
-    async with sandbox.run(Limits(tool_calls=2, outcome_bytes=3), where) as run:
-        await run.prepare(script, ("git",))
-        await run.execute({}, port, heard)
+    heard = Heard()
+    await run(script, port=heard, observer=heard, limits=Limits(tool_calls=2, outcome_bytes=3))
     assert heard.opened == [(1, "git.git_log"), (2, "git.git_log"), (3, "git.git_log")]
     assert sorted(heard.withheld) == [(1, "outcome_limit"), (2, "outcome_limit"), (3, "tool_calls_limit")]
-    assert [call.seq for call in port.calls] == [1, 2]
+    assert [call.seq for call in heard.calls] == [1, 2]
+
+
+@pytest.mark.parametrize("number", [3, 3000])
+async def test_calls_of_tasks_that_end_with_the_script_are_not_made(run: Runner, number: int) -> None:
+    script = f"""async def log(i):
+    await git.git_log(count=i)
+for i in range({number}): asyncio.create_task(log(i))
+await asyncio.sleep(0)
+'sent'"""
+    heard = Heard()
+    result = await run(script, port=heard, observer=heard, limits=Limits(tool_calls=5))
+    assert (result.error, result.value, len(heard.opened), heard.calls) == (None, "sent", number, [])
+
+
+@pytest.mark.parametrize(
+    ("script", "value"),
+    [
+        ("import inspect\ninspect.iscoroutinefunction(git.git_log)", True),
+        ("repr(git.git_log)", f"<async function git.git_log{SIGNATURE}>"),
+        ("git.git_log.__name__, git.git_log.__qualname__", ["git_log", "git.git_log"]),
+        ("git.git_log.__module__, callable(git.git_log)", ["git", True]),
+        ("git.git_log is git.git_log, len({git.git_log, git.git_show})", [True, 2]),
+        ("import functools\nawait functools.partial(git.git_log, count=3)()", {"count": 3}),
+        ("class Repository:\n    log = git.git_log\nawait Repository().log(count=3)", {"count": 3}),
+    ],
+)
+async def test_function_of_the_library_tells_what_it_takes(run: Runner, script: str, value: Json) -> None:
+    assert await run.value(script) == value
+
+
+async def test_help_and_a_returned_function_show_its_signature(run: Runner) -> None:
+    told = (await run("help(git.git_log)")).stdout
+    assert SIGNATURE in told and 'docs_search(query="git.git_log")' in told
+    error = await run.error("[git.git_log]")
+    assert (error.code, SIGNATURE in error.message) == ("result_not_json", True)
+
+
+@pytest.mark.parametrize("name", ["self", "function", "arguments", "calls", "args"])
+async def test_any_name_may_be_a_parameter(run: Runner, name: str) -> None:
+    assert await run.value(f"await git.git_log({name}=1)") == {name: 1}
+
+
+async def test_refused_call_can_be_caught_and_the_script_goes_on(run: Runner) -> None:
+    port = EchoPort()
+    script = """
+codes = []
+for size in (1, 2000, 3, 4):
+    try:
+        await files.write(text="x" * size)
+    except ToolError as error:
+        codes.append(error.code)
+codes
+"""
+    result = await run(script, port=port, limits=Limits(argument_bytes=1000, tool_calls=3))
+    assert result.value == ["argument_limit", "tool_calls_limit"]
+    assert [call.seq for call in port.calls] == [1, 3]
+
+
+async def test_waiting_for_calls_is_no_computing(run: Runner) -> None:
+    script = "import asyncio\nawait asyncio.sleep(0.3)\nawait git.git_log()"
+    result = await run(script, limits=Limits(cpu_seconds=0.1))
+    assert (result.error, result.cpu_ms < 100) == (None, True)

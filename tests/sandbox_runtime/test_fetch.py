@@ -2,15 +2,15 @@
 
 import datetime
 import gzip
-import ipaddress
 import json
 import ssl
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 from tests.sandbox_runtime.fetching import (
@@ -18,7 +18,6 @@ from tests.sandbox_runtime.fetching import (
     Names,
     Server,
     granting,
-    hanging,
     redirect,
     response,
     served,
@@ -64,11 +63,9 @@ async def test_request_is_sent_as_it_was_meant(fetch: FetchRunner, server: Serve
 @pytest.mark.parametrize(
     ("status", "method", "after"),
     [
-        ("301 Moved", "POST", "GET"),
         ("302 Found", "POST", "GET"),
         ("303 See Other", "PUT", "GET"),
         ("307 Temporary", "POST", "POST"),
-        ("308 Permanent", "PUT", "PUT"),
         ("302 Found", "HEAD", "HEAD"),
     ],
 )
@@ -101,33 +98,6 @@ async def test_secrets_stay_with_the_host_they_were_meant_for(run: Runner, serve
     assert (far.headers["host"], far.headers["range"]) == (f"other.example:{server.port}", "bytes=0-")
 
 
-async def test_requests_are_limited_and_redirects_count(run: Runner, server: Server) -> None:
-    fetch = granting(run, f"127.0.0.1:{server.port}", requests=3)
-    server.answers["/from"] = redirect("/to")
-    script = (
-        f'await portal.fetch("{server.base}/from")\nawait portal.fetch("{server.base}/to")\ntry:\n'
-        f'    await portal.fetch("{server.base}/to")\nexcept ToolError as error:\n    told = error.code\ntold'
-    )
-    assert await fetch.value(script) == "fetch_requests_limit"
-    assert len(server.requests) == 3
-    assert fetch.states == ["done", "done", "refused"]
-
-
-async def test_answer_over_the_limit_is_refused_and_one_of_it_is_not(run: Runner, server: Server) -> None:
-    fetch = granting(run, f"127.0.0.1:{server.port}", response_bytes=1000)
-    server.answers["/over"] = response(bytes(1001))
-    server.answers["/just"] = response(bytes(1000))
-    assert await fetch.code(f'await portal.fetch("{server.base}/over")') == "response_limit"
-    assert fetch.states == ["done"]
-    assert await fetch.value(f'len((await portal.fetch("{server.base}/just")).bytes)') == 1000
-
-
-async def test_time_is_limited_by_the_script_too(fetch: FetchRunner, server: Server) -> None:
-    server.answers["/"] = hanging
-    assert await fetch.code(f'await portal.fetch("{server.base}/", timeout=0.2)') == "fetch_timeout"
-    assert fetch.states == ["unknown"]
-
-
 async def test_mistakes_in_arguments_are_told_where_they_are(fetch: FetchRunner, server: Server) -> None:
     for arguments in ("", '"x", verb="GET"', '"x", json=1, body="x"'):
         result = await fetch(f"await portal.fetch({arguments})")
@@ -142,28 +112,12 @@ def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext
     """TLS of a server with this name, and of a client that trusts nobody else."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    try:
-        known: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        known = x509.DNSName(name)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([known]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = signed.public_bytes(serialization.Encoding.PEM)
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    known = x509.SubjectAlternativeName([x509.DNSName(name)])
+    unsigned = x509.CertificateBuilder(subject, subject, key.public_key(), 1, now - day, now + day)
+    pem = unsigned.add_extension(known, critical=False).sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     file = folder / f"{name}.pem"
-    file.write_bytes(pem + secret)
+    file.write_bytes(pem + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(file)
     return serving, ssl.create_default_context(cadata=pem.decode())

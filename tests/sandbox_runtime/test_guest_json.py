@@ -52,7 +52,6 @@ def test_values_are_read_and_counted(value: Json, ascii_only: bool) -> None:
     [
         (b'"' + b"[,{" * 90_000 + b'"', 1),
         (b'["' + b'\\"' * 90_000 + b'",1]', 3),
-        (b'["' + b"\\\\" * 90_000 + b'",1]', 3),
         (b'["",' * 1 + b'"",' * 90_000 + b"1]", 90_003),
         (b"{" + b'"[,":"{",' * 50_000 + b'"":""}', 50_002),
     ],
@@ -66,12 +65,9 @@ def test_what_is_in_texts_is_not_counted(text: bytes, values: int) -> None:
     ("text", "value"),
     [
         (b"1e400", None),
-        (b"-1E+400", None),
         (b"[1e309, 1e308]", [None, 1e308]),
         (b"1" + b"0" * 400 + b".0", None),
-        (b"NaN", None),
         (b'"1e999"', "1e999"),
-        (b"1e-999", 0.0),
         (b"9" * 4300, 10**4300 - 1),
     ],
 )

@@ -54,42 +54,33 @@ portal.emit(portal.blocks(a))
     assert not result.notices
 
 
-async def test_text_that_is_not_sent_twice_is_written_anew(run: Runner) -> None:
-    whole, two = {"type": "text", "text": None}, [{"type": "text", "text": None}] * 2
-    for value, blocks, said in (
-        ({"n": 3}, [whole], '{"n": 3}'),
-        ("a", [whole], "a"),
-        ([{}, "ü"], two, "{}\nü"),
-    ):
-        port = outcomes(git_log=Outcome(value, content=blocks))
-        assert await run.value("portal.text(await git.git_log())", port=port) == said
+@pytest.mark.parametrize(
+    ("value", "texts", "said"), [({"n": 3}, 1, '{"n": 3}'), ("a", 1, "a"), ([{}, "ü"], 2, "{}\nü")]
+)
+async def test_text_that_was_not_sent_is_written_anew(
+    run: Runner, value: Json, texts: int, said: str
+) -> None:
+    port = outcomes(git_log=Outcome(value, content=[{"type": "text", "text": None}] * texts))
+    assert await run.value("portal.text(await git.git_log())", port=port) == said
 
 
-async def test_each_of_many_equal_values_has_its_own_blocks(run: Runner) -> None:
+async def test_each_of_many_equal_values_has_its_own_blocks_unless_python_has_it_once(run: Runner) -> None:
     async def numbered(call: ToolCall) -> Outcome:
-        return Outcome({}, content=[{"type": "text", "text": str(call.seq)}], beside=[0])
+        value: Json = None if call.function == "git.git_show" else {}
+        return Outcome(value, content=[{"type": "text", "text": str(call.seq)}], beside=[0])
 
     script = "[portal.text(x) for x in await asyncio.gather(*[git.git_log() for _ in range(20)])]"
     assert await run.value(script, port=numbered) == [str(n) for n in range(1, 21)]
-
-
-async def test_value_that_python_has_once_is_that_of_the_last_call(run: Runner) -> None:
-    async def numbered(call: ToolCall) -> Outcome:
-        return Outcome(None, content=[{"type": "text", "text": str(call.seq)}])
-
-    assert (
-        await run.value("a = await git.git_log()\nb = await git.git_log()\nportal.text(a)", port=numbered)
-        == "2"
-    )
+    once = "a = await git.git_show()\nb = await git.git_show()\nportal.text(a)"
+    assert await run.value(once, port=numbered) == "2"
 
 
 @pytest.mark.parametrize(
     "wrong", ["dict(await git.git_log())", "(await git.git_log())['n']", "{}", "[await git.git_log()]"]
 )
 async def test_what_no_call_returned_is_an_error_that_says_so(run: Runner, wrong: str) -> None:
-    result = await run(f"portal.blocks({wrong})", port=ALL)
-    assert result.error is not None
-    assert result.error.message.startswith("ValueError: pass the value of an upstream's function")
+    error = await run.error(f"portal.blocks({wrong})", port=ALL)
+    assert error.message.startswith("ValueError: pass the value of an upstream's function")
 
 
 async def test_dropped_values_are_not_held(run: Runner) -> None:
@@ -97,9 +88,9 @@ async def test_dropped_values_are_not_held(run: Runner) -> None:
         return Outcome(["x" * (4_000_000 if call.seq > 50 else 1)])
 
     script = (
-        "held = [await git.git_log() for _ in range(50)]\nfor _ in range(40):\n    await git.git_log()\n1"
+        "held = [await git.git_log() for _ in range(50)]\nfor _ in range(20):\n    await git.git_log()\n1"
     )
-    assert (await run(script, port=large, limits=Limits(memory_mib=96))).value == 1
+    assert (await run(script, port=large, limits=Limits(memory_mib=64))).value == 1
 
 
 def test_a_call_looks_at_few_of_the_values_that_a_script_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,27 +129,18 @@ async def test_error_has_data_and_blocks(run: Runner) -> None:
 
 
 async def test_uncaught_error_shows_what_its_text_lacks_shortened(run: Runner) -> None:
-    error = (await run("await git.fails()", port=ALL)).error
-    assert error is not None
-    assert error.message.startswith('no\ndata: {"code": "NEEDS_HUMAN"}\nblocks: [{"type": "image"')
-    failed = CallError("tool_error", "no")
-    long = (
-        await run("await git.fails()", port=outcomes(fails=Outcome(error=failed, data=["x" * 5_000])))
-    ).error
-    assert long is not None
-    assert len(long.message) < 500
-    told = Outcome(error=CallError("tool_error", 'it said {"a": 1}'), data={"a": 1})
-    once = (await run("await git.fails()", port=outcomes(fails=told))).error
-    assert once is not None
-    assert once.message == 'it said {"a": 1}'
+    shown = 'no\ndata: {"code": "NEEDS_HUMAN"}\nblocks: [{"type": "image"'
+    assert (await run.error("await git.fails()", port=ALL)).message.startswith(shown)
+    long = outcomes(fails=Outcome(error=CallError("tool_error", "no"), data=["x" * 5_000]))
+    assert len((await run.error("await git.fails()", port=long)).message) < 500
+    told = outcomes(fails=Outcome(error=CallError("tool_error", 'it said {"a": 1}'), data={"a": 1}))
+    assert (await run.error("await git.fails()", port=told)).message == 'it said {"a": 1}'
 
 
 @pytest.mark.parametrize("given", ["blocks=['a']", "data=loop", "data=Odd()"])
 async def test_error_of_a_script_with_any_data_keeps_its_message(run: Runner, given: str) -> None:
     odd = "class Odd:\n    def __str__(self): raise ValueError\nloop = []\nloop.append(loop)\n"
-    error = (await run(f"{odd}raise ToolError('no', {given})")).error
-    assert error is not None
-    assert error.message == "no"
+    assert (await run.error(f"{odd}raise ToolError('no', {given})")).message == "no"
 
 
 async def test_bytes_beside_the_value_count_and_repeated_text_does_not(run: Runner) -> None:
@@ -166,8 +148,7 @@ async def test_bytes_beside_the_value_count_and_repeated_text_does_not(run: Runn
     image = {**IMAGE, "data": "A" * 600}
     data = ["x" * 600]
     beside = outcomes(git_log=Outcome(data, content=[image], beside=[0]))
-    error = (await run("await git.git_log()", port=beside, limits=limits)).error
-    assert error is not None
+    error = await run.error("await git.git_log()", port=beside, limits=limits)
     assert error.code == "outcome_limit"
     repeated = outcomes(git_log=Outcome(data, content=[{"type": "text", "text": str(data)}]))
     assert (await run("portal.text(await git.git_log())", port=repeated, limits=limits)).value == str(data)
@@ -177,11 +158,3 @@ async def test_data_of_an_error_over_the_limit_is_left_out_and_told(run: Runner)
     port = outcomes(fails=Outcome(error=CallError("tool_error", "no"), data=["x" * 2_000]))
     script = "try:\n    await git.fails()\nexcept ToolError as e:\n    out = [e.data, 'outcome_bytes' in e.hint]\nout"
     assert (await run(script, port=port, limits=Limits(outcome_bytes=1_000))).value == [None, True]
-
-
-@pytest.mark.parametrize(
-    "name", ["self", "function", "arguments", "positional", "cls", "calls", "args", "kwargs"]
-)
-async def test_any_name_may_be_a_parameter(run: Runner, name: str) -> None:
-    assert await run.value(f"await git.git_log({name}=1)") == {name: 1}
-    assert await run.value(f"await git.git_log(**{{'{name}': 1}})") == {name: 1}

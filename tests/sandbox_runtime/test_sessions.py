@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from manifests.grants import Limits
+from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
@@ -27,7 +28,7 @@ async def test_failed_run_leaves_its_session_usable(run: Runner, session: Sessio
     assert (await run("kept", session=session)).value == 1
 
 
-async def test_random_numbers_of_a_session_are_not_known_though_its_first_script_did_not_run(
+async def test_random_numbers_differ_though_the_first_script_did_not_run(
     run: Runner, session: Session
 ) -> None:
     other = await run.sandbox.open_session()
@@ -40,11 +41,8 @@ async def test_random_numbers_of_a_session_are_not_known_though_its_first_script
 
 
 @pytest.mark.parametrize("script", ["import os\nos.abort()", "while True: pass", "await git.hangs()"])
-async def test_broken_or_stopped_session_is_gone_and_says_so(
-    run: Runner, session: Session, script: str
-) -> None:
-    result = await run(script, session=session, limits=Limits(cpu_seconds=0.1, wall_seconds=0.5))
-    assert result.error is not None
+async def test_broken_or_stopped_session_is_gone_and_told(run: Runner, session: Session, script: str) -> None:
+    await run.error(script, session=session, limits=Limits(cpu_seconds=0.1, wall_seconds=0.5))
     assert not session.alive
     async with run.sandbox.run(Limits(), where, session) as later:
         prepared = await later.prepare("1", ())
@@ -83,3 +81,25 @@ async def test_runs_of_one_session_take_turns(run: Runner, session: Session) -> 
     script = "import asyncio\nseen.append('in')\nawait asyncio.sleep(0.01)\nseen.append('out')"
     await asyncio.gather(*(run(script, session=session) for _ in range(3)))
     assert (await run("seen", session=session)).value == ["in", "out"] * 3
+
+
+async def test_session_keeps_variables_beside_those_granted(
+    run: Runner, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PORTAL_SECRET", "hunter2")
+    granted = RunGrants(environment={"STAGE": "test", "ODD": "ä\n\"'= ☃"})
+    setting = 'import os\nos.environ.update(MORE="x", STAGE="mine")'
+    assert (await run(setting, session=session, grants=granted)).error is None
+    kept = (await run("dict(os.environ)", session=session, grants=granted)).value
+    assert kept == {**granted.environment, "MORE": "x"}
+
+
+async def test_id_is_that_of_the_current_run_and_cannot_be_changed(run: Runner, session: Session) -> None:
+    async def value(script: str, run_id: str) -> object:
+        return (await run(script, session=session, grants=RunGrants(run_id=run_id))).value
+
+    change = "from portal import run\ntry:\n    run.id = 'x'\nexcept AttributeError:\n    told = run.id\ntold"
+    assert await value(change, "run_1") == "run_1"
+    assert await value("[run.id, portal.run.id]", "run_2") == ["run_2", "run_2"]
+    await run("portal.run = None", session=session)
+    assert await value("run.id", "run_3") == "run_3"

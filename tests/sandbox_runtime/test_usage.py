@@ -20,20 +20,14 @@ def usage(text: str, *known: str) -> Usage:
     ("text", "uses"),
     [
         ("await git.log()", [("git", "log", 1)]),
-        ("x = 1\nawait tools.git.log()", [("git", "log", 2)]),
         ("from tools import git as g\nawait g.log()", [("git", "log", 2)]),
         ("import git\nstart = git.log", [("git", "log", 2)]),
         ("from tools.git import log as l\nawait l()", [("git", "log", 1), ("git", "log", 2)]),
-        ("from git import *", []),
-        ("g = git\nawait g.log()", [("git", "log", 2)]),
-        ("await tools.nothing.log()", [("nothing", "log", 1)]),
         ("from tools import nothing", [("nothing", "", 1)]),
         ("import tools.nothing", [("nothing", "", 1)]),
         ("portal.run.id, portal.run, portal(1)", []),
-        ("from portal import run\nrun.id", []),
         ("git.log.__doc__, git.__name__, tools.__path__", [("git", "log", 1)]),
         ("def f(git):\n    git.log()", []),
-        ("git = {}\ngit.log", []),
         ("git = git.log()\ngit.split()", [("git", "log", 1)]),
         ("git.log = print\ngit.log()", []),
         ("'git.log()'", []),
@@ -41,8 +35,6 @@ def usage(text: str, *known: str) -> Usage:
         ("nothing.log()", [("nothing", "log", 1)]),
         ("log()", [("", "log", 1)]),
         ("from x import *\nlog()", []),
-        ("print(len([]))", []),
-        ("def f(): pass\nf()", []),
     ],
 )
 def test_uses_are_what_can_be_seen_in_the_text(text: str, uses: list[tuple[str, str, int]]) -> None:
@@ -74,12 +66,10 @@ def test_names_of_earlier_runs_are_no_uses() -> None:
     [
         ("f(\n1)\nif x:\n    f()\nelse:\n    f()", [1, 2, 3, 4, 6]),
         ("try:\n    f()\nexcept E:\n    f()\nf()", [5]),
-        ("try:\n    f()\nfinally:\n    f()", [2, 4]),
         ("def a():\n    f()\ndef b():\n    f()\nb()", [4, 5]),
         ("class A:\n    def a(self):\n        f()\nA().a()", [3, 4]),
         ("with suppress(E):\n    f()", [1]),
         ("if TYPE_CHECKING:\n    f()\nf()", [3]),
-        ("match f():\n    case 1:\n        f()", [1, 3]),
     ],
 )
 def test_certain_lines_stand_outside_of_try_where_they_are_reached(text: str, certain: list[int]) -> None:
@@ -91,13 +81,10 @@ def test_certain_lines_stand_outside_of_try_where_they_are_reached(text: str, ce
     [
         ("git.log", {"git"}),
         ("from tools import git as g, weather", {"git", "weather"}),
-        ("import files", {"files"}),
         ("from tools.git import log", {"git"}),
         ("getattr(tools, 'git')", {"git"}),
-        ("import importlib\nimportlib.import_module('tools.files')", {"files"}),
         ("eval('git.log()')", {"git"}),
         ("print('git')", set()),
-        ("x = 1", set()),
     ],
 )
 def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) -> None:
@@ -109,41 +96,29 @@ def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) 
     [
         ("async def main():\n    return await git.log()", ["not_called"]),
         ("def helper(): pass\nasync def main():\n    helper()\nprint(1)", ["not_called"]),
-        ("async def collect():\n    return await git.log()", ["not_called"]),
-        ("async def main():\n    return 1\nawait main()", []),
         ("async def collect():\n    return await git.log()\nx = 1", []),
         ("import nothing_here\nx = input('?')\nf = open('x')", ["not_there", "not_there", "no_files"]),
-        ("from nothing_here.deep import x\nprint(x)", ["not_there"]),
         ("try:\n    import nothing_here\nexcept ImportError:\n    print(1)", []),
         ("if sys.version_info < (3, 11):\n    import tomli", []),
-        ("import sys\nsys.modules['helpers'] = f()\nimport helpers", []),
         ("x = open('a') if exists('a') else None", []),
         ("import sys\nsys.stdin = f('a')\ninput()", []),
         ("f()\nimport nothing_here\nimport nothing_here.deep", ["not_there"]),
         ("f()\n" + "\n".join(f"import nothing_{number}" for number in range(99)), ["not_there"] * 10),
-        ("@f\nasync def main(): pass", []),
-        ("import __main__\ndef main(): pass\n__main__.main()", []),
         ("def main(): pass\n[f() for f in globals().values()]", []),
         ("r = await git.log()\nfor x in r: print(x)", ["keys_only"]),
-        ("r = await git.log()\nfor x in r: print(r[x])", []),
         ("r = await git.log()\nr.get('rows')", ["keys_only"]),
         ("r = await git.log()\nr.get(key), f().get('rows'), (r or {}).get('rows'), r['a'].get('rows')", []),
         ("r = await git.log()\nif 'a' in r: print(r['a'])", []),
         ("import git, tools.git, portal, json\nfrom portal import sleep\nprint(1)", []),
         ("def open(x): return x\nopen(1)", []),
         ("if portal.approve('?') and True: print(1)", ["not_awaited"]),
-        ("x = 1 if not portal.approve('?') else 2", ["not_awaited"]),
         ("def f():\n    portal.sleep(1).x\nf()", ["not_awaited"]),
-        ("if await portal.approve('?'): print(1)", []),
         ("await portal.ask('?')", ["not_there"]),
         ("x = portal.log\nx('?')", ["not_there"]),
         ("portal.run.id, portal.Response, portal.text([]), portal.__name__", []),
         ("portal.ask('?') if hasattr(portal, 'ask') else 1", []),
         ("portal.mine = 1\nprint(portal.mine)", []),
-        ("try:\n    portal.ask('?')\nexcept AttributeError:\n    print(1)", []),
-        ("ask = portal.approve\nif ask('?'): print(1)", []),
         ("async def ask(): return await portal.approve('?')\nif ask(): print(1)", ["not_awaited"]),
-        ("async def ask(): return await portal.approve('?')\nif await ask(): print(1)", []),
         ("async def ask(): pass\nask = f(ask)\nif ask(): print(1)", []),
         ("@f\nasync def ask(): pass\nif ask(): print(1)", []),
         ("async def ask(): pass\ndef g(ask):\n    if ask(): print(1)\ng(f)", []),
@@ -171,13 +146,10 @@ def test_what_a_session_defined_may_call_main_later() -> None:
         ("import json as time\ntime.now()", "import json as time\ntime.now()"),
         ("mcp__time__now(a=1)['b']", "(await time_.now(a=1))['b']"),
         ("é = 1; x = str(mcp__list___of())", "é = 1; x = str(await list_._of())"),
-        ("mcp__time__now = f\nmcp__time__now()", "mcp__time__now = f\nmcp__time__now()"),
         ("mcp__other__now()", "mcp__other__now()"),
     ],
 )
-def test_name_of_a_module_or_of_another_client_means_the_namespace_where_it_is_nothing_else(
-    text: str, mended: str
-) -> None:
+def test_foreign_name_means_the_namespace_where_it_is_nothing_else(text: str, mended: str) -> None:
     script = Script.parse(text, frozenset({"time_", "list_"}))
     assert script.source == mended
     assert ("_." in mended) == bool(script.names)

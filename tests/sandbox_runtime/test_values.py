@@ -11,26 +11,18 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("script", "value"),
     [
-        ("1 + 1", 2),
-        ("return 'early'\n1 / 0", "early"),
         ("x: int = 3", 3),
         ("x = 0\nfor n in (1, 2):\n    if n:\n        x += n", 3),
         ("try:\n    x = 1\nexcept ToolError:\n    print('down')", 1),
         ("for n in (1, 2):\n    print(n)\n    x = n", None),
-        ("print(1)\nx = 3", 3),
         ("if 1 == 2:\n    x = 1\nelse:\n    x = 2", 2),
         ("import contextlib\nwith contextlib.nullcontext():\n    x = 3", 3),
-        ("match 1:\n    case 1:\n        x = 4\n    case _:\n        x = 5", 4),
         ("while True:\n    if 1:\n        break\n    x = 1", None),
         ("if 1:\n    x = 1\nelse:\n    y = 2", None),
         ("if 0:\n    return 1\nx = 2", 2),
-        ("if 1:\n    return 1\nx = 2", 1),
         ("(1, [2.5, None, True], {'a': ()})", [1, [2.5, None, True], {"a": []}]),
-        ("2**63, -(10**40)", [2**63, -(10**40)]),
         ("{1: 'one', None: 0, True: 1, 2.5: 2}", {"1": 1, "null": 0, "2.5": 2}),
         ("'é 😀 \\u2028 \\x00'", "é 😀 \u2028 \x00"),
-        ("'a\\ud800b'", "a\ufffdb"),
-        ("{'k\\udfff': 1}", {"k\ufffd": 1}),
         ("import enum\nclass Colour(enum.IntEnum):\n    RED = 1\nColour.RED", 1),
         ("import collections\ncollections.Counter('aab')", {"a": 2, "b": 1}),
     ],
@@ -39,29 +31,28 @@ async def test_json_values_come_back_whole(run: Runner, script: str, value: Json
     assert await run.value(script) == value
 
 
-async def test_numbers_that_json_lacks_become_null_and_are_told(run: Runner) -> None:
-    result = await run("{'rows': [1.5, float('nan'), float('-inf')]}")
-    assert result.value == {"rows": [1.5, None, None]}
-    assert ["result['rows'][1], result['rows'][2] was not" in notice for notice in result.notices] == [True]
-
-
-async def test_integers_that_json_readers_refuse_become_the_text_of_their_digits_and_are_told(
-    run: Runner,
-) -> None:
-    result = await run("{'n': [10**4299, -10**4300], 10**5000: 1}")
-    assert result.value == {"n": [10**4299, "-1" + "0" * 4300], "1" + "0" * 5000: 1}
-    assert [notice.split(" ")[0] for notice in result.notices] == ["result['n'][1]"]
-
-
-async def test_what_is_no_unicode_text_is_replaced_and_told(run: Runner) -> None:
-    result = await run("print('b\\udfff')\n{'k': 'a\\ud800'}")
-    assert (result.value, result.stdout) == ({"k": "a\ufffd"}, "b\ufffd\n")
-    assert sorted(notice.split(":")[0] for notice in result.notices) == ["result", "stdout"]
+@pytest.mark.parametrize(
+    ("script", "value", "told"),
+    [
+        ("{'rows': [1.5, float('nan'), float('-inf')]}", {"rows": [1.5, None, None]}, "result['rows'][1], "),
+        (
+            "{'n': [1, -10**4300], 10**5000: 1}",
+            {"n": [1, "-1" + "0" * 4300], "1" + "0" * 5000: 1},
+            "result['n'][1]",
+        ),
+        ("{'k': 'a\\ud800'}", {"k": "a\ufffd"}, "result: "),
+        ("print('b\\udfff')", None, "stdout: "),
+    ],
+)
+async def test_what_json_lacks_is_replaced_and_told(run: Runner, script: str, value: Json, told: str) -> None:
+    result = await run(script)
+    assert result.value == value
+    assert any(told in notice for notice in result.notices)
 
 
 async def test_what_changes_in_an_emitted_block_is_told(run: Runner) -> None:
     block = "{'type': 'text', 'text': 'a\\ud800', 'score': float('nan')}"
-    result = await run(f"import portal\nportal.emit({block})\nportal.emit({block})")
+    result = await run(f"portal.emit({block})\nportal.emit({block})")
     assert result.emitted == ({"type": "text", "text": "a\ufffd", "score": None},) * 2
     assert len(result.notices) == 2
 
@@ -70,7 +61,6 @@ async def test_what_changes_in_an_emitted_block_is_told(run: Runner) -> None:
     ("script", "told"),
     [
         ("{(1, 2): 3}", "a key of result is a tuple"),
-        ("class Point: ...\nPoint()", "result is a Point"),
         ("{'rows': [0, {'part': 1j}]}", "result['rows'][1]['part'] is a complex"),
         ("a = []\na.append(a)\na", "contains itself"),
         ("a = 1\nfor _ in range(300):\n    a = [a]\na", "nested more than 200 levels"),
@@ -78,10 +68,9 @@ async def test_what_changes_in_an_emitted_block_is_told(run: Runner) -> None:
     ],
 )
 async def test_value_that_is_no_json_is_named_with_its_place(run: Runner, script: str, told: str) -> None:
-    result = await run(script)
-    assert result.error is not None
-    assert result.error.code == "result_not_json"
-    assert told in result.error.message
+    error = await run.error(script)
+    assert error.code == "result_not_json"
+    assert told in error.message
 
 
 @pytest.mark.parametrize(
@@ -90,27 +79,15 @@ async def test_value_that_is_no_json_is_named_with_its_place(run: Runner, script
         ("for n in (1, 2):\n    await git.git_log()", 1),
         ("found = {}\nwith asyncio.Runner():\n    found[1] = 2", 1),
         ("if 0:\n    x = 1", 1),
-        ("a, b = 1, 2", 1),
-        ("x = object()", 1),
         ("for n in (1, 2):\n    print(n)", 0),
         ("for n in (1, 2):\n    portal.emit({'type': 'text', 'text': 'a'})", 0),
         ("x = 5\nif x:\n    return", 0),
-        ("def f():\n    return 1", 0),
         ("await git.git_log()\nimport json", 0),
     ],
 )
-async def test_script_that_neither_returns_nor_shows_anything_is_told(
-    run: Runner, script: str, notices: int
-) -> None:
+async def test_script_that_returns_and_shows_nothing_is_told(run: Runner, script: str, notices: int) -> None:
     result = await run(script)
     assert (result.error, result.value, len(result.notices)) == (None, None, notices)
-
-
-async def test_forged_value_is_an_error_and_no_crash(run: Runner) -> None:
-    forged = "import json\njson.JSONEncoder.encode = lambda *_: '{{{{'\njson.dumps = lambda *_, **__: '[' * 100000\n1"
-    result = await run(forged)
-    assert result.error is not None
-    assert result.value is None
 
 
 async def test_argument_beyond_what_json_readers_take_is_refused_and_not_sent(run: Runner) -> None:

@@ -1,9 +1,9 @@
-"""What a script waits for, and what it forgets to wait for: locks, futures, tasks and its own coroutines."""
+"""What a script waits for, and forgets to wait for: locks, tasks, coroutines, and what the host answers."""
 
 import pytest
 
-from manifests.grants import Limits
-from tests.sandbox_runtime.running import Runner
+from manifests.json_value import Json
+from tests.sandbox_runtime.running import EchoPort, Runner
 
 pytestmark = pytest.mark.anyio
 
@@ -24,10 +24,8 @@ began = time.monotonic()
 """
 WAITS = [
     ("threading.Event().wait({0})", "False"),
-    ("held.acquire(timeout={0})", "False"),
     ("threading.Barrier(2).wait({0})", "BrokenBarrierError"),
     ("queue.Queue().get(timeout={0})", "Empty"),
-    ("queue.SimpleQueue().get(timeout={0})", "Empty"),
     ("concurrent.futures.Future().result(timeout={0})", "TimeoutError"),
 ]
 ENDLESS = ["threading.Event().wait()", "held.acquire()", "queue.SimpleQueue().get()"]
@@ -43,13 +41,6 @@ async def test_wait_with_a_timeout_has_its_time(run: Runner, wait: str, outcome:
     assert await run.value(HELD + ATTEMPT.format(wait.format(0.05))) == [outcome, True]
 
 
-async def test_wait_is_ended_by_the_runs_limit(run: Runner) -> None:
-    script = "import threading\nprint('reached')\nthreading.Event().wait(600)"
-    result = await run(script, limits=Limits(wall_seconds=0.3))
-    assert result.error is not None and result.error.code == "wall_limit"
-    assert result.stdout == "reached\n"
-
-
 @pytest.mark.parametrize("wait", ENDLESS)
 async def test_wait_that_nobody_could_end_is_an_error_with_its_line(run: Runner, wait: str) -> None:
     result = await run(f"{HELD}print('half', end='')\n{wait}")
@@ -59,16 +50,11 @@ async def test_wait_that_nobody_could_end_is_an_error_with_its_line(run: Runner,
     assert result.stdout == "half"
 
 
-@pytest.mark.parametrize("use", ["[x for x in r]", "a, b = r", "r[0]", "len(r)", "1 in r"])
-@pytest.mark.parametrize(
-    ("begun", "told"), [(GATHER, "write `await asyncio.gather(...)`"), (TASK, "write `await` before it")]
-)
-async def test_future_that_is_used_as_its_value_says_that_it_was_not_awaited(
-    run: Runner, begun: str, told: str, use: str
-) -> None:
-    result = await run(begun + UNTIL_DONE + use)
-    assert result.error is not None
-    assert told in result.error.message
+@pytest.mark.parametrize("use", ["a, b = r", "r[0]", "len(r)", "1 in r"])
+async def test_future_that_is_used_as_its_value_says_that_it_was_not_awaited(run: Runner, use: str) -> None:
+    for begun, told in ((GATHER, "write `await asyncio.gather(...)`"), (TASK, "write `await` before it")):
+        error = await run.error(begun + UNTIL_DONE + use)
+        assert told in error.message
 
 
 async def test_failure_of_a_task_left_to_itself_is_told_in_a_line(run: Runner) -> None:
@@ -82,3 +68,66 @@ async def test_failure_of_a_task_left_to_itself_is_told_in_a_line(run: Runner) -
 async def test_coroutine_that_is_kept_and_never_awaited_is_told(run: Runner, kept: str) -> None:
     result = await run(f"{MAIN}task = {kept}\nseen")
     assert (result.error, result.value, result.notices) == (None, [], (TOLD,))
+
+
+@pytest.mark.parametrize(
+    ("call", "function", "arguments"),
+    [
+        ("sleep()", "sleep", {"seconds": 0}),
+        ("sleep(1, minutes=1, hours=0.5, days=2)", "sleep", {"seconds": 174_661}),
+        ("event('deployed', timeout=0.5)", "event", {"name": "deployed", "timeout": 0.5}),
+        ("event_url('deployed')", "event_url", {"name": "deployed"}),
+        ("approve('really?')", "approve", {"question": "really?"}),
+        ("recall('kept_1')", "recall", {"handle": "kept_1"}),
+        (
+            "search_text('kept_1', 'error', limit=3)",
+            "search_text",
+            {"handle": "kept_1", "text": "error", "context": 200, "limit": 3},
+        ),
+    ],
+)
+async def test_each_is_a_call_of_the_host(
+    run: Runner, call: str, function: str, arguments: dict[str, Json]
+) -> None:
+    port = EchoPort()
+    assert await run.value(f"await portal.{call}", port=port) == arguments
+    assert [(each.function, each.arguments) for each in port.calls] == [(f"portal.{function}", arguments)]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ("sleep('5')", "TypeError"),
+        ("sleep(-1)", "ValueError"),
+        ("sleep(float('nan'))", "ValueError"),
+        ("sleep(10 ** 400)", "ValueError"),
+        ("event('x', timeout='1')", "TypeError"),
+        ("event('x', timeout=-1)", "ValueError"),
+    ],
+)
+async def test_time_that_cannot_be_waited_is_the_script_s_mistake(run: Runner, call: str, kind: str) -> None:
+    port = EchoPort()
+    script = (
+        f"try:\n    await portal.{call}\nexcept (TypeError, ValueError) as e:\n    x = type(e).__name__\nx"
+    )
+    assert await run.value(script, port=port) == kind
+    assert port.calls == []
+
+
+@pytest.mark.parametrize("use", ["if asked: x = 1", "x = not asked", "x = asked and 1", "assert asked"])
+async def test_approval_that_was_not_awaited_asks_all_the_same(run: Runner, use: str) -> None:
+    port = EchoPort()
+    result = await run(f"asked = portal.approve('really?')\n{use}\n1", port=port)
+    assert (result.error, [call.function for call in port.calls]) == (None, ["portal.approve"])
+
+
+@pytest.mark.parametrize("hidden", ["getattr(portal, 'approve')", "[portal.approve][0]"])
+async def test_approval_that_nothing_awaits_is_no_yes(run: Runner, hidden: str) -> None:
+    error = await run.error(f"if {hidden}('really?'): x = 1")
+    assert "await portal.approve(...)" in error.message
+
+
+async def test_wait_that_was_not_awaited_is_waited_for(run: Runner) -> None:
+    port = EchoPort()
+    result = await run("for i in range(2):\n    portal.sleep(hours=1)\n1", port=port)
+    assert (result.value, len(port.calls)) == (1, 2)

@@ -1,18 +1,25 @@
-"""Worker processes: disposable, alone with their run, replaced when they die; forked and spawned alike."""
+"""Worker processes: disposable, alone with their run, replaced when they die, and shared fairly. Linux: /proc."""
 
 import asyncio
 import os
+import resource
 import signal
-from collections.abc import AsyncIterator
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import ClassVar
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from manifests.grants import Limits
 from sandbox_runtime.call_port import Outcome, ToolCall
+from sandbox_runtime.fair_queue import FairQueue, QueueLimits, Turns, has_room
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from sandbox_runtime.worker_process import ForkLauncher, SpawnLauncher
+from tests.processes import children, fork_servers
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
 pytestmark = pytest.mark.anyio
@@ -24,40 +31,43 @@ async def sandbox(anyio_backend: str, request: pytest.FixtureRequest) -> AsyncIt
         yield sandbox
 
 
-async def test_killed_worker_costs_its_own_run_only(sandbox: Sandbox, run: Runner) -> None:
-    port, other = EchoPort(), EchoPort()
-    async with sandbox.run(Limits(), where) as doomed, anyio.create_task_group() as tasks:
-        await doomed.prepare("print('kept')\nawait git.hangs()", ("git",))
-        tasks.start_soon(_kill_when_calling, port, doomed.worker_pid)
-        spared: list[object] = []
-        tasks.start_soon(_collect, run, other, spared)
-        result = await doomed.execute({}, port)
-        await other.hanging.wait()
-        tasks.cancel_scope.cancel()
-    assert result.error is not None
-    assert (result.error.code, result.stdout) == ("worker_lost", "kept\n")
-    assert port.cancelled == [1]
-    assert spared == []
-
-
-@pytest.mark.parametrize(
-    "signal_number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGTERM]
-)
-async def test_fault_in_the_engine_ends_its_worker_at_once(
-    sandbox: Sandbox, run: Runner, signal_number: signal.Signals
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM"])
+async def test_worker_that_ends_costs_its_run_and_no_other(
+    sandbox: Sandbox, run: Runner, signal_name: str
 ) -> None:
-    port = EchoPort()
-    async with sandbox.run(Limits(), where) as one:
-        await one.prepare("print('kept')\nawait git.hangs()", ("git",))
-        executing = asyncio.create_task(one.execute({}, port))
+    port, other = EchoPort(), EchoPort()
+    async with sandbox.run(Limits(), where) as doomed:
+        await doomed.prepare("print('kept')\nawait git.hangs()", ("git",))
+        executing = asyncio.create_task(doomed.execute({}, port))
+        spared = asyncio.create_task(run("await git.hangs()", port=other))
         await port.hanging.wait()
-        assert one.worker_pid is not None
-        os.kill(one.worker_pid, signal_number)
+        await other.hanging.wait()
+        assert doomed.worker_pid is not None
+        os.kill(doomed.worker_pid, signal.Signals[signal_name])
         with anyio.fail_after(2):  # less than a worker may be silent
             result = await executing
     assert result.error is not None
     assert (result.error.code, result.stdout, port.cancelled) == ("worker_lost", "kept\n", [1])
+    assert not spared.done()
+    spared.cancel()
     assert await run.value("1 + 1") == 2
+
+
+async def test_worker_holds_no_environment_and_nothing_open_but_its_channel(sandbox: Sandbox) -> None:
+    async with sandbox.run(Limits(), where) as one:
+        process = Path(f"/proc/{one.worker_pid}")
+        assert (process / "environ").read_bytes().strip(b"\0") == b""
+        opened = [str(entry.readlink()) for entry in (process / "fd").iterdir()]
+    assert sum(name.startswith("socket:") for name in opened) == 1
+    own = {
+        "/dev/null",
+        f"{process}/maps",
+        f"{process}/pagemap",
+        "anon_inode:[eventpoll]",
+        "anon_inode:[eventfd]",
+    }
+    others = [name for name in opened if not name.startswith("socket:") and name not in own]
+    assert {Path(name).suffix for name in others} <= {".cwasm"}
 
 
 async def test_cancelled_run_ends_its_worker_and_its_calls(sandbox: Sandbox, run: Runner) -> None:
@@ -80,33 +90,11 @@ async def test_cancelled_run_ends_its_worker_and_its_calls(sandbox: Sandbox, run
     assert await run.value("1 + 1") == 2
 
 
-async def test_worker_holds_no_environment_no_folder_and_no_foreign_descriptor(sandbox: Sandbox) -> None:
-    async with sandbox.run(Limits(), where) as one:
-        process = Path(f"/proc/{one.worker_pid}")
-        assert (process / "environ").read_bytes().strip(b"\0") == b""
-        opened = [os.readlink(entry) for entry in (process / "fd").iterdir()]
-    sockets = [name for name in opened if name.startswith("socket:")]
-    assert len(sockets) == 1
-    others = [name for name in opened if not name.startswith(("socket:", "anon_inode:"))]
-    own = {"/dev/null", f"{process}/maps", f"{process}/pagemap"}
-    assert all(name in own or name.endswith(".cwasm") for name in others)
-
-
 async def test_workers_are_gone_after_the_sandbox_is_closed() -> None:
     async with open_sandbox(workers=2, progress=print) as sandbox, sandbox.run(Limits(), where) as one:
         pid = one.worker_pid
     assert pid is not None
     await _gone(pid)
-
-
-async def _kill_when_calling(port: EchoPort, pid: int | None) -> None:
-    await port.hanging.wait()
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-
-
-async def _collect(run: Runner, port: EchoPort, results: list[object]) -> None:
-    results.append(await run("await git.hangs()", port=port))
 
 
 async def _gone(pid: int) -> None:
@@ -152,9 +140,9 @@ async def test_scripts_that_compute_get_at_most_two_workers_per_core(monkeypatch
 
     async def compute(sandbox: Sandbox) -> None:
         nonlocal most
-        for _ in range(5):
+        for _ in range(3):
             async with sandbox.run(Limits(), where) as run:
-                await run.prepare("sum(range(400_000))", ())
+                await run.prepare("sum(range(200_000))", ())
                 assert (await run.execute({}, EchoPort())).error is None
                 most = max(most, sum(sandbox.workers.values()))
 
@@ -164,3 +152,144 @@ async def test_scripts_that_compute_get_at_most_two_workers_per_core(monkeypatch
             for _ in range(6 * least):
                 tasks.start_soon(compute, sandbox)
     assert least < most <= 2 * least
+
+
+async def test_fork_server_that_is_killed_takes_its_runs_and_comes_back() -> None:
+    others, zombies = fork_servers(), zombies_of(os.getpid())
+    async with open_sandbox(workers=2, progress=print, launch=ForkLauncher) as sandbox:
+        port, run = EchoPort(), Runner(sandbox)
+        session = await sandbox.open_session()
+        running = asyncio.create_task(run("print('kept')\nawait git.hangs()", port=port))
+        await port.hanging.wait()
+        (server,) = set(fork_servers()).difference(others)
+        os.kill(server, signal.SIGKILL)
+        result = await running
+        assert result.error is not None
+        assert (result.error.code, result.stdout) == ("worker_lost", "kept\n")
+        assert port.cancelled == [1]
+        assert await asyncio.gather(*(run.value("1 + 1") for _ in range(6))) == [2] * 6
+        assert not session.alive
+        assert len(fork_servers()) == len(others) + 1
+        assert server not in children(os.getpid())
+    assert set(zombies_of(os.getpid())) <= set(zombies)  # those of other tests are gone at the next start
+
+
+def zombies_of(parent: int) -> list[int]:
+    return [
+        pid
+        for pid in children(parent)
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    ]
+
+
+@pytest.mark.parametrize("launch", [ForkLauncher, SpawnLauncher])
+async def test_workers_start_beside_thousands_of_files(launch: type[ForkLauncher | SpawnLauncher]) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        async with open_sandbox(workers=1, progress=print, launch=launch) as sandbox:
+            assert await Runner(sandbox).value("import asyncio\nawait asyncio.sleep(0.001)\n1 + 1") == 2
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+class FailingLauncher(ForkLauncher):
+    """Whose workers end at once while it `fails`, as where no more processes may be."""
+
+    launched_at: ClassVar[list[float]] = []
+    were_many: ClassVar[anyio.Event]
+    fails = False
+
+    async def launch(self, end: socket.socket) -> Callable[[], None]:
+        if not FailingLauncher.fails:
+            return await super().launch(end)
+        FailingLauncher.launched_at.append(anyio.current_time())
+        if len(FailingLauncher.launched_at) == 4:
+            FailingLauncher.were_many.set()
+        return lambda: None
+
+
+async def test_worker_that_does_not_start_is_replaced_by_one_not_by_ever_more() -> None:
+    others = fork_servers()
+    FailingLauncher.were_many = anyio.Event()
+    async with open_sandbox(workers=1, progress=print, launch=FailingLauncher) as sandbox:
+        run = Runner(sandbox)
+        FailingLauncher.fails = True
+        (server,) = set(fork_servers()).difference(others)
+        os.kill(server, signal.SIGKILL)
+        await FailingLauncher.were_many.wait()
+        # Three quick ones, and then one a second.
+        assert FailingLauncher.launched_at[3] - FailingLauncher.launched_at[2] >= 0.9
+        FailingLauncher.fails = False
+        assert await run.value("1 + 1") == 2
+
+
+@pytest.mark.parametrize(
+    ("held", "callers", "begins"),
+    [
+        ("", "a" * 500 + "bc" + "b", "abcabaaa"),  # they take turns
+        ("aaab", "aabbcc", "cbcbaa"),  # whoever holds the fewest is served first
+    ],
+)
+async def test_order_of_callers_is_fair(held: str, callers: str, begins: str) -> None:
+    queue: FairQueue[None] = FairQueue(QueueLimits(most=1000))
+    queue.held.update(held)
+    places = {queue.join(caller): caller for caller in callers}
+    served = ""
+    while (waiter := queue.next()) is not None:
+        served += places[waiter]
+    assert (served[:8].startswith(begins), len(served), len(queue)) == (True, len(callers), 0)
+
+
+async def test_waiting_has_an_end() -> None:
+    async with open_sandbox(workers=1, progress=print, queue=QueueLimits(seconds=0.05)) as sandbox:
+        async with sandbox.run(Limits(), where), sandbox.run(Limits(), where) as late:
+            error = (await late.prepare("1", ())).error
+        assert error is not None
+        assert (error.code, "queue_seconds" in error.message) == ("sandbox_busy", True)
+        assert await Runner(sandbox).value("1") == 1
+
+
+async def test_caller_that_goes_away_while_it_waits_leaves_the_worker_to_the_next() -> None:
+    async with open_sandbox(workers=1, progress=print) as sandbox:
+        run = Runner(sandbox)
+        async with sandbox.run(Limits(), where):
+            gone = [asyncio.create_task(run.value("1")) for _ in range(50)]
+            await anyio.wait_all_tasks_blocked()
+            patient = asyncio.create_task(run.value("2"))
+            for task in gone:
+                task.cancel()
+        assert await patient == 2
+        await asyncio.gather(*gone, return_exceptions=True)
+        assert all(task.cancelled() for task in gone)
+
+
+@pytest.mark.parametrize(
+    ("held", "has_more"),
+    [("", "abc"), ("aaa", "abc"), ("aaaa", "bc"), ("aaaabb", "c"), ("aaaabbc", "d"), ("aaaabbcd", "")],
+)
+async def test_who_holds_less_than_a_share_gets_more_though_all_are_taken(held: str, has_more: str) -> None:
+    assert "".join(each for each in "abcd" if has_room(Counter(held), each, 4, 8)) >= has_more
+    assert not any(has_room(Counter(held), each, 4, 8) for each in set(held) - set(has_more))
+
+
+async def test_a_turn_is_given_to_another_caller_at_once_and_passed_on_if_it_comes_too_late() -> None:
+    turns, had, done = Turns(1, 2), list[str](), anyio.Event()
+
+    async def have(caller: str) -> None:
+        async with turns.turn(caller):
+            had.append(caller)
+            await done.wait()
+
+    async with anyio.create_task_group() as tasks:
+        for caller in "aaabc":
+            tasks.start_soon(have, caller)
+        await anyio.wait_all_tasks_blocked()
+        assert had == ["a", "b"]
+        with anyio.move_on_after(0):  # gives its turn up as it comes
+            await have("d")
+        done.set()
+    assert had == ["a", "b", "a", "c", "a"]

@@ -19,20 +19,9 @@ WRITE = 'open("f", "w").write("{}")\n'
 
 
 async def test_without_a_grant_the_error_says_who_can_grant_a_folder(run: Runner) -> None:
-    for script in (
-        'open("data.csv")',
-        'import os\nos.listdir(".")',
-        'import pathlib\npathlib.Path("x").write_text("")',
-    ):
-        result = await run(script)
-        assert result.error is not None
-        assert "operator" in result.error.hint
-
-
-async def test_what_the_operator_put_there_is_read(files: FileRunner) -> None:
-    (files.folder / "given.txt").write_text("given")
-    assert await files.value('open("given.txt").read()') == "given"
-    assert await files.value('open("/workspace/given.txt").read()') == "given"
+    for script in ('open("data.csv")', 'import os\nos.listdir(".")'):
+        error = await run.error(script)
+        assert "operator" in error.hint
 
 
 CHANGES = """
@@ -46,7 +35,7 @@ for do in (
         do()
     except OSError as error:
         told.append(os.strerror(error.errno))
-[open("given.txt").read(), os.access("given.txt", os.W_OK), told]
+[open("/workspace/given.txt").read(), os.access("given.txt", os.W_OK), told]
 """
 
 
@@ -109,37 +98,6 @@ async def test_file_that_cannot_be_saved_at_the_end_is_a_notice(run: Runner, tmp
             assert [notice for notice in result.notices if "'f'" in notice and "total_bytes" in notice]
 
 
-ERROR_OF = """
-import errno, os
-def attempt():
-    {attempt}
-try:
-    attempt()
-except OSError as error:
-    name = errno.errorcode[error.errno]
-name
-"""
-
-
-@pytest.mark.parametrize(
-    ("limit", "attempt", "name"),
-    [
-        ({"file_bytes": 1000}, 'with open("f", "w") as f: f.write("x" * 1001)', "EFBIG"),
-        ({"file_bytes": 1000}, 'open("f", "wb").truncate(1001)', "EFBIG"),
-        ({"file_bytes": 1000}, 'open("big").read()', "EFBIG"),
-        ({"total_bytes": 3000}, 'with open("f", "w") as f: f.write("x" * 1001)', "EDQUOT"),
-        ({"total_files": 3}, "for n in 'abc': os.mkdir(n)", "EDQUOT"),
-        ({"total_files": 3}, 'for n in "abc": open(n, "w").close()', "EDQUOT"),
-    ],
-)
-async def test_limit_is_an_error_of_the_file(
-    run: Runner, tmp_path: Path, limit: dict[str, int], attempt: str, name: str
-) -> None:
-    (tmp_path / "big").write_bytes(bytes(2000))
-    async with granted(run, tmp_path, **limit) as files:
-        assert await files.value(ERROR_OF.format(attempt=attempt)) == name
-
-
 async def test_operations_are_counted_and_refused_beyond_the_limit(run: Runner, tmp_path: Path) -> None:
     script = (
         'import os\nn = 0\ntry:\n    while True:\n        os.path.exists("f")\n        n += 1\n'
@@ -160,24 +118,19 @@ async def test_what_was_done_is_counted_by_kind_and_end(run: Runner, tmp_path: P
     assert counts == {(True, "done"): 2, (False, "done"): 1, (False, "failed"): 1, (True, "failed"): 1}
 
 
-async def test_session_has_files_of_its_own_until_it_ends(
+async def test_session_or_run_has_own_files_until_it_ends(
     run: Runner, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     one, other = await asyncio.gather(sandbox.open_session(), sandbox.open_session())
     async with granted(run, tmp_path, share="session") as files:
-        await files.value(WRITE.format("of one"), one)
-        await files.value(WRITE.format("of other"), other)
-        assert await files.value('open("f").read()', one) == "of one"
-        assert await files.value('open("f").read()', other) == "of other"
+        for session in (one, other):
+            await files.value(WRITE.format(id(session)), session)
+        assert await files.value('open("f").read()', one) == str(id(one))
         assert await files.value("import os\nos.listdir()") == []
         one.close()
-        assert await files.value('open("f").read()', other) == "of other"
+        assert await files.value('open("f").read()', other) == str(id(other))
         assert len([name for name in files.names() if name.endswith("/f")]) == 1
     other.close()
-    assert files.names() == []
-
-
-async def test_run_has_files_of_its_own_that_go_with_it(run: Runner, tmp_path: Path) -> None:
     async with granted(run, tmp_path, share="run") as files:
         assert await files.value(WRITE.format("mine") + 'open("f").read()') == "mine"
         assert await files.value("import os\nos.listdir()") == []
@@ -185,16 +138,12 @@ async def test_run_has_files_of_its_own_that_go_with_it(run: Runner, tmp_path: P
     assert files.names() == []
 
 
-@pytest.mark.parametrize("broken", ["missing", "a file", "not writable"])
-async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, broken: str) -> None:
-    folder = tmp_path / "w"
-    if broken == "a file":
-        folder.write_text("")
+@pytest.mark.parametrize("workspace", ["missing", "a_file", "/proc/self"])
+async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, workspace: str) -> None:
+    (tmp_path / "a_file").write_text("")
     with pytest.raises(WorkspaceError):
         async with open_workspaces(
-            FileGrant(workspace="/proc/self" if broken == "not writable" else "w", mode="write", share="run"),
-            tmp_path,
-            where,
+            FileGrant(workspace=workspace, mode="write", share="run"), tmp_path, where
         ):
             pass
 
@@ -209,7 +158,7 @@ async def test_workspace_that_cannot_be_used_is_said_at_the_start(tmp_path: Path
         ("os.listdir(), os.stat('given.txt')", 0),
     ],
 )
-async def test_change_waits_for_what_must_come_before_it_and_reading_does_not(
+async def test_change_waits_for_what_comes_before_it(
     run: Runner, tmp_path: Path, operation: str, changes: int
 ) -> None:
     async with granted(run, tmp_path) as files, files.workspaces.files(None) as service:

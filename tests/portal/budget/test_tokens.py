@@ -34,7 +34,7 @@ def test_long_text_is_counted_in_parts_exactly(words: list[str]) -> None:
     assert count_tokens(text) == len(o200k_base().encode_ordinary(text))
 
 
-@pytest.mark.parametrize("unit", [" ", "\n", "a", "-", "中", "\u0301", "\ud800", " \n"])
+@pytest.mark.parametrize("unit", [" ", "a", "中", "\ud800"])
 def test_a_million_of_anything_is_counted(unit: str) -> None:
     assert count_tokens(unit * 1_000_000) > 1_000
 

@@ -84,9 +84,7 @@ async def test_death_of_the_type_checker_is_not_noticed(checker: Checker) -> Non
     assert process_of(checker) != former
 
 
-async def test_hanging_type_checker_costs_a_warning(
-    checker: Checker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hanging_type_checker_is_a_warning(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
     await codes(checker, TYPED)
     monkeypatch.setattr(ty_server, "ANSWER_SECONDS", 0.2)
     freeze(process_of(checker))
@@ -95,9 +93,7 @@ async def test_hanging_type_checker_costs_a_warning(
     assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
 
 
-async def test_arguments_are_checked_without_a_type_checker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_arguments_are_checked_without_ty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("portal.catalog.check.ty_server.find_ty_bin", lambda: str(tmp_path / "nothing"))
     script = prepared("await echo.say(text=[1])", LIBRARY)
     found = await Checker(TypeChecker(tmp_path)).check(script, snapshot(LIBRARY))
@@ -110,11 +106,8 @@ async def test_arguments_are_checked_without_a_type_checker(
 HOSTILE = [
     "github.get_issue\n" + "x = [" * 80 + "]" * 80,
     "github.get_issue\n" + "x." + "y." * 3000 + "z",
-    "github.get_issue\n" + "1" + "+1" * 5000,
     "github.get_issue\n'" + "\u202e😀" * 1000 + "'",
-    "github.get_issue(**{'a" + "b" * 50000 + "': 1})",
-    "# github.get_issue\ngithub" * 2,
-    "github.get_issue\n" + "a = 1\n" * 20_000,
+    "github.get_issue\n" + "a = 1\n" * 5_000,
 ]
 
 

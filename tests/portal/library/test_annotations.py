@@ -1,7 +1,9 @@
+"""What schemas become: annotations in modules, and the lean form that models read."""
+
 import pytest
 
 from manifests.json_value import Json
-from tests.portal.library.sample_tools import an_object, arguments, function, library, tool
+from tests.portal.library.sample_tools import an_object, arguments, function, library, stub, tool
 
 ISSUE = {**an_object(id={"type": "integer"}), "title": "Issue"}
 
@@ -16,49 +18,30 @@ def annotation(schema: Json, **definitions: Json) -> str:
     [
         ({"type": "string"}, "str"),
         ({"type": "integer"}, "int"),
-        ({"type": "number"}, "float"),
-        ({"type": "boolean"}, "bool"),
         ({"type": "null"}, "None"),
         ({}, "Any"),
-        (True, "Any"),
-        ("string", "Any"),
         ({"type": "text"}, "Any"),
-        ({"type": ["string", "null"]}, "str | None"),
         ({"type": ["null", "string", "integer"]}, "str | int | None"),
         ({"type": "string", "nullable": True}, "str | None"),
-        ({"type": "array"}, "list[Any]"),
-        ({"type": "array", "items": {"type": "string"}}, "list[str]"),
         ({"items": {"type": "string"}}, "list[str]"),
-        ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]}, "list[str | int]"),
         (
             {"type": "array", "items": [{"type": "string"}], "additionalItems": {"type": "null"}},
             "list[str | None]",
         ),
-        ({"type": "object"}, "dict[str, Any]"),
         ({"type": "object", "additionalProperties": {"type": "integer"}}, "dict[str, int]"),
-        ({"enum": ["open", "closed"]}, "Literal['open', 'closed']"),
         ({"type": "string", "enum": ["a", 1]}, "Literal['a']"),
         ({"enum": ["a", 1, True, None]}, "Literal['a', 1, True] | None"),
-        ({"enum": [1.5, "a"]}, "Literal['a'] | float"),
         ({"enum": [{"a": 1}, ["b"]]}, "dict[str, Any] | list[Any]"),
-        ({"const": "fixed"}, "Literal['fixed']"),
         ({"type": "string", "enum": ["a"], "nullable": True}, "Literal['a'] | None"),
-        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "str | None"),
         ({"oneOf": [{"type": "null"}, {"type": "array", "items": {"type": "string"}}]}, "list[str] | None"),
         ({"anyOf": [{"const": "a"}, {"const": "b"}, {"type": "integer"}]}, "Literal['a', 'b'] | int"),
-        ({"type": "string", "anyOf": [{"format": "uri"}, {"maxLength": 3}]}, "str"),
         ({"anyOf": [{"type": "string"}, {}]}, "Any"),
         ({"allOf": [{"type": "string"}, {"maxLength": 3}]}, "str"),
         ({"allOf": [{"enum": ["a"]}, {"enum": ["b"]}]}, "Literal['a']"),
-        ({"$ref": "#/$defs/Text"}, "str"),
         ({"allOf": [{"$ref": "#/$defs/Text"}], "description": "d"}, "str"),
         ({"$ref": "#/$defs/Point", "description": "d"}, "Point"),
-        ({"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}, "Point | None"),
         ({"allOf": [{"$ref": "#/$defs/Point"}], "title": "A"}, "Point"),
         ({"$ref": "#/$defs/Point", "description": "d", "nullable": True}, "Point | None"),
-        ({"allOf": [{"$ref": "#/$defs/Point"}], "nullable": True}, "Point | None"),
-        ({"oneOf": [{"type": "string"}, {"type": "integer"}], "nullable": True}, "str | int | None"),
-        ({"$ref": "#/$defs/Nowhere"}, "Any"),
         ({"$ref": "https://example.com/schema.json"}, "Any"),
         ({"$ref": "#"}, "CreateIssueA"),
     ],
@@ -113,3 +96,92 @@ def test_wrapped_result_is_typed_without_its_wrapper(mark: dict[str, Json]) -> N
 
 def test_type_is_never_called_like_a_function() -> None:
     assert library(tool("Issue", output_schema=ISSUE)).functions["tickets.Issue"].returns == "Issue2"
+
+
+TEXT = {"type": "string"}
+NOTED = {"type": "string", "description": "Why."}
+
+
+def test_head_is_lean_and_small_types_are_in_place() -> None:
+    label = {**an_object(name=TEXT, color={"enum": ["red", "b]'lue"]}), "required": ["name"]}
+    schema = arguments(
+        ("title",), title=TEXT, limit={"type": "integer", "default": 7}, labels={"items": label}
+    )
+    compiled = function(schema, an_object(id={"type": "integer"}), description="Open.")
+    told = (
+        "tickets.create_issue(title: str, limit=7, labels?: list[{name: str, color?: 'red'|\"b]'lue\"}])"
+        ' -> {id?: int}\n    """Open."""'
+    )
+    assert stub(compiled) == told
+
+
+def test_comments_and_long_objects_are_told_once_in_an_answer() -> None:
+    box = {**an_object(a=NOTED), "title": "Box"}
+    long = an_object(**{f"a_long_key_{n}": an_object(n={"type": "integer"}) for n in range(12)})
+    shelf = an_object(boxes={"items": box}, left=long)
+    compiled, told = (
+        library(tool("one", arguments(first=box, long=long)), tool("two", arguments(), shelf)),
+        set[str](),
+    )
+    first, second = (each.full(told) for each in compiled.functions.values())
+    assert "    first?: {\n        a?: str,  # Why.\n    },\n" in first
+    assert "        a_long_key_11?: {n?: int},\n" in first
+    assert "    boxes?: list[{a?: str}],\n    left?: {a_long_key_0?, " in second
+
+
+@pytest.mark.parametrize(
+    "key", ["from", "a b", "x" * 200, "Literal[x]", "Literal[", "']\"", "{", "CreateIssueA"]
+)
+def test_any_key_and_any_literal_can_be_shown(key: str) -> None:
+    inner = an_object(**{key: {"enum": [key, "other"]}})
+    told = stub(function(arguments(a=inner, b={"enum": [key]}, c=an_object(inner=inner)), inner))
+    assert told.count(repr(key)) >= 4 or len(key) > 60 or key.isidentifier()
+
+
+def test_types_that_need_themselves_or_double_each_level_end_small() -> None:
+    tree = an_object(left={"$ref": "#/$defs/Tree"}, right={"$ref": "#/$defs/Tree"})
+    told = stub(function({**arguments(tree={"$ref": "#/$defs/Tree"}), "$defs": {"Tree": tree}}))
+    assert told == "tickets.create_issue(tree?: {left?: Any, right?: Any}) -> Any"
+    levels = {
+        f"L{n}": an_object(a={"$ref": f"#/$defs/L{n + 1}"}, b={"$ref": f"#/$defs/L{n + 1}"})
+        for n in range(500)
+    }
+    told = stub(function({**arguments(a={"$ref": "#/$defs/L0"}), "$defs": levels}))
+    assert len(told) < 100_000
+
+
+def deep(levels: int) -> Json:
+    inner = an_object(value=NOTED, other=NOTED)
+    for _ in range(levels):
+        inner = an_object(next=inner, last=inner)
+    return inner
+
+
+def test_result_is_shortened_from_its_depths_and_arguments_never() -> None:
+    noted = an_object(a=NOTED)
+    compiled = function(arguments(a=noted), deep(5), description="About.")
+    forms = [compiled.full(set(), depth) for depth in (-1, 0, 1, 40)]
+    assert [len(form) for form in forms] == sorted(len(form) for form in forms)
+    assert forms.pop() == stub(compiled)
+    assert forms[0].endswith('-> Any\n    """About."""')
+    assert forms[1].endswith('-> {next?, last?}\n    """About."""')
+    assert all("    a?: str,  # Why." in form for form in forms)
+
+
+def test_hints_follow_the_description_of_a_parameter() -> None:
+    schema = arguments(
+        due={"type": "string", "format": "date-time", "description": "When."},
+        count={"type": "integer", "minimum": 1, "maximum": 100},
+        tags={"type": "array", "maxItems": 5, "description": "Tags.", "deprecated": True},
+    )
+    module = library(tool(input_schema=schema)).module("tickets")
+    assert "Args:\n        due: When. (date-time)\n" in module
+    assert "count: 1 to 100\n" in module
+    assert "tags: Tags. (deprecated; <= 5 items)\n" in module
+    assert stub(function(schema)) == (
+        "tickets.create_issue(\n"
+        "    due?: str,  # When. (date-time)\n"
+        "    count?: int,  # 1 to 100\n"
+        "    tags?: list,  # Tags. (deprecated; <= 5 items)\n"
+        ") -> Any"
+    )

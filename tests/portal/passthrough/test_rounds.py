@@ -83,11 +83,9 @@ async def test_a_state_is_good_for_one_answer_of_one_request(client: RoundsClien
     state = first.request_state
     forged: list[tuple[str, str]] = [
         (code, "x"),
-        (code, ""),
         (code, state[:-1] + ("A" if state[-1] != "A" else "B")),
         (code + " ", state),
         (code, STATE),
-        (code, json.dumps({"state": state})),
     ]
     for script, wrong in forged:
         with pytest.raises(MCPError):
@@ -100,9 +98,7 @@ async def test_a_state_is_good_for_one_answer_of_one_request(client: RoundsClien
     assert client.up.acted == 1
 
 
-async def test_a_request_that_is_cancelled_ends_its_calls_though_it_may_be_asked(
-    client: RoundsClient,
-) -> None:
+async def test_cancelled_request_ends_its_calls_though_it_may_be_asked(client: RoundsClient) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(client.call, "await up.hang()")
         with anyio.fail_after(DEADLINE_SECONDS):

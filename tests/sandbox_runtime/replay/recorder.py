@@ -102,6 +102,10 @@ def kept(record: Record) -> Record:
     return read
 
 
+def index_of(record: Record, kind: str, nth: int = 0) -> int:
+    return [index for index, event in enumerate(record.events) if event.kind == kind][nth]
+
+
 def facts(result: RunResult) -> tuple[object, ...]:
     """All of a result but the times it took."""
     return (

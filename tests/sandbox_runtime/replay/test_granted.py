@@ -42,9 +42,7 @@ def emptied(folder: Path) -> list[str]:
     return [path.name for path in paths]
 
 
-async def test_replay_reads_and_writes_no_file(
-    sandbox: Sandbox, run: Runner, recorded: Recorder, tmp_path: Path
-) -> None:
+async def test_replay_uses_no_file(sandbox: Sandbox, run: Runner, recorded: Recorder, tmp_path: Path) -> None:
     async with files_of(run, tmp_path) as grants:
         result, record = await recorded(SCRIPT, grants=grants)
     assert result is not None
@@ -75,7 +73,7 @@ def before_the_answer_to(record: Record, operation: str) -> Record:
     return record.until(sent + 1)
 
 
-async def test_change_that_was_under_way_is_not_done_again(
+async def test_change_under_way_is_not_repeated(
     sandbox: Sandbox, run: Runner, recorded: Recorder, tmp_path: Path
 ) -> None:
     script = """
@@ -95,7 +93,7 @@ except OSError as error:
     assert (tmp_path / "log").read_text() == "x"
 
 
-async def test_files_go_on_where_the_record_ends(
+async def test_files_go_on_after_resuming(
     sandbox: Sandbox, run: Runner, recorded: Recorder, tmp_path: Path
 ) -> None:
     script = 'open("a", "w").write("1")\nawait git.git_log()\nopen("b", "w").write("2")\nopen("a").read()'

@@ -41,7 +41,6 @@ PLAIN = st.sampled_from(
         "out.append(random.random())",
         "out.append(time.time())",
         "out.append(time.monotonic())",
-        "out.append(str(datetime.datetime.now()))",
         "out.append(str(uuid.uuid1()))",
         "out.append(secrets.token_hex(4))",
         "out.append(os.urandom(3).hex())",

@@ -61,34 +61,18 @@ def test_record_is_read_as_it_was_written(record: Record) -> None:
     kept(record)
 
 
-def stored() -> dict[str, Any]:
-    origin = Origin("a" * 64, bytes(32), 1, 2, 0)
-    record = Record(
-        origin, "1", ("git",), Limits(), 9, "{}", (Event("parsed", number=1), Event("finished", "b"))
-    )
-    data: dict[str, Any] = json.loads(RECORD.dump_json(record))
-    return data
-
-
+STORED = Record(
+    Origin("a" * 64, bytes(32), 1, 2, 0), "1", ("git",), Limits(), 9, "{}", (Event("finished", "b"),)
+)
 FORGED: list[tuple[str, Json]] = [
     ("format", 1),
-    ("origin", {"component": "a" * 64}),
-    ("script", ["1"]),
     ("script", "x" * ((1 << 20) + 1)),
-    ("namespaces", "git"),
     ("namespaces", ["x" * 1001]),
     ("limits", {"memory_mib": 10**9}),
-    ("limits", {"surprise": 1}),
-    ("longest_call", -1),
     ("longest_call", 1 << 40),
-    ("settings", {}),
-    ("events", {}),
-    ("events", [{}]),
     ("events", [{"kind": "exploded"}]),
     ("events", [{"kind": "parsed", "number": 1, "more": 1}]),
-    ("events", [{"kind": "parsed", "number": "1"}]),
     ("events", [{"kind": "answered", "text": None}]),
-    ("events", [{"kind": "resumed", "number": -1}]),
     ("events", [{"kind": "stopped", "error": "x"}]),
     ("surprise", 1),
 ]
@@ -96,28 +80,22 @@ FORGED: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize(("key", "value"), FORGED)
 def test_forged_text_is_refused(key: str, value: Json) -> None:
-    assert RECORD.validate_json(json.dumps(stored())).script == "1"
+    stored = json.loads(RECORD.dump_json(STORED))
+    assert RECORD.validate_json(json.dumps(stored)).script == "1"
     with pytest.raises(ValidationError):
-        RECORD.validate_json(json.dumps({**stored(), key: value}))
+        RECORD.validate_json(json.dumps({**stored, key: value}))
 
 
 @depth(0.3)
-@given(events=EVENTS, wall_ms=MOMENT, monotonic_ms=MOMENT, told=TEXT)
+@given(events=EVENTS, wall_ms=MOMENT, monotonic_ms=MOMENT)
 async def test_forged_record_ends_in_an_error_or_a_result_and_makes_no_call(
-    sandbox: Sandbox, events: tuple[Any, ...], wall_ms: int, monotonic_ms: int, told: str
+    sandbox: Sandbox, events: tuple[Any, ...], wall_ms: int, monotonic_ms: int
 ) -> None:
     script = "import time, datetime\nprint(time.time())\nawait git.git_log(i=1)"
+    settings = '{"library": {}, "argument_bytes": 9, "result_bytes": 9}'
     origin = Origin(sandbox.component, bytes(32), wall_ms, monotonic_ms, 0)
     limits = Limits(cpu_seconds=0.1, wall_seconds=1)
-    record = Record(
-        origin,
-        script,
-        ("git",),
-        limits,
-        1 << 20,
-        '{"library": {}, "argument_bytes": 9, "result_bytes": 9}',
-        events,
-    )
+    record = Record(origin, script, ("git",), limits, 1 << 20, settings, events)
     try:
         await replay(sandbox, kept(record), where)
     except SandboxError as error:

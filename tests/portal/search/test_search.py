@@ -1,0 +1,363 @@
+"""What a search finds: functions by what they do, by their names and in the words of other servers."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portal.catalog.search.index import SearchIndex
+from portal.catalog.search.query import terms_of
+
+
+@dataclass(frozen=True)
+class Parameter:
+    wire_name: str
+    doc: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.wire_name
+
+
+@dataclass(frozen=True)
+class Function:
+    upstream: str
+    tool: str
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    is_deprecated: bool = False
+
+    @property
+    def namespace(self) -> str:
+        return self.upstream.replace("-", "_")
+
+    @property
+    def name(self) -> str:
+        return self.tool.replace("-", "_")
+
+
+ISSUE = Function("github", "create_issue", "Open a new issue in a GitHub repository.", (Parameter("title"),))
+ISSUES = Function("github", "list_issues", "List issues of a repository, filtered by state or label.")
+MERGE = Function("github", "mergePullRequest", "Merge a pull request.")
+SEND = Function("mail", "send-message", "Send an e-mail.", (Parameter("to", "address of the recipient"),))
+SEARCH_MAIL = Function("mail", "search", "Find messages in a mailbox.")
+SEARCH_FILES = Function("files", "search", "Find files whose text matches a pattern.")
+READ = Function("files", "read_file", "Read a text file.", (Parameter("path"), Parameter("maxLines")))
+WEATHER = Function("open-meteo", "forecast", "Weather forecast: temperature and precipitation by hour.")
+APP_CONFIG = Function("azure", "appconfig_kv_get", "Get a key-value of a store.")
+ALL = (ISSUE, ISSUES, MERGE, SEND, SEARCH_MAIL, SEARCH_FILES, READ, WEATHER, APP_CONFIG)
+
+
+def by_namespace(functions: Iterable[Function]) -> Mapping[str, Sequence[Function]]:
+    namespaces: defaultdict[str, list[Function]] = defaultdict(list)
+    for each in functions:
+        namespaces[each.namespace].append(each)
+    return namespaces
+
+
+def built(functions: Iterable[Function]) -> SearchIndex:
+    return SearchIndex({}, {}).updated(by_namespace(functions))
+
+
+INDEX = built(ALL)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("open an issue", ISSUE),
+        ("recipient", SEND),
+        ("will it be raining? hourly precipitation", WEATHER),
+        ("max lines", READ),
+        ("app config", APP_CONFIG),
+        ("list the repo's issues", ISSUES),
+    ],
+)
+def test_function_is_found_by_what_it_does(query: str, expected: Function) -> None:
+    assert INDEX.search(query, 5).functions[0] is expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("send-message", SEND),
+        ("mail.send_message", SEND),
+        ("`mail.send_message()`", SEND),
+        ('await mail.send_message(to="Ann")', SEND),
+        ("mergepullrequest", MERGE),
+    ],
+)
+def test_exact_name_ranks_first_and_says_so(query: str, expected: Function) -> None:
+    hits = INDEX.search(query, 5)
+    assert hits.functions[0] is expected
+    assert hits.exact == 1
+
+
+def test_exact_name_ranks_before_a_function_that_repeats_it() -> None:
+    spam = Function("spam", "aaa", "create_issue " * 500)
+    hits = built([*ALL, spam]).search("create_issue", 5)
+    assert hits.functions[:2] == (ISSUE, spam)
+
+
+def test_upstream_narrows_the_search_and_an_empty_query_lists_it() -> None:
+    hits = INDEX.search("search", 5, upstream="mail")
+    assert (hits.functions, hits.total) == ((SEARCH_MAIL,), 1)
+    assert INDEX.search(" ", 5, upstream="mail").functions == (SEARCH_MAIL, SEND)
+    assert INDEX.search(" ", 5).functions == ()
+
+
+def test_a_whole_task_finds_functions_for_each_step() -> None:
+    task = "Read the log file. Open an issue in the repository, then send an e-mail to the recipient."
+    assert {READ, ISSUE, SEND} <= set(INDEX.search(task, 5).functions)
+
+
+def test_each_step_of_a_task_has_its_share_of_the_first_places() -> None:
+    others = [
+        Function("tracker", f"{verb}_billing_issue", f"{verb} billing issues that are open or overdue.")
+        for verb in ("count", "tag", "sort", "plot", "rank", "pin")
+    ]
+    index = built([*ALL, *others])
+    task = "find all open or overdue billing issues and mail their owners"
+    assert SEND in index.search(task, 5).functions
+    assert SEND in index.search(task, 3).functions
+    assert len(set(index.search(task, 9).functions)) == 9
+
+
+def test_ties_are_in_order_of_qualified_name_whatever_the_order_of_building() -> None:
+    twins = [Function(f"u{number}", "same", "same words") for number in range(8)]
+    shuffled = Random(4).sample(twins, len(twins))
+    assert list(built(shuffled).search("words", 8).functions) == twins
+
+
+def test_an_updated_index_finds_what_one_built_anew_finds() -> None:
+    changed = [each for each in ALL if each.upstream != "mail"] + [
+        replace(SEND, description="Post a letter.")
+    ]
+    updated, anew = INDEX.updated(by_namespace(changed)), built(changed)
+    for query in ("letter", "issue", "find files", "send e-mail", "mail.search", ""):
+        assert updated.search(query, 9) == anew.search(query, 9)
+        assert updated.search(query, 9, "mail") == anew.search(query, 9, "mail")
+    assert updated.search("letter", 1).functions[0].description == "Post a letter."
+    assert INDEX.search("letter", 1).total == 0
+
+
+def test_function_without_searchable_words_is_still_found_by_name() -> None:
+    odd = Function("x", "??")
+    assert built([odd, ISSUE]).search("??", 5).functions == (odd,)
+
+
+def test_hostile_definition_does_not_crowd_out_the_others() -> None:
+    words = "issue repository mail file weather search "
+    hostile = Function(
+        "evil", "evil", words * 20_000, tuple(Parameter(words * 50, words * 500) for _ in range(500))
+    )
+    index = built([*ALL, hostile])
+    assert index.search("open an issue", 1).functions == (ISSUE,)
+    assert index.search("weather forecast", 1).functions == (WEATHER,)
+
+
+@given(st.text(max_size=300), st.text(max_size=100))
+def test_any_text_can_be_indexed_and_asked(text: str, query: str) -> None:
+    function = Function(text[:20], text[20:40], text, (Parameter(text[:9], text),))
+    hits = built([function, ISSUE]).search(query, 5)
+    assert hits.total >= len(hits.functions)
+
+
+def tools(*names: str) -> list[Function]:
+    return [Function("home", name, f"{name.replace('_', ' ').capitalize()}.") for name in names]
+
+
+HOME = built(
+    [
+        *tools("turn_off_light", "turn_on_light", "scale_down", "scale_up", "check_in", "check_out"),
+        *tools("create_post", "delete_post", "get_post", "like_post", "share_post", "show_posts"),
+        *tools("get_in_holidays", "get_it_holidays", "get_uk_holidays", "get_us_holidays"),
+        *tools("celsius_to_fahrenheit", "fahrenheit_to_celsius", "get_post_by_id"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("switch the light on", "turn_on_light"),
+        ("switch the light off", "turn_off_light"),
+        ("scale the deployment down", "scale_down"),
+        ("check out", "check_out"),
+        ("I would like to share a post", "share_post"),
+        ("IT holidays", "get_it_holidays"),
+        ("5 degrees fahrenheit to celsius", "fahrenheit_to_celsius"),
+        ("get a post by its id", "get_post_by_id"),
+    ],
+)
+def test_small_words_of_a_name_tell_it_from_its_opposite(query: str, expected: str) -> None:
+    assert HOME.search(query, 3).functions[0].name == expected
+    assert HOME.search("bake bread in, on or by", 3).total == 0  # small words alone find nothing
+
+
+@pytest.mark.parametrize("query", ["get the tables", "table get"])
+def test_a_name_that_says_what_was_asked_and_no_more_comes_first(query: str) -> None:
+    wordy = [
+        Function("store", f"get_table_{word}", f"Get the table. Table of {word}, table by table.")
+        for word in ("rows", "columns", "keys")
+    ]
+    plain = Function(
+        "store", "getTable", "Answers with rows and columns and keys, and much else that is told at length."
+    )
+    assert built([*wordy, plain]).search(query, 4).functions[0] is plain
+
+
+def workspace_tool(upstream: str, tool: str) -> Function:
+    return Function(upstream, tool, f"{tool.replace('_', ' ').capitalize()} of the workspace.")
+
+
+VERBS = ("list", "search", "get", "create", "update", "delete")
+TRACKER = {verb: workspace_tool("tracker", f"{verb}_issue") for verb in VERBS}
+PULLS = {verb: workspace_tool("forge", f"{verb}_pull_request") for verb in VERBS}
+FOLDERS = {verb: workspace_tool("drive", f"{verb}_folder") for verb in VERBS}
+ROLES = built([*TRACKER.values(), *PULLS.values(), *FOLDERS.values()])
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("remove ticket", TRACKER["delete"]),
+        ("edit the ticket", TRACKER["update"]),
+        ("lookup a bug", TRACKER["search"]),
+        ("fetch a pull request", PULLS["get"]),
+        ("enumerate pull requests", PULLS["list"]),
+        ("erase directories", FOLDERS["delete"]),
+    ],
+)
+def test_other_words_find_the_same_role(query: str, expected: Function) -> None:
+    assert ROLES.search(query, 3).functions[0] is expected
+
+
+def test_the_word_that_was_asked_for_comes_before_another_one() -> None:
+    remove = workspace_tool("tracker", "remove_issue")
+    index = built([*TRACKER.values(), remove])
+    assert index.search("remove issue", 2).functions == (remove, TRACKER["delete"])
+
+
+def test_a_word_that_many_names_have_comes_before_a_rare_one_that_may_stand_for_it() -> None:
+    many = [
+        Function("store", f"get_{word}", "")
+        for word in ["alpha", "beta", "gamma", "delta", "omega", "sigma", "kappa"]
+    ]
+    get, describe = Function("store", "get_table", ""), Function("store", "describe_table", "")
+    index = built([*many, describe, get])
+    assert index.search("get the table", 2).functions == (get, describe)
+
+
+DEVICE = Parameter(
+    "device", "The device to use. Call mobile_list_available_devices to find the devices that are available."
+)
+MOBILE = [
+    Function("mobile", f"mobile_{name}", text, () if name.endswith("devices") else (DEVICE,))
+    for name, text in {
+        "list_available_devices": "List all that are available: simulators and physical ones, iOS and Android.",
+        "list_remote_devices": "List what the remote fleet has",
+        "list_apps": "List all apps on the device",
+        "launch_app": "Launch an app on the device; find its name with list_apps",
+        "terminate_app": "Stop an app on the device",
+        "get_screen_size": "Get the size of the device's screen in pixels",
+        "click_on_screen_at_coordinates": "Click on the screen at x and y, as list_elements_on_screen tells them",
+        "list_elements_on_screen": "List the elements on the screen of the device, with their coordinates",
+        "press_button": "Press a button of the device, like BACK",
+        "swipe_on_screen": "Swipe on the screen",
+        "take_screenshot": "Take a screenshot of the device, to see what is on the screen",
+        "list_crashes": "List crashes",
+        "batch_commands": "Run a list of commands on the device, such as a list of clicks",
+    }.items()
+]
+ISSUE_PARAMETERS = (Parameter("issueId", "The issue's ID"), Parameter("issueUrl", "The URL of the issue"))
+SENTRY = [
+    Function("sentry", name, text, ISSUE_PARAMETERS if "issue" in name else ())
+    for name, text in {
+        "find_organizations": "Find organizations. Use this tool to find an organization's slug.",
+        "find_projects": "Find projects. Use this tool to find the slug of a project.",
+        "get_issue_details": "Get the details of an issue by its ID. To find or list issues, use search_issues.",
+        "get_issue_tag_values": "Find how an issue is distributed over tag values. Find which users an issue affects.",
+        "update_issue": "Update an issue: resolve an issue, assign or reopen issues, find out who has it.",
+        "search_events": "Search events and count them: errors of the last hour, how many issues.",
+        "search_issues": "Search for problems in natural language. Answers a list with title, status, level, users, "
+        "not counts or aggregations, for which there is search_events. Use it for lists like unresolved ones, critical "
+        "bugs or errors that many users see; not for one that is known by its ID, nor for what happened within it.",
+        "search_issue_events": "Search the events of one issue. To search all issues, use search_issues.",
+        "analyze_issue_with_seer": "Analyze an issue: find its root cause, and how the issue is fixed.",
+    }.items()
+]
+GITLAB = [
+    Function("gitlab", name, text, (Parameter("file_path", "Path of the file in the repository"),))
+    for name, text in {
+        "create_or_update_file": "Create or update a file in a repository",
+        "push_files": "Push files to a repository in one commit, each file with its content",
+        "search_repositories": "Search repositories",
+        "create_repository": "Create a repository, with a read-me file",
+        "fork_repository": "Fork a repository",
+        "get_file_contents": "Get the contents of a file or directory",
+    }.items()
+]
+HUBSPOT = [
+    Function("hubspot", f"hubspot-{name}", text, (Parameter("objectType", "The type: contacts, deals"),))
+    for name, text in {
+        "list-objects": "Retrieve objects of a type",
+        "batch-create-objects": "Create objects of one type",
+        "batch-create-associations": "Create associations between objects. Look up the types before creating them.",
+        "create-property": "Create a property. Before creating one, look whether it exists: a created one stays.",
+        "create-engagement": "Create a note or a task with a contact or a deal",
+        "get-association-definitions": "Get the types of associations, before creating some",
+        "update-property": "Update a property",
+    }.items()
+]
+
+
+@pytest.mark.parametrize(
+    ("library", "query", "expected"),
+    [
+        (MOBILE, "list devices", "mobile_list_available_devices"),
+        (MOBILE, "tap on the screen", "mobile_click_on_screen_at_coordinates"),
+        (SENTRY, "search issues", "search_issues"),
+        (SENTRY, "list unresolved issues", "search_issues"),
+        (GITLAB, "read file in repository", "get_file_contents"),
+        (HUBSPOT, "create a deal", "hubspot-batch-create-objects"),
+        ([Function("calculator", "calculate", "Evaluate an expression.")], "compute a sum", "calculate"),
+    ],
+)
+def test_the_tool_is_among_the_first_three(library: Sequence[Function], query: str, expected: str) -> None:
+    assert expected in [each.tool for each in built(library).search(query, 3).functions]
+
+
+def test_tools_with_both_words_in_their_names_come_first() -> None:
+    found = built(MOBILE).search("list devices", 2).functions
+    assert {each.tool for each in found} == {"mobile_list_available_devices", "mobile_list_remote_devices"}
+
+
+def test_a_deprecated_function_comes_last_unless_it_is_named() -> None:
+    old = Function("files", "read_file", "Read a file.", is_deprecated=True)
+    index = built([old, Function("files", "read_text_file", "Read a file as text."), *GITLAB])
+    assert index.search("read a file", 20).functions[-1] is old
+    assert index.search("files.read_file", 1).functions == (old,)
+
+
+@pytest.mark.parametrize("spelling", ["create-issue", "CreateIssue", "CREATE_ISSUE", "creating issues"])
+def test_spellings_of_one_identifier_share_their_terms(spelling: str) -> None:
+    assert set(terms_of("create issue", 100)) <= set(terms_of(spelling, 100))
+
+
+def test_terms_are_words_without_case_accents_or_small_words() -> None:
+    assert terms_of("parseHTTPRequest", 100)[:3] == terms_of("parse http request", 100)
+    assert terms_of("Übergröße café", 100) == terms_of("ubergrosse CAFE", 100)
+    assert terms_of("What's the file I don't have?", 100) == terms_of("file", 100)
+    assert terms_of("搜索文件", 100) == ["搜索", "索文", "文件"]  # a script without spaces becomes pairs
+
+
+@given(st.text(max_size=200))
+def test_any_text_has_terms_without_spaces_or_case(text: str) -> None:
+    for term in terms_of(text, 100):
+        assert term == "".join(term.split())
+        assert term == term.casefold()
