@@ -1,15 +1,11 @@
 """An approval is for this call with these arguments of this definition, under the rules of the moment of the call."""
 
-import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
 from portal.identity.approvers import Approvers, Decider
-from portal.records.store.records import CallRow
-from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import RunsError, decide_call
 from tests.portal.peers import Peer, opened, tool
 from tests.portal.runs import rows
@@ -31,7 +27,6 @@ from dataclasses import replace
 async def change(call, pass_on):
     return await pass_on(replace(call, arguments={"id": 8}))
 """
-PAIRS = 500
 
 
 def decided(folder: Path, run: str) -> None:
@@ -78,33 +73,3 @@ async def test_run_that_expired_is_not_approved_any_more(tmp_path: Path) -> None
         with pytest.raises(RunsError) as error:
             await portal.portal.runs.decide(run, 1, Decider("ann"), is_approved=True)
         assert (error.value.code, peer.calls) == ("run_ended", [])
-
-
-def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tables: rows.Tables) -> None:
-    file = tables()
-    runs = [rows.begun(file).id for _ in range(PAIRS)]
-    with file.transaction():
-        for run in runs:
-            file.advance(run, 1, calls=[CallRow(run, 1, "ask", "git.merge", "waiting")])
-            file.park(run, 1, [1])
-    both = threading.Barrier(2)
-
-    def decide(own: RunTables, by: str) -> list[str]:
-        told = []
-        for run in runs:
-            both.wait()
-            try:
-                with own.transaction():
-                    decide_call(own, run, 1, Decider(by), Approvers(), is_approved=by == "ann")
-                told.append("")
-            except RunsError as error:
-                told.append(error.code)
-        return told
-
-    anns, bobs = rows.together(*(partial(decide, tables(), by) for by in ("ann", "bob")))
-    for run, *codes in zip(runs, anns, bobs, strict=True):
-        call = file.call(run, 1)
-        assert (call.state, call.decided_by, codes) in (
-            ("approved", "ann", ["", "already_decided"]),
-            ("denied", "bob", ["already_decided", ""]),
-        )

@@ -1,6 +1,5 @@
 """What happens at once, or while the store fails: nothing is done twice, lost or told falsely."""
 
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -25,8 +24,7 @@ from portal.runs.decisions import RunsError, decide_call, fork_run
 from portal.server.server import build_server
 from sandbox_runtime.result import RunError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
-from tests.portal.runs.rows import Write, asked, begun, intercepted, kinds
-from tests.portal.runs.rows import opened as store_of
+from tests.portal.runs.rows import Write, intercepted, kinds
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
 
 pytestmark = pytest.mark.anyio
@@ -95,19 +93,6 @@ async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(
             with anyio.move_on_after(3):
                 await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
             assert await Opened(portal.portal, client).result_of("1") == 1
-
-
-async def test_a_run_of_another_profile_is_left_for_a_portal_that_serves_it(tmp_path: Path) -> None:
-    profiles: Json = {"dev": {}, "ops": {}}
-    sections = {"runs": {**SOON, "store": "r.sqlite"}, "profiles": profiles}
-    async with opened(tmp_path, profile="dev", **sections) as portal:
-        answer = await waiting(portal, "await portal.approve('?')")
-        run = answer["run_id"]
-    async with opened(tmp_path, profile="ops", **sections) as portal:
-        await portal.portal.runs.decide(run, 1, Decider("ann"), is_approved=True)
-        await anyio.sleep(1)
-        row = await portal.portal.runs.store.read(partial(RunTables.row, run=run))
-        assert row.state == "waiting", row.state
 
 
 async def test_a_run_that_no_worker_can_take_up_is_tried_again(
@@ -301,19 +286,6 @@ found.append(await git.push(n=7))
         assert sent == {each for each in answer["result"] if each != "journal_failed"}
         rows = await store.read(partial(RunTables.calls, run=answer["run_id"]))
         assert sent <= {row.seq for row in rows if row.state == "done"}
-
-
-def test_a_call_that_was_decided_while_its_run_was_being_parked_wakes_it(tmp_path: Path) -> None:
-    file = store_of(tmp_path)
-    run = begun(file)
-    asked(file, run)
-    with file.transaction():
-        file.database.execute("UPDATE runs SET wake_at = 0")  # something else came
-        file.claim(run.id)
-        file.decide(run.id, 1, "approved", b"{}", "ann")
-        file.advance(run.id, run.epoch + 1, outcomes=[(1, b'{"state": "done", "value": true}')])
-        file.park(run.id, run.epoch + 1, [1])
-    assert [*file.due(time.time(), [None], 10)] == [run.id]
 
 
 async def test_a_portal_does_not_take_its_own_live_runs_over(tmp_path: Path) -> None:

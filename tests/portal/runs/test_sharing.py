@@ -1,5 +1,11 @@
-"""Portals on one machine share a SQLite file, and take over what earlier versions left in files of their own."""
+"""What only SQLite does: portals on one machine share a file, which may be full, damaged or somebody else's.
 
+They take over what earlier versions left in files of their own.
+"""
+
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
@@ -16,11 +22,11 @@ from portal.identity.approvers import Approvers, Decider
 from portal.records.store.places import open_store, open_tables, place_of, present
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
-from portal.records.store.sqlite import SqliteDatabase, portals_folder
+from portal.records.store.sqlite import portals_folder
 from portal.runs.decisions import RunsError, decide_call
 from portal.server.server import build_server
 from tests.portal.peers import Opened, write_manifest
-from tests.portal.runs.rows import asked, begun, together
+from tests.portal.runs.rows import Tables, alive, asked, begun, living, opened, store_of, together
 from tests.portal.runs.test_waiting import SOON, answer_of, found, waiting
 
 ASKS = "await portal.approve('?')"
@@ -42,15 +48,6 @@ async def holder_of(portal: Opened, run: str) -> str:
     return str(row.holder)
 
 
-def living(path: Path, stack: ExitStack) -> RunTables:
-    """The tables of a portal that lives until the stack ends."""
-    tables = RunTables(SqliteDatabase(path), None, stack.enter_context(present(path)))
-    stack.callback(tables.close)
-    with tables.transaction():
-        tables.beat("")
-    return tables
-
-
 @pytest.mark.anyio
 async def test_a_run_stays_with_its_portal_while_that_lives_and_then_goes_on_in_another(
     manifest: Manifest,
@@ -67,28 +64,23 @@ async def test_a_run_stays_with_its_portal_while_that_lives_and_then_goes_on_in_
 
 
 @pytest.mark.parametrize("leaves_its_file", [True, False])
-def test_runs_of_a_portal_that_was_killed_are_left_to_the_others(
+def test_runs_that_a_killed_portal_ran_or_parked_are_left_to_the_others(
     tmp_path: Path, leaves_its_file: bool
 ) -> None:
-    path = tmp_path / "runs.sqlite"
-    with ExitStack() as stack:
-        one = living(path, stack)
-        with ExitStack() as life:
-            killed = living(path, life)
+    tables, path = Tables(tmp_path), tmp_path / "runs.sqlite"
+    with living(tables) as one:
+        with living(tables) as killed:
             running, parked = begun(killed), begun(killed)
             asked(killed, parked)
             with one.transaction():
                 one.decide(parked.id, 1, "approved", b"{}", "ann")
-                one.beat("")
-            assert (one.left([None]), one.due(0, [None], 9)) == ({}, {})
+            assert (alive(one).left([None]), one.due(0, [None], 9)) == ({}, {})
             assert [*killed.due(0, [None], 9)] == [parked.id]
         if leaves_its_file:
             (portals_folder(path) / killed.holder).touch()
-        with one.transaction():
-            one.beat("")
-        assert ([*one.left([None])], [*one.due(0, [None], 9)]) == ([running.id], [parked.id])
+        assert ([*alive(one).left([None])], [*one.due(0, [None], 9)]) == ([running.id], [parked.id])
         assert [each.name for each in portals_folder(path).iterdir()] == [one.holder]
-    assert not RunTables(SqliteDatabase(path), None).has_replicas()
+    assert not tables().has_replicas()
 
 
 def test_portals_that_start_at_once_share_a_new_file(manifest: Manifest) -> None:
@@ -136,3 +128,64 @@ async def test_runs_that_are_parked_in_files_of_earlier_versions_go_on(
     async with portal_of(manifest) as portal:
         await portal.portal.runs.decide(runs[2], None, Decider("ann"), is_approved=True)
         assert (await answer_of(portal, runs[2]))["result"] is True
+
+
+def test_a_command_that_closes_the_file_leaves_the_portal_its_log(tmp_path: Path) -> None:
+    writer, reader = opened(tmp_path), opened(tmp_path)  # as a portal has them
+    count = (
+        "import sqlite3, sys; file = sqlite3.connect(sys.argv[1]); "
+        "print(*file.execute('SELECT count(*) FROM runs').fetchone()); file.close()"
+    )
+    for runs in range(2):
+        # Another process, because SQLite's locks are those of a process.
+        command = [sys.executable, "-c", count, str(tmp_path / "runs.sqlite")]
+        told = subprocess.check_output(command, text=True)
+        assert int(told) == len(reader.listed(limit=10)) == runs
+        begun(writer)
+    assert (tmp_path / "runs.sqlite-wal").exists()
+
+
+def test_only_the_owner_of_the_file_can_read_it_and_a_key_hides_what_is_in_it(tmp_path: Path) -> None:
+    file = opened(tmp_path, key="a key of some length")
+    asked(file, begun(file, "the_script()"))
+    with file.transaction():
+        file.keep("kept_1", "local", b'"the result"', [])
+    for path in tmp_path.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+        content = path.read_bytes()
+        assert not any(hidden in content for hidden in (b"the_script", b"the result", b'arguments":'))
+    (tmp_path / "open").mkdir()
+    opened(tmp_path / "open")
+    for folder, key, how in (
+        (".", None, "with a"),
+        (".", "another key of it", "with another"),
+        ("open", "k" * 20, "without"),
+    ):
+        with pytest.raises(StoreError, match=rf"written {how} runs\.key"):
+            opened(tmp_path / folder, key)
+
+
+def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    path.write_bytes(b"something else " * 1000)
+    with pytest.raises(StoreError, match="damaged"):
+        opened(tmp_path)
+    assert path.read_bytes() == b"something else " * 1000
+    path.unlink()
+    newer = opened(tmp_path)
+    with newer.transaction():
+        newer.database.execute("UPDATE meta SET value = ? WHERE key = 'format'", (b"99",))
+    with pytest.raises(StoreError, match="format 99"):
+        opened(tmp_path)
+
+
+@pytest.mark.anyio
+async def test_a_full_disk_is_an_error_at_once_and_loses_nothing_that_was_written(tmp_path: Path) -> None:
+    async with store_of(Tables(tmp_path)) as store:
+        run = begun(file := opened(tmp_path))
+        pages = file.database.rows("PRAGMA page_count")[0][0]
+        await store.write(lambda file: file.database.rows(f"PRAGMA max_page_count = {pages + 2}"))
+        with pytest.raises(StoreError, match="full"):
+            await store.write(lambda file: file.advance(run.id, 1, chunk=os.urandom(1 << 20)))
+        await store.write(lambda file: file.advance(run.id, 1, chunk=b"small"))
+        assert (await store.read(lambda file: file.load(run.id))).chunks == (b"small",)
