@@ -10,6 +10,7 @@ import anyio
 import httpx2
 import pytest
 from httpx2 import AsyncClient
+from structlog.testing import capture_logs
 
 from manifests.json_value import Json
 from portal.app.composition import open_portal
@@ -240,9 +241,22 @@ async def test_payload_that_no_script_could_read_is_not_delivered(
     assert (again.status_code, again.json()["is_first"]) == (200, False)
 
 
-async def test_store_that_fails_is_told_without_its_path(client: AsyncClient, tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "runs.sqlite") as damaged:
-        damaged.execute("ALTER TABLE runs RENAME TO lost")
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_store_that_fails_is_told_without_its_path_and_does_not_end_the_portal(
+    kept: KeptRuns, client: AsyncClient, tmp_path: Path, is_damaged: bool
+) -> None:
+    await kept.until(await kept.start("ok"), "ok")
+    with capture_logs() as logs, anyio.fail_after(DEADLINE_SECONDS):
+        if is_damaged:
+            for path in (tmp_path / "runs.sqlite", tmp_path / "runs.sqlite-wal"):
+                with path.open("r+b") as file:
+                    file.write(b"\xff" * path.stat().st_size)
+        else:
+            with sqlite3.connect(tmp_path / "runs.sqlite") as damaged:
+                damaged.execute("ALTER TABLE runs RENAME TO lost")
+        while not any(each["event"] == "store_out" for each in logs):
+            kept.runs.note_change()
+            await anyio.sleep(0.01)
     response = await client.get("/runs")
     assert error_of(response) == (503, "store_failed")
     assert str(tmp_path) not in response.text

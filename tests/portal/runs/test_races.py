@@ -1,6 +1,5 @@
 """What happens at once, or while the store fails: nothing is done twice, lost or told falsely."""
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -13,24 +12,23 @@ from mcp_types import ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.app.composition import open_portal
-from portal.identity.approvers import Approvers, Decider
-from portal.records.store.places import open_tables, place_of, present
-from portal.records.store.records import CallRow, StoreError
+from portal.records.store.places import place_of, present
+from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.runs import service
 from portal.runs.answer import Answer
-from portal.runs.decisions import RunsError, decide_call, fork_run
+from portal.runs.decisions import fork_run
 from portal.server.server import build_server
 from sandbox_runtime.result import RunError
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
-from tests.portal.runs.rows import Write, intercepted, kinds
+from tests.portal.peers import Opened, Peer, never, opened, structured, tool, write_manifest
+from tests.portal.runs.kept_runs import kept_runs
+from tests.portal.runs.rows import Write, intercepted
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_wait_that_the_script_gave_up_does_not_wake_the_run_for_ever(tmp_path: Path) -> None:
+async def test_a_run_does_not_wait_for_what_its_script_gave_up(tmp_path: Path) -> None:
     code = """
 import asyncio
 try:
@@ -41,11 +39,7 @@ await portal.sleep(hours=1)
 """
     async with opened(tmp_path, runs={"park_after_seconds": 0.6}) as portal:
         answer = await waiting(portal, code)
-        assert [each["kind"] for each in answer["waiting"]] == ["sleep"], (
-            "it does not wait for a person any more"
-        )
-        with pytest.raises(RunsError):
-            await portal.portal.runs.decide(answer["run_id"], 1, Decider("ann"), is_approved=True)
+        assert [each["kind"] for each in answer["waiting"]] == ["sleep"], "it waits for no person any more"
 
 
 async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
@@ -56,28 +50,6 @@ async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
         row = await portal.portal.runs.store_or_error().write(partial(fork_run, run=run, seq=2))
         portal.portal.runs.wake(row.id)
         assert (await answer_of(portal, row.id))["result"] == {"n": 1}
-
-
-async def test_the_portal_does_not_spin_while_a_due_run_waits_for_its_turn(tmp_path: Path) -> None:
-    peer = Peer(tool("slow"), slow=never)  # type: ignore[arg-type]
-    async with opened(tmp_path, {"git": peer}, runs=SOON, server={"workers": 2}) as portal:
-        parked = await waiting(portal, "await portal.approve('?')")
-        await portal.call("execute_code", code="await git.slow()", background=True)
-        await peer.until(lambda: len(peer.calls) == 1)
-        store = portal.portal.runs.store_or_error()
-        await portal.portal.runs.decide(parked["run_id"], 1, Decider("ann"), is_approved=True)
-        written: list[Any] = []
-        read, reads = store.read, []
-
-        async def counted(work: Any) -> Any:
-            reads.append(work)
-            return await read(work)
-
-        store.read = counted  # type: ignore[method-assign]
-        with intercepted(store, written.append):
-            await anyio.sleep(2)
-        store.read = read  # type: ignore[method-assign]
-        assert (len(written) < 20, len(reads) < 200) == (True, True), (len(written), len(reads))
 
 
 async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(tmp_path: Path) -> None:
@@ -99,18 +71,16 @@ async def test_a_run_that_no_worker_can_take_up_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "RETRY_SECONDS", 0.001)
-    async with opened(tmp_path) as portal:
-        execution, tries = portal.portal.execution, iter(range(4))
-        start = execution._start
+    async with kept_runs(tmp_path) as kept:
+        go_on, tries = kept.runs.executions[None], iter(range(3))
 
-        async def busy(take: Any, code: str, broker: Any, journal: Any) -> Answer:
-            if next(tries) == 3:
-                return await start(take, code, broker, journal)
-            return Answer("refused", broker.ledger.run_id, error=RunError("sandbox_busy", "busy"))
+        async def busy(run: str, *rest: Any) -> Answer:
+            if next(tries, None) is None:
+                return await go_on(run, *rest)
+            return Answer("refused", run, error=RunError("sandbox_busy", "busy"))
 
-        object.__setattr__(execution, "_start", busy)
-        result = await portal.call("execute_code", code="1", background=True)
-        assert (await answer_of(portal, result.structured_content["run_id"]))["result"] == 1
+        kept.runs.executions = {None: busy}
+        await kept.until(await kept.start("ok"), "ok")
         assert next(tries, None) is None
 
 
@@ -173,39 +143,6 @@ async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> No
             pass
 
 
-async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tmp_path: Path) -> None:
-    manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
-    async with open_portal(manifest, lambda line: None) as portal, Client(build_server(portal)) as client:
-        run = (await waiting(Opened(portal, client), "await portal.approve('?')"))["run_id"]
-    file = open_tables(place_of(manifest), manifest)
-    with file.transaction():
-        decide_call(file, run, 1, Decider("cli"), Approvers(), is_approved=True)
-    file.close()
-    async with open_portal(manifest, lambda line: None, runs="own") as portal:
-        store = portal.runs.store_or_error()
-        written: list[Any] = []
-        with intercepted(store, written.append):
-            await anyio.sleep(2)
-        assert len(written) < 20, len(written)
-
-
-async def test_an_event_that_nobody_waits_for_any_more_does_not_wake_the_run_for_ever(tmp_path: Path) -> None:
-    code = """
-import asyncio
-try:
-    await asyncio.wait_for(portal.event('x', timeout=1.0), 0.2)
-except TimeoutError:
-    pass
-await portal.sleep(hours=1)
-"""
-    settings: Json = {"park_after_seconds": 0.6, "public_url": "http://x"}
-    async with opened(tmp_path, runs=settings) as portal:
-        answer = await waiting(portal, code)
-        await anyio.sleep(3)
-        told = await portal.portal.runs.store.read(partial(kinds, run=answer["run_id"]))
-        assert told.count("resumed") <= 2
-
-
 async def test_every_intent_survives_a_loss_of_power(tmp_path: Path) -> None:
     async with opened(tmp_path, {"git": git()}) as portal:
         store = portal.portal.runs.store_or_error()
@@ -238,26 +175,6 @@ for n in (1, 2):
         assert after.calls == []
 
 
-async def test_a_file_that_is_damaged_meanwhile_does_not_end_the_portal(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"git": git()}, runs={"store": "r.sqlite"}) as portal:
-        assert await portal.result_of("await git.push(n=1)") == {"n": 1}
-        await anyio.sleep(0.3)  # the portal has looked at the file
-        for name in ("r.sqlite", "r.sqlite-wal"):
-            path = tmp_path / name
-            size = path.stat().st_size
-            with path.open("r+b") as file:
-                file.write(b"\xff" * size)
-        await anyio.sleep(0.5)
-        await portal.call("execute_code", code="await git.push(n=2)")
-        portal.portal.runs.wake("x")
-        await anyio.sleep(1)
-        assert await portal.result_of("1") == 1
-
-
-def is_asleep(calls: Sequence[CallRow]) -> bool:
-    return [call.kind for call in calls if call.state == "waiting"] == ["sleep"]
-
-
 async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None:
     peer = Peer(tool("look", annotations={"readOnlyHint": True}))
     code = "import asyncio\nawait asyncio.gather(git.look(), portal.sleep(2))\nawait portal.sleep(hours=1)"
@@ -266,7 +183,8 @@ async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None
     async with opened(tmp_path, {"git": peer}, capabilities=rules, **settings) as portal:
         run = (await waiting(portal, code))["run_id"]
     async with opened(tmp_path, {"git": peer}, **settings) as portal:
-        await found(portal, partial(RunTables.calls, run=run), is_asleep)
+        waits = partial(RunTables.calls, run=run, which="state = 'waiting'")
+        await found(portal, waits, lambda calls: [call.kind for call in calls] == ["sleep"])
 
 
 async def test_each_call_that_is_sent_has_its_intent_though_one_could_not_be_written(tmp_path: Path) -> None:
@@ -286,33 +204,3 @@ found.append(await git.push(n=7))
         assert sent == {each for each in answer["result"] if each != "journal_failed"}
         rows = await store.read(partial(RunTables.calls, run=answer["run_id"]))
         assert sent <= {row.seq for row in rows if row.state == "done"}
-
-
-async def test_a_portal_does_not_take_its_own_live_runs_over(tmp_path: Path) -> None:
-    answered = anyio.Event()
-
-    async def later(arguments: dict[str, Json]) -> Any:
-        await answered.wait()
-        return structured(arguments)
-
-    peer = Peer(tool("push"), push=later)
-    async with opened(tmp_path, {"git": peer}) as portal:
-        runs = portal.portal.runs
-        assert runs.store is not None
-        async with anyio.create_task_group() as tasks:
-            answers: list[dict[str, Json]] = []
-            is_answered = anyio.Event()
-
-            async def run() -> None:
-                answers.append(await portal.run("await git.push(n=1)"))
-                is_answered.set()
-
-            tasks.start_soon(run)
-            await peer.until(lambda: len(peer.calls) == 1)
-            tasks.start_soon(runs.keep)  # its first pass looks for runs that the last portal left
-            await anyio.sleep(0.3)
-            answered.set()
-            with anyio.fail_after(DEADLINE_SECONDS):
-                await is_answered.wait()
-            tasks.cancel_scope.cancel()
-    assert (answers[0]["status"], answers[0]["result"]) == ("ok", {"n": 1})

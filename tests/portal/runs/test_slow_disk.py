@@ -10,7 +10,6 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.identity.approvers import Decider
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
@@ -36,28 +35,6 @@ def slow(monkeypatch: pytest.MonkeyPatch, which: Callable[[dict[str, Any]], bool
         commit(store, jobs)
 
     monkeypatch.setattr(RunStore, "_commit", slowed)
-
-
-async def test_a_run_starts_though_its_client_left_while_it_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(tmp_path, runs=SOON) as portal:
-        slow(monkeypatch, lambda write: write["name"] == "create")
-        with anyio.move_on_after(SLOW_SECONDS / 3):
-            await portal.client.call_tool("execute_code", {"code": "1", "background": True})
-        rows = await found(portal, RunTables.listed, bool)
-        assert await end_of(portal, rows[0].id) == "ok"
-
-
-async def test_a_decision_counts_though_nobody_waited_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(tmp_path, runs=SOON) as portal:
-        run = (await waiting(portal, "await portal.approve('?')"))["run_id"]
-        slow(monkeypatch, lambda write: write["name"] == "decide_call")
-        with anyio.move_on_after(SLOW_SECONDS / 3):
-            await portal.portal.runs.decide(run, None, Decider("ann"), is_approved=True)
-        assert await end_of(portal, run) == "ok"
 
 
 async def test_a_run_whose_first_intent_is_written_at_its_end_has_ended(

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -55,9 +56,9 @@ def waits(file: RunTables, run: RunRow, *calls: CallRow) -> None:
         file.advance(run.id, run.epoch, calls=calls or [CallRow(run.id, 1, "ask", "git.merge", "waiting")])
 
 
-def parks(file: RunTables, run: str, epoch: int = 1) -> None:
+def parks(file: RunTables, run: str, epoch: int = 1, waiting: Sequence[int] = (1,)) -> None:
     with file.transaction():
-        file.park(run, epoch, [1])
+        file.park(run, epoch, waiting)
 
 
 # Who holds a run
@@ -82,7 +83,7 @@ def test_a_run_belongs_to_its_portal_while_that_lives_and_then_to_the_first(tabl
     with living(tables) as second, living(tables) as third:
         with living(tables) as first:
             run = begun(first)
-            assert not second.left([None])
+            assert not first.left([None]) and not second.left([None])
             with pytest.raises(FencedError), second.transaction():
                 second.claim(run.id)
         assert [*alive(second).left([None])] == [*alive(third).left([None])] == [run.id]
@@ -189,6 +190,21 @@ def test_a_call_that_was_decided_while_its_run_went_on_wakes_it(file: RunTables,
         file.advance(run.id, run.epoch + 1, outcomes=[(1, b'{"state": "done", "value": true}')])
     parks(file, run.id, run.epoch + 1)
     assert due(file) == [run.id]
+
+
+def test_a_run_is_woken_by_nothing_that_its_script_gave_up(file: RunTables, run: RunRow) -> None:
+    now = time.time()
+    event = CallRow(run.id, 2, "event", "portal.event", "waiting", name="x", due_at=now)
+    sleep = CallRow(run.id, 3, "sleep", "portal.sleep", "waiting", due_at=now + 3_600)
+    waits(file, run, CallRow(run.id, 1, "ask", "git.merge", "waiting"), event, sleep)
+    parks(file, run.id, waiting=[3])
+    assert (decide(file, run.id), due(file), file.next_due(now)) == ("already_decided", [], sleep.due_at)
+
+
+def test_what_is_due_is_nothing_to_wait_for(file: RunTables, run: RunRow) -> None:
+    asked(file, run)
+    decide(file, run.id)
+    assert file.next_due(time.time()) == run.expires  # a portal that must not wake it does not spin
 
 
 def test_no_decision_is_lost_while_its_run_is_being_parked(tables: Tables) -> None:
@@ -316,6 +332,17 @@ async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_
         assert [type(result) for result in results] == [type(None)] * 5 + [ValueError]
         told = await store.read(partial(kinds, run=run.id))
     assert told == ["began", *(f"note {n}" for n in range(5))]
+
+
+@pytest.mark.anyio
+async def test_a_write_that_nobody_waits_for_any_more_is_done(tables: Tables, run: RunRow) -> None:
+    async with store_of(tables) as store:
+        with anyio.move_on_after(0) as given_up:
+            await store.write(partial(RunTables.note, run=run.id, kind="noted"), is_lasting=True)
+        await store.write(lambda file: None)
+        assert given_up.cancelled_caught
+        assert await store.read(partial(kinds, run=run.id)) == ["began", "noted"]
+        assert await store.is_changed()  # which tells the portal, too
 
 
 @pytest.mark.anyio
