@@ -109,24 +109,17 @@ except ToolError:
     assert verify([tmp_path / "audit.jsonl"]).problems == []
 
 
-async def test_refused_script_and_script_that_is_cancelled_are_written(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"up": Peer()}, audit=AUDIT) as portal:
-        await portal.run("await up.nothing()")
-        await portal.run("while True: pass", timeout_seconds=0.2)
-    assert [(each["status"], bool(each["code"])) for each in events(tmp_path, "run_ended")] == [
-        ("refused", True),
-        ("error", True),
-    ]
-
-
-async def test_run_that_its_client_cancels_is_written_as_cancelled(tmp_path: Path) -> None:
+async def test_end_of_each_run_is_written(tmp_path: Path) -> None:
     up = Peer(tool("hang"), hang=never)
     async with opened(tmp_path, {"up": up}, audit=AUDIT) as portal, anyio.create_task_group() as tasks:
+        await portal.run("await up.nothing()")
+        await portal.run("while True: pass", timeout_seconds=0.2)
         tasks.start_soon(portal.run, "await up.hang()")
         await up.until(lambda: bool(up.calls))
-        tasks.cancel_scope.cancel()
-    [ended] = events(tmp_path, "run_ended")
-    assert (ended["status"], ended["code"], ended["calls"]) == ("cancelled", "", 1)
+        tasks.cancel_scope.cancel()  # as its client does
+    *ended, cancelled = events(tmp_path, "run_ended")
+    assert [(each["status"], bool(each["code"])) for each in ended] == [("refused", True), ("error", True)]
+    assert (cancelled["status"], cancelled["code"], cancelled["calls"]) == ("cancelled", "", 1)
     assert [each["state"] for each in events(tmp_path, "call_ended")] == ["unknown"]
 
 

@@ -139,6 +139,15 @@ async def test_run_is_cancelled_once(kept: KeptRuns, client: AsyncClient) -> Non
     assert error_of(await client.post(f"/runs/{run}/cancel")) == (409, "run_ended")
 
 
+async def test_run_that_is_too_old_ends_without_its_call(kept: KeptRuns, client: AsyncClient) -> None:
+    run = await kept.start("ask")
+    await kept.until(run, "waiting")
+    await kept.store.write(lambda file: file.database.execute("UPDATE runs SET expires = 1"))
+    kept.runs.note_change()
+    await kept.until(run, "expired")
+    assert (await client.get(f"/runs/{run}")).json()["answer"]["error"]["code"] == "expired"
+
+
 async def test_events_of_a_run_end_with_it_and_go_on_after_each_id(
     kept: KeptRuns, client: AsyncClient
 ) -> None:

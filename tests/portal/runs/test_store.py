@@ -202,8 +202,9 @@ def test_a_run_is_woken_by_nothing_that_its_script_gave_up(file: RunTables, run:
 
 
 def test_what_is_due_is_nothing_to_wait_for(file: RunTables, run: RunRow) -> None:
-    asked(file, run)
-    decide(file, run.id)
+    waits(file, run, CallRow(run.id, 1, "sleep", "portal.sleep", "waiting", due_at=time.time() - 1))
+    parks(file, run.id)
+    assert due(file) == [run.id]
     assert file.next_due(time.time()) == run.expires  # a portal that must not wake it does not spin
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from portal.identity.approvers import Decider
+from portal.identity.approvers import Approvers, Decider
 from portal.records.store.records import OPEN
 from portal.records.store.run_tables import RunTables
+from portal.runs.decisions import decide_call
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, text, tool
+from tests.portal.runs.rows import opened as tables_in
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
@@ -230,3 +233,40 @@ async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path)
         assert [row.get("answered_by") for row in (answer["calls"][0], done["calls"][0])] == [
             "middleware"
         ] * 2
+
+
+CHANGES_ARGUMENTS = """
+from dataclasses import replace
+
+async def change(call, pass_on):
+    return await pass_on(replace(call, arguments={"id": 8}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("description", "sections", "code"),
+    [
+        ("", {"capabilities": ASKS}, None),
+        ("", {"capabilities": {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}}, "not_granted"),
+        ("Merges, and deletes the branch.", {"capabilities": ASKS}, "tool_changed"),
+        ("", {"capabilities": ASKS, "middleware": ["changing_arguments:change"]}, "arguments_changed"),
+        ("", {}, None),
+    ],
+)
+async def test_approval_counts_only_for_what_was_shown_and_is_still_allowed(
+    tmp_path: Path, description: str, sections: dict[str, Json], code: str | None
+) -> None:
+    (tmp_path / "changing_arguments.py").write_text(CHANGES_ARGUMENTS)
+    script = (
+        "try:\n    found = await git.merge(id=7)\nexcept ToolError as error:\n    found = error.code\nfound"
+    )
+    runs: Json = {"runs": {**SOON, "store": "runs.sqlite"}}
+    async with opened(tmp_path, {"git": git()}, capabilities=ASKS, **runs) as portal:
+        run = (await waiting(portal, script))["run_id"]
+    with closing(tables_in(tmp_path)) as file, file.transaction():  # while no portal runs
+        decide_call(file, run, 1, Decider("ann"), Approvers(), is_approved=True)
+    peer = Peer(tool("merge", description=description) if description else tool("merge"), *git().tools[1:])
+    async with opened(tmp_path, {"git": peer}, **runs, **sections) as portal:
+        done = await answer_of(portal, run)
+    assert done["result"] == (code or {"id": 7})
+    assert peer.calls == ([] if code else [("merge", {"id": 7})])

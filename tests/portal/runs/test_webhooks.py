@@ -86,11 +86,10 @@ async def pending(kept: KeptRuns, url: str) -> int:
 
 async def until_none_is_pending(kept: KeptRuns, url: str) -> None:
     with anyio.fail_after(DEADLINE_SECONDS):
-        while True:
-            news = kept.runs.news
-            if not await pending(kept, url):
-                return
+        news = kept.runs.news
+        while await pending(kept, url):
             await news.wait()
+            news = kept.runs.news
 
 
 @pytest.fixture
@@ -152,22 +151,13 @@ async def test_message_is_sent_again_under_its_id_and_before_later_ones(tmp_path
 
 
 @pytest.mark.usefixtures("quick_retries")
-async def test_receiver_that_is_gone_gets_no_message_again(tmp_path: Path) -> None:
-    async with receiving(410) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
+@pytest.mark.parametrize("statuses", [(410,), (500,) * MAX_ATTEMPTS], ids=["gone", "last attempt"])
+async def test_message_is_given_up(tmp_path: Path, statuses: tuple[int, ...]) -> None:
+    async with receiving(*statuses) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
         await kept.start("ok")
-        await receiver.until(1)
+        await receiver.until(len(statuses))
         await until_none_is_pending(kept, receiver.url)
-        assert len(receiver.requests) == 1
-
-
-@pytest.mark.usefixtures("quick_retries")
-async def test_message_is_given_up_after_its_last_attempt(tmp_path: Path) -> None:
-    failures = [500] * MAX_ATTEMPTS
-    async with receiving(*failures) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
-        await kept.start("ok")
-        await receiver.until(MAX_ATTEMPTS)
-        await until_none_is_pending(kept, receiver.url)
-        assert len(receiver.requests) == MAX_ATTEMPTS
+        assert len(receiver.requests) == len(statuses)
 
 
 async def test_receiver_that_hangs_or_is_down_delays_no_other(tmp_path: Path) -> None:
