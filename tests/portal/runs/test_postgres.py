@@ -1,14 +1,15 @@
 """What only Postgres does: it locks rows, loses connections, restarts, fails over, and has a clock of its own."""
 
+import asyncio
 import os
 import shutil
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
 
 import anyio
 import anyio.to_thread
@@ -19,7 +20,6 @@ from portal.records.store import postgres as database
 from portal.records.store.postgres import PostgresDatabase
 from portal.records.store.records import DatabaseError, StoreError
 from portal.records.store.run_tables import RunTables
-from portal.records.store.writer import RunStore
 from portal.runs.journal import unwritten
 from tests.portal.runs.rows import Tables, alive, begun, kinds, silent, store_of
 from tests.postgres import Postgres, postgres_server
@@ -35,9 +35,9 @@ def shared(postgres: Postgres) -> Iterator[Tables]:
     tables.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_server() -> Iterator[Postgres]:
-    """A server that the test may stop."""
+    """A server that tests may stop. They leave it running."""
     with postgres_server() as server:
         yield server
 
@@ -60,13 +60,8 @@ async def test_two_portals_that_lock_each_others_runs_both_get_what_they_want(sh
 
 
 async def test_what_is_written_while_the_database_restarts_is_written_once(own_server: Postgres) -> None:
-    url = own_server.new_database()
-    tables = Tables(url)
-    store = RunStore(tables(holder="portal"), tables(holder="portal"))
-    run = begun(tables())
-    numbers = iter(range(10_000))
-    is_over = anyio.Event()
-    written: list[str] = []
+    tables = Tables(own_server.new_database())
+    run, numbers, is_over, written = begun(tables()), count(), anyio.Event(), list[str]()
 
     async def keep_writing() -> None:
         while not is_over.is_set():
@@ -74,16 +69,22 @@ async def test_what_is_written_while_the_database_restarts_is_written_once(own_s
             await store.write(partial(RunTables.note, run=run.id, kind=kind), is_lasting=True)
             written.append(kind)
 
-    async with anyio.create_task_group() as tasks:
-        for _ in range(3):
-            tasks.start_soon(keep_writing)
-        for mode in ("fast", "immediate"):
-            await more_than(written, len(written) + 50)
-            await anyio.to_thread.run_sync(own_server.restart, mode)
-        await more_than(written, len(written) + 50)
-        is_over.set()
-    assert sorted(await store.read(partial(kinds, run=run.id))) == sorted(["began", *written])
-    await store.close()
+    async def more() -> None:
+        with anyio.fail_after(60):
+            before = len(written)
+            while len(written) <= before + 50:  # noqa: ASYNC110  # other tasks append to it
+                await anyio.sleep(0.02)
+
+    async with store_of(tables, holder="portal") as store:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(keep_writing)
+            for mode in ("fast", "immediate"):
+                await more()
+                await anyio.to_thread.run_sync(own_server.restart, mode)
+            await more()
+            is_over.set()
+        assert sorted(await store.read(partial(kinds, run=run.id))) == sorted(["began", *written])
     tables.close()
 
 
@@ -92,30 +93,18 @@ async def test_a_commit_whose_confirmation_was_lost_is_not_done_again(
 ) -> None:
     file, watcher = shared(), shared()
     run = begun(file)
-    connection = PostgresDatabase._connection
-    lost: list[int] = []
+    execute, lost = psycopg.Connection.execute, list[int]()
 
-    def losing(own: PostgresDatabase) -> object:
-        found = connection(own)
-        if own is not file.database or lost:
-            return found
+    def losing(connection: object, statement: str, *values: object) -> object:
+        result = execute(connection, statement, *values)  # type: ignore[call-overload]
+        if statement == "COMMIT" and not lost:
+            lost.append(1)
+            raise psycopg.OperationalError("the connection was lost")
+        return result
 
-        class Losing:
-            cursor = found.cursor
-
-            def execute(self, statement: str, *values: object) -> object:
-                result = found.execute(statement, *values)
-                if statement == "COMMIT":
-                    lost.append(1)
-                    raise psycopg.OperationalError("the connection was lost")
-                return result
-
-        return Losing()
-
-    monkeypatch.setattr(PostgresDatabase, "_connection", losing)
+    monkeypatch.setattr(psycopg.Connection, "execute", losing)
     assert file.database.commit(lambda: (file.note(run.id, "noted"), "done")[1], is_lasting=True) == "done"
-    assert lost
-    assert kinds(watcher, run.id) == ["began", "noted"]
+    assert lost and kinds(watcher, run.id) == ["began", "noted"]
 
 
 async def test_a_commit_of_which_nobody_can_tell_is_told_as_such(
@@ -144,64 +133,36 @@ async def test_a_database_that_is_gone_for_long_is_an_error_that_says_so(
 ) -> None:
     monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
     tables = Tables(own_server.new_database())
-    store = RunStore(tables(), tables())
     run = begun(tables())
-    await anyio.to_thread.run_sync(own_server.stop, "immediate")
-    for doing in (store.write, store.read):
-        with pytest.raises(StoreError, match="Is it running") as error:
-            await doing(partial(RunTables.note, run=run.id, kind="lost"))
-        assert f":{own_server.port}/" in str(error.value)
-    await anyio.to_thread.run_sync(own_server.start)
-    with anyio.fail_after(20):
-        while True:
-            try:
-                await store.write(partial(RunTables.note, run=run.id, kind="found"))
-            except StoreError:
-                continue
-            break
-    await store.close()
+    async with store_of(tables) as store:
+        await anyio.to_thread.run_sync(own_server.stop, "immediate")
+        for doing in (store.write, store.read):
+            with pytest.raises(StoreError, match="Is it running") as error:
+                await doing(partial(RunTables.note, run=run.id, kind="lost"))
+            assert f":{own_server.port}/" in str(error.value)
+        await anyio.to_thread.run_sync(own_server.start)
+        with anyio.fail_after(20):
+            found = False
+            while not found:
+                with suppress(StoreError):
+                    await store.write(partial(RunTables.note, run=run.id, kind="found"))
+                    found = True
     tables.close()
 
 
 async def test_a_row_that_cannot_be_written_spoils_nothing_of_others(shared: Tables) -> None:
-    store = RunStore(shared(), shared())
-    run = begun(shared())
-    has_begun, gate = threading.Event(), threading.Event()
-
-    def hold(file: RunTables) -> None:
-        has_begun.set()
-        gate.wait(5)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(store.write, hold)
-        await anyio.to_thread.run_sync(has_begun.wait, 5)  # what comes now shares a transaction
-        failures: list[Exception] = []
-
-        async def fail() -> None:
-            try:
-                await store.write(partial(RunTables.note, run=run.id, kind="with NUL \0"))
-            except StoreError as error:
-                failures.append(error)
-
-        tasks.start_soon(fail)
-        tasks.start_soon(store.write, partial(RunTables.note, run=run.id, kind="whole"))
-        await anyio.wait_all_tasks_blocked()
-        gate.set()
-    assert len(failures) == 1
-    assert await store.read(partial(kinds, run=run.id)) == ["began", "whole"]
-    await store.close()
+    run, notes = begun(shared()), ["note 1", "with NUL \0", "note 2", "note 3"]
+    async with store_of(shared) as store:
+        writes = [store.write(partial(RunTables.note, run=run.id, kind=kind)) for kind in notes]
+        failures = [type(each) for each in await asyncio.gather(*writes, return_exceptions=True) if each]
+        assert failures == [DatabaseError]
+        assert await store.read(partial(kinds, run=run.id)) == ["began", "note 1", "note 2", "note 3"]
 
 
 def test_times_are_those_of_the_database(shared: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     right = time.time()
     monkeypatch.setattr(time, "time", lambda: right + 60)
     assert abs(shared().now() - right) < 30
-
-
-async def more_than(written: list[str], count: int) -> None:
-    with anyio.fail_after(60):
-        while len(written) <= count:  # noqa: ASYNC110  # other tasks append to it
-            await anyio.sleep(0.02)
 
 
 @pytest.mark.parametrize("password", ["se?cret", "se cret", "se%zzcret"])
@@ -221,14 +182,11 @@ def test_what_is_committed_is_on_the_disk_whatever_the_database_sets(shared: Tab
 
 
 async def test_a_portal_finds_the_database_that_may_be_written_again(shared: Tables) -> None:
-    store = RunStore(shared(), shared())
-    run = begun(shared())
-    await store.write(
-        lambda file: file._rows("SELECT set_config('default_transaction_read_only', 'on', false)")
-    )
-    await store.write(partial(RunTables.note, run=run.id, kind="noted"))
-    assert await store.read(partial(kinds, run=run.id)) == ["began", "noted"]
-    await store.close()
+    run, becomes_standby = begun(shared()), "SELECT set_config('default_transaction_read_only', 'on', false)"
+    async with store_of(shared) as store:
+        await store.write(lambda file: file._rows(becomes_standby))
+        await store.write(partial(RunTables.note, run=run.id, kind="noted"))
+        assert await store.read(partial(kinds, run=run.id)) == ["began", "noted"]
 
 
 def test_a_write_that_stopped_for_too_long_holds_nobody_up_and_is_done_again(
