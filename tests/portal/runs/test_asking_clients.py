@@ -17,7 +17,6 @@ from portal.identity.approvers import Decider
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
-from tests.portal.runs.test_waiting import approved
 from tests.portal.test_http_app import BEARER, TOKEN, served
 
 pytestmark = pytest.mark.anyio
@@ -112,13 +111,6 @@ async def test_person_who_denies_prevents_the_call(desk: Desk) -> None:
     assert (answer["status"], code) == ("ok", "denied")
     assert "not on Fridays" in message
     assert (states(answer), desk.peer.calls) == ([("git.merge", "refused")], [])
-
-
-async def test_person_who_closes_the_form_has_not_decided(desk: Desk) -> None:
-    desk.person.answers(ElicitResult(action="cancel"))
-    answer = await desk.execute(MERGE)
-    assert (answer["status"], desk.peer.calls) == ("waiting", [])
-    assert (await approved(desk.portal, answer["run_id"]))["result"] == {"id": 7}
 
 
 async def test_answer_comes_in_the_same_request_however_long_the_person_takes(desk: Desk) -> None:
