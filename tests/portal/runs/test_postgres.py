@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import shutil
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -255,46 +253,6 @@ def test_a_portal_whose_machine_was_suspended_is_alive_with_its_next_sign(
     assert [*other.left([None])] == [run.id]
     alive(portal)
     assert not other.left([None])
-
-
-def test_a_commit_is_not_taken_for_another_one_of_the_same_number_after_a_failover(
-    own_server: Postgres,
-) -> None:
-    with (own_server.folder / "data/postgresql.conf").open("a") as settings:
-        settings.write("wal_writer_delay = 10s\n")  # what is not committed is lost with the server
-    own_server.restart()
-    tables = Tables(own_server.new_database())
-    file = tables()
-    run = begun(file)
-
-    def write() -> None:
-        file.note(run.id, "noted")
-        if not lost:
-            lost.append(run.id)
-            fail_over(own_server, tables)
-
-    lost: list[str] = []
-    with suppress(DatabaseError):
-        file.database.commit(write, is_lasting=True)
-        assert kinds(tables(), run.id) == ["began", "noted"]
-    tables.close()
-
-
-def fail_over(server: Postgres, tables: Tables) -> None:
-    """Go on as a standby does that becomes the primary: on another timeline, with the same numbers for others."""
-    assert isinstance(tables.place, str)
-    server.stop("immediate")
-    signal = server.folder / "data/standby.signal"
-    signal.touch()
-    shutil.chown(signal, signal.parent.owner())
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    server._control("start", "-l", str(server.folder / "log"), "-o", f"-p {port}")
-    server._control("promote")
-    with psycopg.connect(tables.place.replace(str(server.port), str(port)), autocommit=True) as other:
-        for _ in range(20):
-            other.execute("SELECT pg_current_xact_id()")
-    server.restart()
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])

@@ -212,16 +212,6 @@ await git.push(n=3)
         assert [arguments for _, arguments in peer.calls] == [{"n": 1}, {"n": 2}]
 
 
-async def test_flows_know_where_data_came_from_before_a_run_waited(tmp_path: Path) -> None:
-    peer, mail = git(), Peer(tool("send"))
-    rules: Json = {"flows": [{"from": "git", "not_to": "mail"}]}
-    code = "x = await git.status()\nawait portal.approve('go on?')\nawait mail.send(text=str(x))"
-    async with opened(tmp_path, {"git": peer, "mail": mail}, capabilities=rules, runs=SOON) as portal:
-        done = await approved(portal, (await waiting(portal, code))["run_id"], until="error")
-        assert done["error"]["code"] == "not_granted"
-        assert mail.calls == []
-
-
 async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path) -> None:
     (tmp_path / "fixed.py").write_text(
         "from portal.middleware import Outcome\n\nasync def fixed(call, next):\n    return Outcome(1)\n"
