@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
 from portal.records.store.places import present
 from portal.records.store.postgres import PostgresDatabase
-from portal.records.store.records import CallRow, RunRow
+from portal.records.store.records import CallRow, RunRow, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import SqliteDatabase
 from portal.records.store.tables import LEASE_SECONDS
@@ -140,6 +140,14 @@ def intercepted(store: RunStore, look: Callable[[Write], Exception | None]) -> I
         yield
     finally:
         store.submit = submit  # type: ignore[method-assign]
+
+
+def failing(
+    store: RunStore | None, is_written: Callable[[Write], object] = lambda write: True
+) -> AbstractContextManager[None]:
+    """Meanwhile such writes fail, as on a full disk."""
+    assert store is not None
+    return intercepted(store, lambda write: StoreError("full") if is_written(write) else None)
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:

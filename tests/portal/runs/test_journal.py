@@ -1,8 +1,6 @@
 """What is written of a run, what is not, and what a run may do if it cannot be written."""
 
 import sqlite3
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +12,8 @@ from portal.records.store.records import Seal, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.runs.past import dump_outcome, load_outcome
 from sandbox_runtime.call_port import CallError, Outcome
-from tests.portal.peers import Opened, Peer, opened, states, structured, text
-from tests.portal.runs.rows import Write, intercepted
+from tests.portal.peers import Peer, opened, states, structured, text
+from tests.portal.runs.rows import failing
 from tests.portal.runs.test_waiting import answer_of, approved, git, waiting
 
 pytestmark = pytest.mark.anyio
@@ -63,16 +61,10 @@ async def test_run_whose_record_is_too_long_makes_no_unsafe_call_any_more(
         assert kept["result"] == answer["result"]
 
 
-def full(portal: Opened, is_written: Callable[[Write], object] = bool) -> AbstractContextManager[None]:
-    """Meanwhile such writes fail."""
-    store = portal.portal.runs.store_or_error()
-    return intercepted(store, lambda write: StoreError("full") if is_written(write) else None)
-
-
 async def test_without_room_for_the_journal_only_calls_that_may_be_repeated_are_made(tmp_path: Path) -> None:
     peer = git()
     async with opened(tmp_path, {"git": peer}, runs=RUNS) as portal:
-        with full(portal):
+        with failing(portal.portal.runs.store):
             answer = await portal.run(f"{UNSAFE}\n[await push(1), (await git.status(n=2))['n']]")
             begun = await portal.call("execute_code", code="await git.push()", background=True)
         assert answer["result"] == ["journal_failed", 2]
@@ -84,7 +76,7 @@ async def test_without_room_for_the_journal_only_calls_that_may_be_repeated_are_
 
 async def test_answer_says_that_its_outcomes_could_not_be_written(tmp_path: Path) -> None:
     async with opened(tmp_path, {"git": git()}, runs=RUNS) as portal:
-        with full(portal, lambda write: write.outcomes):
+        with failing(portal.portal.runs.store, lambda write: write.outcomes):
             answer = await portal.run(f"{UNSAFE}\nawait push(1)")
     assert (answer["status"], answer["result"]) == ("ok", 1)
     assert any("store of runs cannot be written" in notice for notice in answer["notices"])

@@ -26,7 +26,7 @@ from portal.server.server import build_server
 from sandbox_runtime.result import RunError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
 from tests.portal.runs.kept_runs import kept_runs
-from tests.portal.runs.rows import Write, intercepted
+from tests.portal.runs.rows import Write, failing, intercepted
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
 
 pytestmark = pytest.mark.anyio
@@ -62,7 +62,7 @@ async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(
     stack = ExitStack()
 
     async def person(context: Any, params: Any) -> ElicitResult:
-        stack.enter_context(intercepted(portal.portal.runs.store, lambda write: StoreError("full")))
+        stack.enter_context(failing(portal.portal.runs.store))
         return ElicitResult(action="accept", content={"decision": "approve"})
 
     async with opened(tmp_path) as portal:
@@ -151,9 +151,8 @@ async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> No
 
 async def test_every_intent_survives_a_loss_of_power(tmp_path: Path) -> None:
     async with opened(tmp_path, {"git": git()}) as portal:
-        store = portal.portal.runs.store_or_error()
         written: list[Write] = []
-        with intercepted(store, written.append):
+        with intercepted(portal.portal.runs.store_or_error(), written.append):
             await portal.run("for n in range(20):\n    await git.push(n=n)")
         intents = [write for write in written if write.calls]
         assert sum(len(write.calls) for write in intents) == 20
@@ -172,8 +171,7 @@ for n in (1, 2):
         print(n, error.code)
 """
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
-        store = portal.portal.runs.store_or_error()
-        with intercepted(store, lambda write: StoreError("full") if peer.calls else None):
+        with failing(portal.portal.runs.store, lambda write: peer.calls):
             answer = await portal.run(code)
         assert answer["stdout"] == "2 journal_failed\n", "nothing was sent, says the answer"
     async with opened(tmp_path, {"git": after}, runs=KEPT) as portal:
@@ -201,9 +199,8 @@ found = await asyncio.gather(*(git.push(n=n) for n in range(1, 7)), return_excep
 found.append(await git.push(n=7))
 [each["n"] if isinstance(each, dict) else each.code for each in found]"""
     async with opened(tmp_path, {"git": peer}) as portal:
-        store = portal.portal.runs.store_or_error()
-        failures = [StoreError("locked")]
-        with intercepted(store, lambda write: failures.pop() if write.calls and failures else None):
+        store, times = portal.portal.runs.store_or_error(), [1]
+        with failing(store, lambda write: write.calls and times and times.pop()):
             answer = await portal.run(code)
         assert answer["result"] == [*["journal_failed"] * 6, 7], "the six were one transaction"
         sent = {arguments["n"] for _, arguments in peer.calls}
@@ -274,26 +271,19 @@ async def test_an_outcome_is_written_when_the_portal_closes(tmp_path: Path) -> N
 async def test_an_outcome_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
     peer = Peer(tool("push"), tool("look", annotations={"readOnlyHint": True}), look=never)  # type: ignore[arg-type]
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
-        failures = [StoreError("locked")]
-
-        def fails_once(write: Write) -> StoreError | None:
-            return failures.pop() if write.outcomes and failures else None
-
-        store = portal.portal.runs.store_or_error()
-        with intercepted(store, fails_once):
+        times = [1]
+        with failing(portal.portal.runs.store, lambda write: write.outcomes and times and times.pop()):
             code = "await git.push(n=1)\nawait git.look()"
             result = await portal.call("execute_code", background=True, code=code)
-            run = result.structured_content["run_id"]
-            calls = partial(RunTables.calls, run=run)
+            calls = partial(RunTables.calls, run=result.structured_content["run_id"])
             await found(portal, calls, lambda rows: any(row.state == "done" for row in rows))
-        assert not failures
+        assert not times
 
 
 async def test_the_end_of_a_run_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
     peer = git()
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
-        store = portal.portal.runs.store_or_error()
-        with intercepted(store, lambda write: StoreError("full") if peer.calls else None):
+        with failing(portal.portal.runs.store, lambda write: peer.calls):
             answer = await portal.run("await git.push(n=1)")
         assert await end_of(portal, answer["run_id"]) == "ok"
 
