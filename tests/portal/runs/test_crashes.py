@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import pytest
 from mcp import Client
 from mcp_types import CallToolResult
@@ -182,8 +181,8 @@ def test_kills_double_nothing_and_lose_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.durable", *options]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    found = json.loads((tmp_path / "found").read_text())
-    assert (found["doubled"], found["lost"], found["wrong"]) == (0, 0, [])
-    assert found["kills"] >= KILLS
-    assert found["kills by edge"].keys() == {*EDGES, RANDOM}
-    assert 0 < found["unknown"] < found["effects"]
+    told = json.loads((tmp_path / "found").read_text())
+    assert (told["doubled"], told["lost"], told["wrong"]) == (0, 0, [])
+    assert told["kills"] >= KILLS
+    assert told["kills by edge"].keys() == {*EDGES, RANDOM}
+    assert 0 < told["unknown"] < told["effects"]
