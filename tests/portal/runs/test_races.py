@@ -90,6 +90,14 @@ async def test_a_run_that_no_worker_can_take_up_is_tried_again(
         assert next(tries, None) is None
 
 
+async def test_a_portal_tells_the_others_at_once_where_it_is_reached(tmp_path: Path) -> None:
+    async with kept_runs(tmp_path) as kept:
+        await kept.until(await kept.start("ok"), "ok")  # its first sign of life is over
+        await kept.runs.reached_at("http://replica:8080")
+        told = await kept.store.read(lambda file: file.database.rows("SELECT url FROM replicas"))
+        assert told == [("http://replica:8080",)]
+
+
 async def test_an_outcome_that_comes_during_a_commit_is_written_soon(tmp_path: Path) -> None:
     first, second = anyio.Event(), anyio.Event()
 
