@@ -14,6 +14,7 @@ from mcp_types import ElicitResult
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
 from manifests.portal_manifest import HttpUpstream
+from manifests.references import ClaimReference
 from portal.cli import login
 from portal.cli.terminal import Terminal
 from portal.server.server import build_server
@@ -165,6 +166,22 @@ async def test_person_never_gets_the_login_of_the_operator_instead(tmp_path: Pat
         with pytest.raises(UpstreamUnavailableError):
             async with upstreams.people.of("tickets", people.Person("x//ann")):
                 pass
+
+
+async def test_person_whom_only_headers_name_uses_the_shared_login_of_the_portal(tmp_path: Path) -> None:
+    spec = HttpUpstream.model_validate({"url": PER_CALLER["url"], "oauth": {}})
+    asked: list[tuple[str, ...]] = []
+
+    def logins(*whose: str) -> Any:
+        asked.append(whose)
+        return fleet.login_store("tickets", spec)
+
+    async with open_fleet({}, tmp_path, lambda upstream: None, portal_logins=logins) as upstreams:
+        naming = {"X-User": (ClaimReference("sub"),)}
+        upstreams.replace({"tickets": fleet.UpstreamSettings(spec, caller_headers=naming)}, ())
+        async with upstreams.people.of("tickets", people.Person("x//ann", {"sub": "ann"})):
+            pass
+    assert asked == [("tickets", spec.url, "")] * 2
 
 
 async def test_run_without_a_client_uses_the_login_of_its_owner_while_there_is_one(tmp_path: Path) -> None:
