@@ -18,13 +18,21 @@ from manifests.references import ClaimReference
 from portal.cli import login
 from portal.cli.terminal import Terminal
 from portal.server.server import build_server
-from tests.portal.accounts.peers import KEY, company, link_in, run
+from tests.portal.accounts.peers import KEY, Company, company, link_in, run
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.upstreams.peers import open_fleet
 from upstreams import fleet, people
 from upstreams.errors import UpstreamUnavailableError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
+
+
+async def signed_in(own: Company, *people: str) -> list[Client]:
+    """Clients of people who have signed in."""
+    clients = [await own.client(who) for who in people]
+    for client, who in zip(clients, people, strict=True):
+        await own.browser(who).get(link_in(await run(client)))
+    return clients
 
 
 def content_of(folder: Path) -> bytes:
@@ -57,28 +65,19 @@ async def test_people_come_back_to_the_url_of_the_portal_and_it_may_be_no_resour
 ) -> None:
     async with company(tmp_path, auth={"send_resource": is_sent}) as own:
         await own.browser("ann").get(link_in(await run(await own.client("ann"))))
-        back = f"{own.url}/oauth/sign-in/callback"
-        assert [str(uri) for uri in [*own.authorization.clients.values()][-1].redirect_uris or ()] == [back]
-        assert own.authorization.forms[-1]["redirect_uri"] == back
-        assert [asked.get("resource") for asked in own.provider.authorized] == [
-            f"{own.url}/mcp" if is_sent else None
-        ]
+        assert own.authorization.forms[-1]["redirect_uri"] == f"{own.url}/oauth/sign-in/callback"
+        [asked] = own.provider.authorized
+        assert asked.get("resource") == (f"{own.url}/mcp" if is_sent else None)
 
 
 @pytest.mark.servers
 async def test_browser_finds_its_way_through_the_pages(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
         ann = await own.client("ann")
-        browser = [
-            "chromium",
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-background-networking",
-        ]
-        page = [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", link_in(await run(ann))]
+        browser = "chromium --headless --no-sandbox --disable-gpu --disable-background-networking --dump-dom"
+        page = [f"--user-data-dir={tmp_path / 'profile'}", link_in(await run(ann))]
         with anyio.fail_after(DEADLINE_SECONDS * 2):
-            shown = await anyio.run_process([*browser, *page])
+            shown = await anyio.run_process([*browser.split(), *page])
         assert b"You are signed in at tickets." in shown.stdout
         assert (await run(ann))["status"] == "ok"
 
@@ -142,11 +141,6 @@ async def test_person_who_is_slow_gets_the_link_before_the_time_of_the_script_is
         assert link_in(answer).startswith(f"{own.url}/oauth/sign-in/start/")
 
 
-async def test_client_over_stdio_uses_the_login_of_the_operator(tmp_path: Path) -> None:
-    async with company(tmp_path) as own, Client(build_server(own.portal)) as client:
-        assert (await run(client))["result"]["who"] == "operator"
-
-
 async def test_resources_and_prompts_are_those_of_whoever_reads_them(tmp_path: Path) -> None:
     read = "(await portal.read_resource('who://me', upstream='tickets'))[0]['text']"
     async with company(tmp_path, server={"offers": ["resources"]}) as own:
@@ -190,19 +184,9 @@ async def test_person_whom_only_headers_name_uses_the_shared_login_of_the_portal
     assert asked == [("tickets", spec.url, "")] * 2
 
 
-async def test_static_token_is_no_person(tmp_path: Path) -> None:
-    server = {"token": "static-token", "tokens": [{"token": "other-token"}]}
-    async with company(tmp_path, server=server) as own:
-        for token in ("static-token", "other-token"):
-            error = (await run(await own.client("", token=token)))["error"]
-            assert (error["code"], "http" in error["message"]) == ("sign_in_needed", False)
-        assert own.mirror.calls == []
-
-
 async def test_run_without_a_client_uses_the_login_of_its_owner_while_there_is_one(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
-        ann = await own.client("ann")
-        await own.browser("ann").get(link_in(await run(ann)))
+        [ann] = await signed_in(own, "ann")
         headers = {"Authorization": f"Bearer {own.provider.token_of('ann')}"}
         async with httpx2.AsyncClient(base_url=own.url, headers=headers, timeout=60) as http:
             code = {"code": "await portal.sleep(0.5)\nawait tickets.whoami()"}
@@ -220,9 +204,7 @@ async def test_run_without_a_client_uses_the_login_of_its_owner_while_there_is_o
 async def test_operator_signs_one_person_out(tmp_path: Path) -> None:
     async with company(tmp_path, tenants={"claim": "org", "profiles": {"*": "p"}}, profiles={"p": {}}) as own:
         own.provider.claims = {who: {"org": "x"} for who in ("ann", "bob")}
-        ann, bob = await own.client("ann"), await own.client("bob")
-        for client, who in ((ann, "ann"), (bob, "bob")):
-            await own.browser(who).get(link_in(await run(client)))
+        ann, bob = await signed_in(own, "ann", "bob")
         for tenant, revoked in ((None, 0), ("y", 0), ("x", 2)):
             options = Namespace(upstream="tickets", is_out=True, person="ann", tenant=tenant)
             assert await login.command(own.portal.manifest, options, Terminal()) == 0
@@ -233,23 +215,11 @@ async def test_operator_signs_one_person_out(tmp_path: Path) -> None:
 
 async def test_login_that_is_refused_has_to_be_renewed_by_its_person_alone(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
-        ann, bob = await own.client("ann"), await own.client("bob")
-        for client, who in ((ann, "ann"), (bob, "bob")):
-            await own.browser(who).get(link_in(await run(client)))
+        ann, bob = await signed_in(own, "ann", "bob")
         own.authorization.end()
         await own.browser("ann").get(link_in(await run(ann)))
         assert (await run(ann))["result"]["who"] == "ann"
         link_in(await run(bob))
-
-
-async def test_expired_token_is_renewed_without_the_person(tmp_path: Path) -> None:
-    async with company(tmp_path) as own:
-        ann = await own.client("ann")
-        await own.browser("ann").get(link_in(await run(ann)))
-        for _ in range(3):
-            own.authorization.expire()
-            assert (await run(ann))["result"]["who"] == "ann"
-        assert own.authorization.grants.count("refresh_token") >= 3
 
 
 async def test_connections_end_when_they_are_idle_or_too_many(
@@ -257,9 +227,7 @@ async def test_connections_end_when_they_are_idle_or_too_many(
 ) -> None:
     monkeypatch.setattr(people, "MAX_CONNECTIONS", 1)
     async with company(tmp_path) as own:
-        ann, bob = await own.client("ann"), await own.client("bob")
-        for client, who in ((ann, "ann"), (bob, "bob")):
-            await own.browser(who).get(link_in(await run(client)))
+        ann, bob = await signed_in(own, "ann", "bob")
         for client, who in ((ann, "ann"), (bob, "bob")) * 2:
             assert (await run(client))["result"]["who"] == who
             assert len(own.portal.fleet.people) == 1
@@ -274,38 +242,20 @@ async def test_connections_end_when_they_are_idle_or_too_many(
         assert len(own.portal.fleet.people) == 0
 
 
-@pytest.mark.parametrize("email", ["ann@example.org", "a b"])
-async def test_header_names_whoever_calls(tmp_path: Path, email: str) -> None:
+async def test_header_names_whoever_calls_and_is_sent_with_no_claim_that_is_none(tmp_path: Path) -> None:
     headers = {"X-User": "user=${caller.email}; of=${caller.tenant}", "X-Plain": "$${caller.email}"}
+    none = ["", "a\r\nX-User: root", "a\x00", "é", " a", "\u2028", "x" * 1_025, ["a"], 7, None]
     async with company(tmp_path, per=None, headers=headers, tenants={"claim": "org"}) as own:
-        own.provider.claims |= {"ann": {"email": email, "org": "x"}, "bob": {"email": "bob", "org": "y"}}
-        for who, told in (("ann", f"user={email}; of=x"), ("bob", "user=bob; of=y")):
-            assert (await run(await own.client(who)))["result"]["user"] == told
-        async with Client(build_server(own.portal)) as local:
-            assert (await run(local))["error"]["code"] == "sign_in_needed"
-
-
-async def test_claim_that_is_no_header_is_refused_and_nothing_is_sent(tmp_path: Path) -> None:
-    several = [
-        "",
-        "a\r\nX-User: root",
-        "a\n",
-        "a\x00",
-        "é",
-        " a",
-        "a ",
-        "\u2028",
-        "x" * 1_025,
-        ["a"],
-        7,
-        None,
-    ]
-    async with company(tmp_path, per=None, headers={"X-User": "${caller.email}"}) as own:
-        for number, email in enumerate(several):
-            own.provider.claims[f"person-{number}"] = {"email": email}
+        for number, email in enumerate(none):
+            own.provider.claims[f"person-{number}"] = {"email": email, "org": "x"}
             answer = await run(await own.client(f"person-{number}"))
             assert answer["error"]["code"] == "no_claim", email
+        async with Client(build_server(own.portal)) as local:
+            assert (await run(local))["error"]["code"] == "sign_in_needed"
         assert own.mirror.calls == []
+        for who, email, org in (("ann", "ann@example.org", "x"), ("bob", "a b", "y")):
+            own.provider.claims[who] = {"email": email, "org": org}
+            assert (await run(await own.client(who)))["result"]["user"] == f"user={email}; of={org}"
 
 
 SIGNING_IN = {"issuer": "https://id.example", "audience": "https://portal.example/mcp", "client_id": "portal"}

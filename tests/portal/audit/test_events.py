@@ -30,16 +30,12 @@ def events(folder: Path, event: str = "") -> list[dict[str, Json]]:
     return [line for line in lines if event in line["event"]]
 
 
-def peer() -> Peer:
-    return Peer(tool("read", **READS), tool("write"), fail=lambda arguments: failing())
-
-
-async def failing() -> Json:
+async def failing(arguments: Json) -> Json:
     return text("no", is_error=True)
 
 
 async def test_each_call_has_one_decision_before_and_one_outcome_after(tmp_path: Path) -> None:
-    up = Peer(tool("read", **READS), tool("write"), tool("fail"), fail=lambda arguments: failing())
+    up = Peer(tool("read", **READS), tool("write"), tool("fail"), fail=failing)
     code = f"await up.write(note='{SECRET}')\ntry:\n    await up.fail()\nexcept ToolError:\n    pass\nawait up.read()"
     async with opened(tmp_path, {"up": up}, audit=AUDIT) as portal:
         answer = await portal.run(code)
@@ -77,37 +73,15 @@ async def test_a_person_is_named_whole_and_of_an_mcp_session_only_a_hash_is_writ
     assert session.startswith("session ") and "0123" not in session
 
 
-async def test_refused_calls_are_written_with_their_rule(tmp_path: Path) -> None:
-    code = """\
-for name in ('write', 'none\\n\\x1b[2J'):
-    try:
-        await getattr(up, name)(n=1)
-    except Exception:
-        pass
-try:
-    await up.read(1)
-except Exception:
-    pass
-"""
-    denied: Json = {"tools": {"deny": ["up.write"]}}
-    async with opened(
-        tmp_path, {"up": peer()}, audit=AUDIT, capabilities=denied, server={"check": "off"}
-    ) as portal:
-        await portal.run(code)
-    refused = events(tmp_path, "call_refused")
-    assert refused[0]["function"] == "up.write" and refused[0]["code"] == "not_granted"
-    assert "capabilities.tools.deny" in refused[0]["rule"]
-    assert not events(tmp_path, "call_decided")
-    assert verify([tmp_path / "audit.jsonl"]).problems == []
-
-
-async def test_refused_calls_leave_nothing_of_what_the_script_wrote(tmp_path: Path) -> None:
+async def test_refused_calls_are_written_with_their_rule_and_nothing_of_what_the_script_wrote(
+    tmp_path: Path,
+) -> None:
     typed: Json = {"n": {"type": "integer"}, "source": {"type": "string"}}
     up = Peer(tool("pay", {"properties": typed, "type": "object"}))
     code = f"""\
-for value in ({{"source": "{SECRET}"}}, {{"n": "{SECRET}"}}, {{"{SECRET}": 1}}):
+for arguments in ({{"source": "{SECRET}"}}, {{"n": "{SECRET}"}}, {{"{SECRET}": 1}}, None):
     try:
-        await up.pay(**value)
+        await (up.pay(**arguments) if arguments else getattr(up, "x\\n\\x1b[2J")())
     except Exception:
         pass
 import portal
@@ -121,7 +95,7 @@ except ToolError:
         tmp_path, {"up": up}, audit=AUDIT, capabilities=allowed, server={"check": "off"}
     ) as portal:
         await portal.run(code)
-    refused = events(tmp_path, "call_refused")
+    refused = [each for each in events(tmp_path, "call_refused") if each["code"] != "unknown_function"]
     assert [(each["function"], each["code"]) for each in refused] == [
         ("up.pay", "not_granted"),
         ("up.pay", "invalid_arguments"),
@@ -131,26 +105,21 @@ except ToolError:
     assert refused[0]["rule"] == "capabilities.tools.allow: up.pay"
     assert refused[0]["where"].startswith("portal.yaml:")
     assert SECRET not in (tmp_path / "audit.jsonl").read_text()
+    assert not events(tmp_path, "call_decided")
+    assert verify([tmp_path / "audit.jsonl"]).problems == []
 
 
-async def test_refused_script_and_script_that_is_cancelled_are_written(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"up": peer()}, audit=AUDIT) as portal:
-        await portal.run("await up.nothing()")
-        await portal.run("while True: pass", timeout_seconds=0.2)
-    assert [(each["status"], bool(each["code"])) for each in events(tmp_path, "run_ended")] == [
-        ("refused", True),
-        ("error", True),
-    ]
-
-
-async def test_run_that_its_client_cancels_is_written_as_cancelled(tmp_path: Path) -> None:
+async def test_end_of_each_run_is_written(tmp_path: Path) -> None:
     up = Peer(tool("hang"), hang=never)
     async with opened(tmp_path, {"up": up}, audit=AUDIT) as portal, anyio.create_task_group() as tasks:
+        await portal.run("await up.nothing()")
+        await portal.run("while True: pass", timeout_seconds=0.2)
         tasks.start_soon(portal.run, "await up.hang()")
         await up.until(lambda: bool(up.calls))
-        tasks.cancel_scope.cancel()
-    [ended] = events(tmp_path, "run_ended")
-    assert (ended["status"], ended["code"], ended["calls"]) == ("cancelled", "", 1)
+        tasks.cancel_scope.cancel()  # as its client does
+    *ended, cancelled = events(tmp_path, "run_ended")
+    assert [(each["status"], bool(each["code"])) for each in ended] == [("refused", True), ("error", True)]
+    assert (cancelled["status"], cancelled["code"], cancelled["calls"]) == ("cancelled", "", 1)
     assert [each["state"] for each in events(tmp_path, "call_ended")] == ["unknown"]
 
 
@@ -163,7 +132,7 @@ def held(path: Path) -> Iterator[None]:
 
 
 async def test_while_the_log_cannot_be_written_only_what_reads_is_called(tmp_path: Path) -> None:
-    up = peer()
+    up = Peer(tool("read", **READS), tool("write"))
     path = tmp_path / "audit.jsonl"
     async with opened(tmp_path, {"up": up}, audit=AUDIT, server={"check": "off"}) as portal:
         with held(path):
@@ -172,6 +141,7 @@ async def test_while_the_log_cannot_be_written_only_what_reads_is_called(tmp_pat
         assert answer["error"]["code"] == "audit_failed"
         assert (await portal.run("await up.write()"))["status"] == "ok"
     assert [name for name, _ in up.calls] == ["read", "write"]
+    assert [each["lost"] > 0 for each in events(tmp_path, "audit_resumed")] == [True]
     assert verify([path]).problems == []
 
 

@@ -2,28 +2,35 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
+from portal.records.store.places import present
 from portal.records.store.postgres import PostgresDatabase
-from portal.records.store.records import CallRow, RunRow
+from portal.records.store.records import CallRow, RunRow, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import SqliteDatabase
+from portal.records.store.tables import LEASE_SECONDS
 from portal.records.store.writer import RunStore
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
 
 
 def begun(
-    file: RunTables, code: str = "1 + 1", owner: str = "local", max_age_days: float = 30.0, run: str = ""
+    file: RunTables,
+    code: str = "1 + 1",
+    owner: str = "local",
+    max_age_days: float = 30.0,
+    run: str = "",
+    profile: str | None = None,
 ) -> RunRow:
     """A run that has just begun, with its row in the store."""
-    head = RunHead(ExecuteCode(code), LOCAL, None, is_background=True)
+    head = RunHead(ExecuteCode(code), LOCAL, profile, is_background=True)
     row = new_row(run or new_run_id(), owner, head, None, max_age_days)
     with file.transaction():
         file.create(row, HEAD.dump_json(head))
@@ -57,18 +64,53 @@ class Tables:
         self.place = place
         self._files: list[RunTables] = []
 
+    @property
+    def path(self) -> Path | str:
+        """The file, or the URL."""
+        return self.place if isinstance(self.place, str) else self.place / "runs.sqlite"
+
     def __call__(self, key: str | None = None, holder: str = "") -> RunTables:
         """Another connection to them."""
-        if isinstance(self.place, Path):
-            file = RunTables(SqliteDatabase(self.place / "runs.sqlite"), key, holder)
-        else:
-            file = RunTables(PostgresDatabase(self.place), key, holder)
-        self._files.append(file)
-        return file
+        path = self.path
+        database = SqliteDatabase(path) if isinstance(path, Path) else PostgresDatabase(path)
+        self._files.append(RunTables(database, key, holder))
+        return self._files[-1]
 
     def close(self) -> None:
         for file in self._files:
             file.close()
+
+
+def alive(file: RunTables) -> RunTables:
+    """The tables of a portal that gives a sign of its life."""
+    with file.transaction():
+        file.beat("")
+    return file
+
+
+def silent(file: RunTables, holder: str) -> None:
+    """That portal was not seen in Postgres for too long."""
+    with file.transaction():
+        file.database.execute("UPDATE replicas SET seen = seen - ? WHERE id = ?", (LEASE_SECONDS + 1, holder))
+
+
+@contextmanager
+def living(tables: Tables) -> Iterator[RunTables]:
+    """The tables of a portal, which lives in the block and is killed at its end."""
+    with present(tables.path) as holder:
+        yield alive(file := tables(holder=holder))
+    if isinstance(tables.place, str):
+        silent(file, holder)
+
+
+@asynccontextmanager
+async def store_of(tables: Tables, key: str | None = None, holder: str = "") -> AsyncIterator[RunStore]:
+    """The store of a portal."""
+    store = RunStore(tables(key, holder), tables(key, holder))
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 @dataclass(frozen=True)
@@ -98,6 +140,14 @@ def intercepted(store: RunStore, look: Callable[[Write], Exception | None]) -> I
         yield
     finally:
         store.submit = submit  # type: ignore[method-assign]
+
+
+def failing(
+    store: RunStore | None, is_written: Callable[[Write], object] = lambda write: True
+) -> AbstractContextManager[None]:
+    """Meanwhile such writes fail, as on a full disk."""
+    assert store is not None
+    return intercepted(store, lambda write: StoreError("full") if is_written(write) else None)
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:

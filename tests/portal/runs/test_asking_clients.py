@@ -17,7 +17,6 @@ from portal.identity.approvers import Decider
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
-from tests.portal.runs.test_waiting import approved
 from tests.portal.test_http_app import BEARER, TOKEN, served
 
 pytestmark = pytest.mark.anyio
@@ -105,33 +104,13 @@ async def desk(
         yield Desk(Opened(portal.portal, client), peer, person)
 
 
-async def test_person_who_approves_is_shown_what_happens_then(desk: Desk) -> None:
-    desk.person.answers(APPROVE)
-    answer = await desk.execute(MERGE)
-    assert (answer["status"], answer["result"]) == ("ok", {"id": 7})
-    assert states(answer) == [("git.merge", "done")]
-    assert desk.peer.calls == [("merge", {"id": 7})]
-    (asked,) = desk.person.asked
-    assert "git.merge of the upstream git" in asked and "id: 7" in asked and answer["run_id"] in asked
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"), [(DENY, "not on Fridays"), (ElicitResult(action="decline"), "denied")]
-)
-async def test_person_who_denies_prevents_the_call(desk: Desk, given: ElicitResult, reason: str) -> None:
-    desk.person.answers(given)
+async def test_person_who_denies_prevents_the_call(desk: Desk) -> None:
+    desk.person.answers(DENY)
     answer = await desk.execute(MERGE)
     code, message = answer["result"]
     assert (answer["status"], code) == ("ok", "denied")
-    assert reason in message
-    assert desk.peer.calls == []
-
-
-async def test_person_who_closes_the_form_has_not_decided(desk: Desk) -> None:
-    desk.person.answers(ElicitResult(action="cancel"))
-    answer = await desk.execute(MERGE)
-    assert (answer["status"], desk.peer.calls) == ("waiting", [])
-    assert (await approved(desk.portal, answer["run_id"]))["result"] == {"id": 7}
+    assert "not on Fridays" in message
+    assert (states(answer), desk.peer.calls) == ([("git.merge", "refused")], [])
 
 
 async def test_answer_comes_in_the_same_request_however_long_the_person_takes(desk: Desk) -> None:
@@ -142,6 +121,7 @@ async def test_answer_comes_in_the_same_request_however_long_the_person_takes(de
     desk.person.act = late
     answer = await desk.execute(f"print('once')\n{MERGE}")
     assert (answer["status"], answer["result"], answer["stdout"]) == ("ok", {"id": 7}, "once\n")
+    assert states(answer) == [("git.merge", "done")]
     assert desk.peer.calls == [("merge", {"id": 7})]
     assert len(desk.person.asked) == 1
 
@@ -192,42 +172,24 @@ async def test_decision_from_elsewhere_wins_while_the_form_is_open(desk: Desk, i
 
 # Since 2026-07-28 the request is over while a form is open, and the SDK's client shows one form after the other.
 @pytest.mark.parametrize("desk", ["legacy"], indirect=True)
-async def test_answer_does_not_wait_for_a_form_that_nobody_needs_any_more(desk: Desk) -> None:
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_answer_does_not_wait_for_a_form_that_nobody_needs_any_more(
+    desk: Desk, is_cancelled: bool
+) -> None:
+    runs = desk.portal.portal.runs
+
     async def ignored() -> ElicitResult:
-        await desk.portal.portal.runs.decide(await desk.until_parked(), 1, Decider("ann"), is_approved=True)
-        await anyio.sleep_forever()
-        return DENY
-
-    desk.person.act = ignored
-    assert (await desk.execute(MERGE))["result"] == {"id": 7}
-
-
-@pytest.mark.parametrize("desk", ["legacy"], indirect=True)
-async def test_request_of_a_run_that_somebody_cancels_meanwhile_ends(desk: Desk) -> None:
-    async def ignored() -> ElicitResult:
-        await desk.portal.portal.runs.cancel(await desk.until_parked(), None)
+        run = await desk.until_parked()
+        if is_cancelled:
+            await runs.cancel(run, None)
+        else:
+            await runs.decide(run, 1, Decider("ann"), is_approved=True)
         await anyio.sleep_forever()
         return DENY
 
     desk.person.act = ignored
     answer = await desk.execute(MERGE)
-    assert (answer["status"], answer["error"]["code"], desk.peer.calls) == ("cancelled", "cancelled", [])
-
-
-@pytest.mark.parametrize(("given", "result"), [(APPROVE, True), (DENY, "denied")])
-async def test_script_asks_the_person_at_the_client_itself(
-    desk: Desk, given: ElicitResult, result: Json
-) -> None:
-    desk.person.answers(given)
-    code = """
-try:
-    found = await portal.approve('really?')
-except ToolError as error:
-    found = error.code
-found
-"""
-    assert (await desk.execute(code))["result"] == result
-    assert "asks: really?" in desk.person.asked[0]
+    assert (answer["status"], len(desk.peer.calls)) == (("cancelled", 0) if is_cancelled else ("ok", 1))
 
 
 async def test_gathered_calls_are_decided_together_ten_by_ten_and_questions_by_themselves(desk: Desk) -> None:
@@ -262,14 +224,3 @@ await asyncio.gather(git.merge(id=1), later())
 """
     assert (await desk.execute(code))["result"] == [{"id": 1}, {"id": 2}]
     assert [each.count("id: 1") for each in desk.person.asked] == [1, 0]
-
-
-@pytest.mark.parametrize("desk", ["legacy"], indirect=True)
-async def test_open_form_is_not_shown_again_when_a_time_wakes_the_run(desk: Desk) -> None:
-    async def late() -> ElicitResult:
-        await desk.until_parked(2)
-        return APPROVE
-
-    desk.person.act = late
-    answer = await desk.execute("await asyncio.gather(portal.approve('?'), portal.sleep(1))")
-    assert (answer["status"], len(desk.person.asked)) == ("ok", 1)

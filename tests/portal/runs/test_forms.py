@@ -17,6 +17,11 @@ def told(*arguments: Json, **more: Json) -> str:
     return approval_form("run_1", asked, four_eyes=False).params.message
 
 
+def test_form_names_the_call_its_rule_and_its_run() -> None:
+    message = told({"id": 7})
+    assert all(each in message for each in ("files.write of the upstream files", "id: 7", "ask: *", "run_1"))
+
+
 def test_arguments_are_lines_and_texts_are_blocks() -> None:
     shown = readable({"path": "a.md", "content": "# Title\n\tx\n", "mode": 7, "tags": ["a"], "it's": ""})
     assert shown == [
@@ -35,22 +40,14 @@ def test_arguments_are_lines_and_texts_are_blocks() -> None:
     ("old", "new"), [("oldText", "newText"), ("old_string", "new_string"), ("old", "new")]
 )
 def test_change_is_shown_as_removed_and_added_lines(old: str, new: str) -> None:
-    edit = {old: "def f():\n    return 1\n", new: "def f():\n    return 2\n    # end\n", "count": 1}
-    shown = readable({"edits": [edit]})
-    assert shown == [
-        f"  edits[0].{old}:",
-        "  = def f():",
-        "  -     return 1",
-        "  +     return 2",
-        "  +     # end",
-        "  = ",
-        "  edits[0].count: 1",
-    ]
-    assert readable({"old": "rm -rf /", "new": "rm -rf /"}) == [
-        "  old:",
+    edit = {old: "def f():\n    return 1\n", new: "def f():\n    return 2\n", "count": 1}
+    lines = ["  = def f():", "  -     return 1", "  +     return 2", "  = "]
+    assert readable({"edits": [edit]}) == [f"  edits[0].{old}:", *lines, "  edits[0].count: 1"]
+    assert readable({old: "rm -rf /", new: "rm -rf /"}) == [
+        f"  {old}:",
         "  = rm -rf /",
     ]  # it may be no change
-    assert readable({"old": "x", "new": 1}) == ['  old: "x"', "  new: 1"]
+    assert readable({old: "x", new: 1}) == [f'  {old}: "x"', f"  {new}: 1"]
 
 
 @pytest.mark.parametrize(
@@ -96,33 +93,19 @@ def test_text_cannot_look_like_a_line_of_the_form() -> None:
     assert '  "a: 1\\n  b": "<U+202E>"' in lines and any("<U+2028><U+202E>" in each for each in lines)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"x": "a\n" * 500_000},
-        {"x": [{"y": "a\n"}] * 60_000},
-        {f"k{n}": "v\n" for n in range(60_000)},
-        {"a": [[[[[[[["\n"] * 9] * 9] * 9] * 9]]]]},
-    ],
-    ids=["long", "list", "names", "nested"],
-)
-def test_form_about_huge_arguments_is_short(arguments: Json) -> None:
-    assert len(told(arguments)) < 12_000 and len(told(*[arguments] * 10)) < 40_000
+def test_form_about_huge_arguments_is_short() -> None:
+    names: Json = {f"k{n}": "v\n" for n in range(9_000)}
+    nested: Json = {"a": [[[[[[[["\n"] * 9] * 9] * 9] * 9]]]]}
+    for arguments in ({"x": "a\n" * 90_000}, {"x": [{"y": "a\n"}] * 9_000}, names, nested):
+        assert len(told(arguments)) < 12_000 and len(told(*[arguments] * 10)) < 40_000
 
 
 def test_decision_is_one_of_the_choices_that_were_offered() -> None:
     decided = [decision_of({"action": "accept", "content": {"decision": each}}) for each in CHOICES]
-    assert [(each["is_approved"], each["stands"]) for each in decided if each] == [
-        (True, False),
-        (True, True),
-        (False, False),
-    ]
+    claims = [(each["is_approved"], each["stands"]) for each in decided if each]
+    assert claims == [(True, False), (True, True), (False, False)]
     assert decision_of({"action": "decline"}) == {"is_approved": False, "stands": False, "reason": ""}
-    others: list[Json] = [
-        None,
-        {"action": "cancel", "content": {"decision": "approve"}},
-        {"action": "accept"},
-        {"action": "accept", "content": {"decision": ["approve"]}},
-        {"action": "accept", "content": {"decision": "APPROVE"}},
-    ]
-    assert [decision_of(each) for each in others] == [None] * 5
+    contents: list[Json] = [None, {"decision": ["approve"]}, {"decision": "APPROVE"}]
+    others = [{"action": "accept", "content": each} for each in contents]
+    cancelled = {"action": "cancel", "content": {"decision": "approve"}}
+    assert [decision_of(each) for each in (None, cancelled, {"action": "accept"}, *others)] == [None] * 6

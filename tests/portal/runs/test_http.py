@@ -10,12 +10,13 @@ import anyio
 import httpx2
 import pytest
 from httpx2 import AsyncClient
+from structlog.testing import capture_logs
 
 from manifests.json_value import Json
 from portal.app.composition import open_portal
 from portal.server import http_runs as http
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
-from tests.portal.runs.kept_runs import ALICE, BOB, BOUND, KeptRuns, kept_runs
+from tests.portal.runs.kept_runs import KeptRuns, kept_runs
 from tests.portal.test_http_app import served
 from tests.upstreams.peers import http_peer
 
@@ -70,24 +71,15 @@ async def test_runs_are_listed_newest_first_and_those_that_go_on_alone(client: A
     assert len((await client.get("/runs?limit=1")).json()["runs"]) == 1
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b"[]", b"null", b'{"code": 1}', b'{"code": "ok", "more": 1}', b"\xff", b"[" * 1_000_000],
-)
-async def test_nonsense_starts_nothing(client: AsyncClient, body: bytes) -> None:
-    response = await client.post("/runs", content=body, headers={"Content-Type": "application/json"})
-    assert error_of(response)[0] == 400
-    assert (await client.get("/runs")).json() == {"runs": []}
-
-
-@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "open=maybe", "wait=61", "other=1"])
-async def test_query_that_means_nothing_is_refused(client: AsyncClient, query: str) -> None:
-    assert error_of(await client.get(f"/runs?{query}")) == (400, "invalid_arguments")
-
-
-async def test_body_that_is_too_long_is_refused(client: AsyncClient) -> None:
+async def test_nonsense_starts_nothing(client: AsyncClient) -> None:
+    told = {"Content-Type": "application/json"}
+    for body in (b"", b"{", b"null", b'{"code": 1}', b'{"code": "ok", "more": 1}', b"\xff", b"[" * 1_000_000):
+        assert error_of(await client.post("/runs", content=body, headers=told))[0] == 400, body[:30]
+    for query in ("limit=0", "limit=1001", "limit=x", "open=maybe", "wait=61", "other=1"):
+        assert error_of(await client.get(f"/runs?{query}")) == (400, "invalid_arguments"), query
     response = await client.post("/runs", json={"code": "x" * http.MAX_BODY_BYTES})
     assert error_of(response) == (413, "body_too_large")
+    assert (await client.get("/runs")).json() == {"runs": []}
 
 
 ROUTES = [
@@ -97,31 +89,6 @@ ROUTES = [
     ("POST", "/runs/{run}/fork", {"at": 1}),
     ("POST", "/runs/{run}/answers/1", {"decision": "approve"}),
 ]
-
-
-@pytest.mark.parametrize(("method", "path", "body"), ROUTES)
-async def test_run_of_another_caller_is_as_unknown_as_none(
-    tmp_path: Path, method: str, path: str, body: dict[str, object] | None
-) -> None:
-    nobodys = f"run_{'0' * 32}"
-    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client() as client:
-        run = (await client.post("/runs", json={"code": "ask"}, headers=ALICE)).json()["run_id"]
-        await kept.until(run, "waiting")
-        others = await client.request(method, path.format(run=run), json=body, headers=BOB)
-        unknown = await client.request(method, path.format(run=nobodys), json=body, headers=BOB)
-        assert error_of(others) == (404, "unknown_run")
-        assert others.text.replace(run, nobodys) == unknown.text
-        assert others.headers.raw == unknown.headers.raw
-        assert (await client.get("/runs", headers=BOB)).json() == {"runs": []}
-        assert (await client.get(f"/runs/{run}", headers=ALICE)).json()["state"] == "waiting"
-
-
-@pytest.mark.parametrize(("method", "path", "body"), [*ROUTES, ("GET", "/runs", None), ("POST", "/runs", {})])
-async def test_every_route_needs_the_token(
-    tmp_path: Path, method: str, path: str, body: dict[str, object] | None
-) -> None:
-    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client() as client:
-        assert (await client.request(method, path.format(run="run_1"), json=body)).status_code == 401
 
 
 async def test_first_decision_counts_and_the_second_is_told_who_was_first(
@@ -138,13 +105,10 @@ async def test_first_decision_counts_and_the_second_is_told_who_was_first(
         answers.append(await client.post(path, json={"decision": decision, "arguments": {"pull": 8}}))
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(decide, "approve")
-        tasks.start_soon(decide, "deny")
-    late = await client.post(path, json={"decision": "deny"})
-    assert sorted(each.status_code for each in answers) == [200, 409]
-    assert late.status_code == 409
-    second = next(each for each in answers if each.status_code == 409)
-    assert error_of(second) == (409, "already_decided")
+        for decision in ("approve", "deny"):
+            tasks.start_soon(decide, decision)
+    first, second = sorted(answers, key=lambda each: each.status_code)
+    assert (first.status_code, error_of(second)) == (200, (409, "already_decided"))
     assert "by http" in second.json()["error"]["message"]
     await kept.until(run, "ok")
     ended = (await client.get(f"/runs/{run}")).json()
@@ -153,23 +117,18 @@ async def test_first_decision_counts_and_the_second_is_told_who_was_first(
     assert error_of(await client.post(path, json={"decision": "deny"})) == (409, "run_ended")
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "error"),
-    [
+async def test_decision_that_fits_no_call_changes_nothing(kept: KeptRuns, client: AsyncClient) -> None:
+    run = await kept.start("ask")
+    await kept.until(run, "waiting")
+    for path, body, error in (
         ("answers/2", {"decision": "deny"}, (404, "unknown_call")),
         (f"answers/{10**30}", {"decision": "deny"}, (404, "unknown_call")),
         ("answers/1", {"decision": "maybe"}, (400, "invalid_arguments")),
         ("answers/1", {"decision": "approve_later"}, (400, "may_not_stand")),
         ("answers/1", {"decision": "approve", "by": "me"}, (400, "invalid_arguments")),
         ("fork", {"at": "x"}, (400, "invalid_arguments")),
-    ],
-)
-async def test_decision_that_fits_no_call_changes_nothing(
-    kept: KeptRuns, client: AsyncClient, path: str, body: dict[str, object], error: tuple[int, str]
-) -> None:
-    run = await kept.start("ask")
-    await kept.until(run, "waiting")
-    assert error_of(await client.post(f"/runs/{run}/{path}", json=body)) == error
+    ):
+        assert error_of(await client.post(f"/runs/{run}/{path}", json=body)) == error
     assert len((await client.get(f"/runs/{run}")).json()["waiting"]) == 1
 
 
@@ -178,6 +137,15 @@ async def test_run_is_cancelled_once(kept: KeptRuns, client: AsyncClient) -> Non
     await kept.until(run, "waiting")
     assert (await client.post(f"/runs/{run}/cancel")).json()["state"] == "cancelled"
     assert error_of(await client.post(f"/runs/{run}/cancel")) == (409, "run_ended")
+
+
+async def test_run_that_is_too_old_ends_without_its_call(kept: KeptRuns, client: AsyncClient) -> None:
+    run = await kept.start("ask")
+    await kept.until(run, "waiting")
+    await kept.store.write(lambda file: file.database.execute("UPDATE runs SET expires = 1"))
+    kept.runs.note_change()
+    await kept.until(run, "expired")
+    assert (await client.get(f"/runs/{run}")).json()["answer"]["error"]["code"] == "expired"
 
 
 async def test_events_of_a_run_end_with_it_and_go_on_after_each_id(
@@ -195,6 +163,9 @@ async def test_events_of_a_run_end_with_it_and_go_on_after_each_id(
     for index, (number, _) in enumerate(events):
         rest = await client.get(f"/runs/{run}/events", headers={"Last-Event-ID": str(number)})
         assert events_in(rest.text) == events[index + 1 :]
+    for number in ("x", "-1", "1.5", "9" * 40, "١"):
+        response = await client.get(f"/runs/{run}/events", headers={"Last-Event-ID": number.encode()})
+        assert error_of(response) == (400, "invalid_arguments")
     first = json.loads(next(line for line in stream.text.split("\n") if line.startswith("data: "))[6:])
     assert first["run_id"] == run
 
@@ -207,13 +178,6 @@ async def test_long_log_comes_in_pages_without_loss_or_repetition(
     await kept.until(run, "ok")
     kinds = [kind for _, kind in events_in((await client.get(f"/runs/{run}/events")).text)]
     assert kinds == ["began", "resumed", "ok"]
-
-
-@pytest.mark.parametrize("number", ["x", "-1", "1.5", "9" * 40, "١"])
-async def test_last_event_id_is_a_number(kept: KeptRuns, client: AsyncClient, number: str) -> None:
-    run = await kept.start("ok")
-    response = await client.get(f"/runs/{run}/events", headers={"Last-Event-ID": number.encode()})
-    assert error_of(response) == (400, "invalid_arguments")
 
 
 @asynccontextmanager
@@ -256,64 +220,52 @@ async def test_silent_stream_is_kept_alive(kept: KeptRuns, monkeypatch: pytest.M
         assert (await until_line(lines, ": keep-alive"))[-1] == ": keep-alive"
 
 
-async def test_event_is_delivered_once_to_whom_it_is_for(tmp_path: Path) -> None:
-    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client() as client:
+async def test_event_is_delivered_once_to_whom_it_is_for(kept: KeptRuns) -> None:
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=kept.app), base_url="http://127.0.0.1"
+    ) as client:  # without the token
         run = await kept.start("event")
         await kept.until(run, "waiting")
         path = await kept.hook(run)
         assert error_of(await client.post("/hooks/wrong", json=1)) == (404, "unknown_hook")
         assert (await client.get(path)).status_code == 405
+        assert (await client.post(path, json=1, headers={"Host": "evil.test"})).status_code == 421
+        assert (await client.post(path, json=1, headers={"Origin": "https://evil.test"})).status_code == 403
         assert (await client.post(path, json={"version": 3})).status_code == 202
         await kept.until(run, "ok")
-        answer = await kept.runs.answer(run, None)
-        assert answer.result == {"version": 3}
+        assert (await kept.runs.answer(run, None)).result == {"version": 3}
         assert error_of(await client.post(path, json={"version": 4})) == (404, "unknown_hook")
 
 
-async def test_second_delivery_is_told_and_changes_nothing(kept: KeptRuns, client: AsyncClient) -> None:
-    run = await kept.start("hang")
-    path = await kept.hook(run)
+async def test_payload_that_no_script_could_read_is_not_delivered(
+    kept: KeptRuns, client: AsyncClient
+) -> None:
+    path = await kept.hook(await kept.start("hang"))
+    for body in (b"{", b"\xff\xfe", b"[" * 10_000):
+        assert error_of(await client.post(path, content=body)) == (400, "invalid_json")
+    long = b'"' + b"x" * http.MAX_PAYLOAD_BYTES + b'"'
+    assert error_of(await client.post(path, content=long)) == (413, "body_too_large")
     assert (await client.post(path)).status_code == 202
     again = await client.post(path, json=2)
     assert (again.status_code, again.json()["is_first"]) == (200, False)
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        (b"{", (400, "invalid_json")),
-        (b"\xff\xfe", (400, "invalid_json")),
-        (b"[" * 10_000, (400, "invalid_json")),
-        (b'"' + b"x" * http.MAX_PAYLOAD_BYTES + b'"', (413, "body_too_large")),
-    ],
-)
-async def test_payload_that_no_script_could_read_is_not_delivered(
-    kept: KeptRuns, client: AsyncClient, body: bytes, error: tuple[int, str]
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_store_that_fails_is_told_without_its_path_and_does_not_end_the_portal(
+    kept: KeptRuns, client: AsyncClient, tmp_path: Path, is_damaged: bool
 ) -> None:
-    path = await kept.hook(await kept.start("hang"))
-    assert error_of(await client.post(path, content=body)) == error
-    assert (await client.post(path, json=1)).status_code == 202
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"Host": "evil.test"}, 421),
-        ({"Origin": "https://evil.test"}, 403),
-        ({"Origin": "http://localhost"}, 202),
-    ],
-)
-async def test_event_comes_under_a_known_host_and_from_no_foreign_page(
-    tmp_path: Path, headers: dict[str, str], status: int
-) -> None:
-    async with kept_runs(tmp_path, tokens=BOUND) as kept, kept.client(**headers) as client:
-        path = await kept.hook(await kept.start("hang"))
-        assert (await client.post(path, json=1)).status_code == status
-
-
-async def test_store_that_fails_is_told_without_its_path(client: AsyncClient, tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "runs.sqlite") as damaged:
-        damaged.execute("ALTER TABLE runs RENAME TO lost")
+    await kept.until(await kept.start("ok"), "ok")
+    with capture_logs() as logs, anyio.fail_after(DEADLINE_SECONDS):
+        if is_damaged:
+            for path in (tmp_path / "runs.sqlite", tmp_path / "runs.sqlite-wal"):
+                with path.open("r+b") as file:
+                    file.write(b"\xff" * path.stat().st_size)
+        else:
+            with sqlite3.connect(tmp_path / "runs.sqlite") as damaged:
+                damaged.execute("ALTER TABLE runs RENAME TO lost")
+        while not any(each["event"] == "store_out" for each in logs):
+            kept.runs.note_change()
+            await anyio.sleep(0.01)
     response = await client.get("/runs")
     assert error_of(response) == (503, "store_failed")
     assert str(tmp_path) not in response.text
@@ -343,18 +295,13 @@ async def test_run_of_a_portal_is_started_and_forked_over_http(tmp_path: Path) -
         assert [arguments["n"] for _, arguments in peer.calls] == [1, 2, 2]
 
 
-async def test_without_a_token_nobody_decides_over_http(tmp_path: Path) -> None:
+async def test_without_a_token_runs_over_stdio_are_unknown_over_http(tmp_path: Path) -> None:
     async with kept_runs(tmp_path, may_decide=False) as kept, kept.client() as client:
-        own = await kept.start("ask")  # over stdio
+        own = await kept.start("ask")
         assert (await client.get(f"/runs/{own}")).status_code == 404
         assert (await client.post(f"/runs/{own}/cancel", json={})).status_code == 404
         run = (await client.post("/runs", json={"code": "ask"})).json()["run_id"]
-        await kept.until(run, "waiting")
-        listed = (await client.get("/runs")).json()["runs"]
-        assert [each["run_id"] for each in listed] == [run]
-        response = await client.post(f"/runs/{run}/answers/1", json={"decision": "approve"})
-        assert (response.status_code, response.json()["error"]["code"]) == (403, "token_required")
-        assert (await client.get(f"/runs/{run}")).json()["state"] == "waiting"
+        assert [each["run_id"] for each in (await client.get("/runs")).json()["runs"]] == [run]
 
 
 async def test_fork_has_the_profile_of_the_run_or_none(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What is written of a run, what is not, and what a run may do if it cannot be written."""
 
-import random
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,8 @@ from portal.records.store.records import Seal, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.runs.past import dump_outcome, load_outcome
 from sandbox_runtime.call_port import CallError, Outcome
-from tests.portal.peers import Opened, Peer, opened, states, structured, text
+from tests.portal.peers import Peer, opened, states, structured, text
+from tests.portal.runs.rows import failing
 from tests.portal.runs.test_waiting import answer_of, approved, git, waiting
 
 pytestmark = pytest.mark.anyio
@@ -61,55 +61,25 @@ async def test_run_whose_record_is_too_long_makes_no_unsafe_call_any_more(
         assert kept["result"] == answer["result"]
 
 
-async def fill(portal: Opened, pages: int | None) -> None:
-    """Let the store's file grow by so many pages; None: as it likes."""
-
-    def write(file: RunTables) -> None:
-        now = file.database.rows("PRAGMA page_count")[0][0]
-        file.database.execute(f"PRAGMA max_page_count = {1 << 30 if pages is None else now + pages}")
-
-    await portal.portal.runs.store_or_error().write(write)
-
-
 async def test_without_room_for_the_journal_only_calls_that_may_be_repeated_are_made(tmp_path: Path) -> None:
     peer = git()
     async with opened(tmp_path, {"git": peer}, runs=RUNS) as portal:
-        await fill(portal, 0)
-        filler = random.Random(1).randbytes(20_000).hex()  # does not become small when it is compressed
-        answer = await portal.run(
-            f"filler = {filler!r}\n{UNSAFE}\n[await push(1), (await git.status(n=2))['n']]"
-        )
+        with failing(portal.portal.runs.store):
+            answer = await portal.run(f"{UNSAFE}\n[await push(1), (await git.status(n=2))['n']]")
+            begun = await portal.call("execute_code", code="await git.push()", background=True)
         assert answer["result"] == ["journal_failed", 2]
         assert states(answer) == [("git.push", "refused"), ("git.status", "done")]
+        assert begun.structured_content["error"]["code"] == "journal_failed"
         assert pushed(peer) == []
-        await fill(portal, None)
         assert await portal.result_of(f"{UNSAFE}\nawait push(3)") == 3
 
 
 async def test_answer_says_that_its_outcomes_could_not_be_written(tmp_path: Path) -> None:
-    portals: list[Opened] = []
-
-    async def fills(arguments: dict[str, Json]) -> CallToolResult:
-        await fill(portals[0], 0)
-        return structured({"n": arguments["n"], "filler": random.Random(1).randbytes(20_000).hex()})
-
-    async with opened(tmp_path, {"git": git(push=fills)}, runs=RUNS) as portal:
-        portals.append(portal)
-        answer = await portal.run(f"{UNSAFE}\nawait push(1)")
-        assert (answer["status"], answer["result"]) == ("ok", 1)
-        assert any("store of runs cannot be written" in notice for notice in answer["notices"])
-        await fill(portal, None)
-
-
-async def test_background_run_that_cannot_be_written_does_not_begin(tmp_path: Path) -> None:
-    peer = git()
-    async with opened(tmp_path, {"git": peer}, runs=RUNS) as portal:
-        await fill(portal, 0)
-        code = f"await git.push(text={random.Random(1).randbytes(20_000).hex()!r})"
-        result = await portal.call("execute_code", code=code, background=True)
-        assert result.structured_content["error"]["code"] == "journal_failed"
-        assert peer.calls == []
-        await fill(portal, None)
+    async with opened(tmp_path, {"git": git()}, runs=RUNS) as portal:
+        with failing(portal.portal.runs.store, lambda write: write.outcomes):
+            answer = await portal.run(f"{UNSAFE}\nawait push(1)")
+    assert (answer["status"], answer["result"]) == ("ok", 1)
+    assert any("store of runs cannot be written" in notice for notice in answer["notices"])
 
 
 def written(path: Path) -> bytes:

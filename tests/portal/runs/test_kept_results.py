@@ -11,9 +11,6 @@ from manifests.json_value import Json
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS
 from tests.portal.peers import DEADLINE_SECONDS, Opened, opened
-from tests.portal.runs.kept_runs import ALICE, BOB, BOUND
-from tests.portal.test_http_app import client
-from tests.portal.test_profiles import served
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +35,7 @@ except ToolError as error:
 async def test_what_does_not_fit_is_there_for_a_later_script_as_long_as_it_is_kept(tmp_path: Path) -> None:
     size = len("a line\n" * 20_000 + "The needle, " + "another line\n" * 20_000)
     async with opened(tmp_path, runs=RUNS) as portal:
+        assert "kept" not in await portal.run("print('short')\n'x' * 100")
         answer = await portal.run(f"print('x' * 200_000)\n{LONG}")
         kept = answer["kept"]
         assert kept.keys() == {"result", "stdout"}
@@ -51,33 +49,6 @@ async def test_what_does_not_fit_is_there_for_a_later_script_as_long_as_it_is_ke
         assert (await portal.result_of(find(kept["result"])))[0] == size
         await write(partial(sweep, now=time.time() + 2.1 * DAY_SECONDS))
         assert await portal.result_of(find(kept["result"])) == ["unknown_handle"] * 2
-
-
-async def test_what_fits_is_not_kept(tmp_path: Path) -> None:
-    async with opened(tmp_path, runs=RUNS) as portal:
-        assert "kept" not in await portal.run("print('short')\n'x' * 100")
-
-
-async def test_runs_and_kept_results_of_one_token_are_unknown_to_another(tmp_path: Path) -> None:
-    async with (
-        opened(tmp_path, runs=RUNS, server={"tokens": BOUND}) as portal,
-        served(portal) as url,
-        client(url.removesuffix("/mcp"), headers=ALICE) as alices,
-        client(url.removesuffix("/mcp"), headers=BOB) as bobs,
-    ):
-        alice, bob = Opened(portal.portal, alices), Opened(portal.portal, bobs)
-        kept = (await alice.run(LONG))["kept"]["result"]
-        result = await alice.call("execute_code", code="1 + 1", background=True)
-        run = (result.structured_content or {})["run_id"]
-        answers = [
-            [await own.result_of(find(handle)) for handle in (kept, f"kept_{'0' * 32}")]
-            + [await earlier(own, name) for name in (run, f"run_{'0' * 32}")]
-            for own in (alice, bob)
-        ]
-    (size, _), unknown, own_run, none = answers[0]
-    assert size > 100_000 and unknown == ["unknown_handle"] * 2
-    assert (own_run, none) == ("", "unknown_run")
-    assert answers[1] == [unknown, unknown, "unknown_run", "unknown_run"]
 
 
 async def earlier(portal: Opened, run: str) -> str:

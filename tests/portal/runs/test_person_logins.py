@@ -1,7 +1,7 @@
 """Logins of people in the store of runs: replicas renew each once, and lose none."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -10,9 +10,8 @@ import pytest
 from manifests.json_value import Json
 from portal.identity import logins
 from portal.identity.logins import PersonLogins, open_login
-from portal.records.store.writer import RunStore
 from tests.portal.peers import opened
-from tests.portal.runs.rows import Tables
+from tests.portal.runs.rows import Tables, store_of
 from tests.postgres import Postgres
 from tests.upstreams.oauth_peer import NAME, ProtectedServer, signed_in
 from tests.upstreams.peers import DEADLINE_SECONDS
@@ -26,13 +25,8 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def replicas(tables: Tables, server: ProtectedServer) -> AsyncIterator[list[PersonLogins]]:
     """The same person's login, as two portals see it."""
-    async with AsyncExitStack() as stack:
-        found = []
-        for _ in range(2):
-            store = RunStore(tables(), tables())
-            stack.push_async_callback(store.close)
-            found.append(PersonLogins(store, NAME, server.url, "x//ann"))
-        yield found
+    async with store_of(tables) as one, store_of(tables) as other:
+        yield [PersonLogins(store, NAME, server.url, "x//ann") for store in (one, other)]
 
 
 async def test_two_replicas_renew_a_login_once(tables: Tables, server: ProtectedServer) -> None:

@@ -1,28 +1,25 @@
-"""Several portals on one Postgres: who runs what, and what happens while the database restarts."""
+"""What only Postgres does: it locks rows, loses connections, restarts, fails over, and has a clock of its own."""
 
-import shutil
-import socket
-import threading
+import asyncio
+import os
+import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
 
 import anyio
 import anyio.to_thread
 import psycopg
 import pytest
 
-from portal.identity.approvers import Approvers, Decider
 from portal.records.store import postgres as database
-from portal.records.store.postgres import PassingError, PostgresDatabase
-from portal.records.store.records import CallRow, DatabaseError, FencedError, StoreError
+from portal.records.store.postgres import PostgresDatabase
+from portal.records.store.records import DatabaseError, StoreError
 from portal.records.store.run_tables import RunTables
-from portal.records.store.tables import LEASE_SECONDS
-from portal.records.store.writer import RunStore
-from portal.runs.decisions import decide_call
 from portal.runs.journal import unwritten
-from tests.portal.runs.rows import Tables, asked, begun, kinds, together
+from tests.portal.runs.rows import Tables, alive, begun, kinds, silent, store_of
 from tests.postgres import Postgres, postgres_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.servers]
@@ -36,92 +33,15 @@ def shared(postgres: Postgres) -> Iterator[Tables]:
     tables.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_server() -> Iterator[Postgres]:
-    """A server that the test may stop."""
+    """A server that tests may stop. They leave it running."""
     with postgres_server() as server:
         yield server
 
 
-def alive(file: RunTables) -> RunTables:
-    with file.transaction():
-        file.beat("")
-    return file
-
-
-def silent(file: RunTables, holder: str) -> None:
-    """That portal was not seen for too long."""
-    with file.transaction():
-        file.database.execute("UPDATE replicas SET seen = seen - ? WHERE id = ?", (LEASE_SECONDS + 1, holder))
-
-
-def test_a_run_belongs_to_its_portal_until_that_is_silent_and_then_to_the_first(shared: Tables) -> None:
-    first, second, third = (alive(shared(holder=name)) for name in ("first", "second", "third"))
-    run = begun(first)
-    assert not second.left([None])
-    with pytest.raises(FencedError), second.transaction():
-        second.claim(run.id)
-    silent(third, "first")
-    assert [*second.left([None])] == [*third.left([None])] == [run.id]
-    with second.transaction():
-        second.claim(run.id)
-    with pytest.raises(FencedError), third.transaction():
-        third.claim(run.id)
-    alive(first)
-    with pytest.raises(FencedError), first.transaction():
-        first.advance(run.id, run.epoch, chunk=b"late")
-
-
-def test_a_portal_that_ends_leaves_its_runs_at_once(shared: Tables) -> None:
-    first, second = (alive(shared(holder=name)) for name in ("first", "second"))
-    run = begun(first)
-    with first.transaction():
-        first.leave()
-    assert [*second.left([None])] == [run.id]
-
-
-def test_of_portals_that_wake_a_run_at_the_same_moment_one_gets_it(shared: Tables) -> None:
-    portals = [alive(shared(holder=f"portal {n}")) for n in range(4)]
-
-    def is_claimed(file: RunTables, run: str) -> bool:
-        try:
-            with file.transaction():
-                file.claim(run)
-        except FencedError:
-            return False
-        return True
-
-    for _ in range(20):
-        run = begun(portals[0])
-        asked(portals[0], run)
-        with portals[0].transaction():
-            decide_call(portals[0], run.id, 1, Decider("ann"), Approvers(), is_approved=True)
-        assert together(*(partial(is_claimed, file, run.id) for file in portals)).count(True) == 1
-
-
-def test_no_decision_is_lost_while_its_run_is_being_parked(shared: Tables) -> None:
-    portal, other = alive(shared(holder="portal")), alive(shared(holder="other"))
-
-    def park(run: str) -> None:
-        with portal.transaction():
-            portal.park(run, 1, [1])
-
-    def decide(run: str) -> None:
-        with other.transaction():
-            decide_call(other, run, 1, Decider("ann"), Approvers(), is_approved=True)
-
-    for _ in range(50):
-        run = begun(portal)
-        with portal.transaction():
-            portal.advance(run.id, run.epoch, calls=[CallRow(run.id, 1, "ask", "git.merge", "waiting")])
-        together(partial(park, run.id), partial(decide, run.id))
-        row = portal.row(run.id)
-        assert (row.state, row.wake_at) == ("waiting", 0.0)
-
-
 async def test_two_portals_that_lock_each_others_runs_both_get_what_they_want(shared: Tables) -> None:
-    stores = [RunStore(shared(holder=name), shared(holder=name)) for name in ("first", "second")]
-    runs = [begun(shared()) for _ in range(2)]
+    names = [begun(shared()).id for _ in range(2)]
 
     def note_both(file: RunTables, names: list[str]) -> None:
         for name in names:
@@ -129,38 +49,17 @@ async def test_two_portals_that_lock_each_others_runs_both_get_what_they_want(sh
             time.sleep(0.2)
             file.note(name, "noted")
 
-    names = [run.id for run in runs]
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(stores[0].write, partial(note_both, names=names))
-        tasks.start_soon(stores[1].write, partial(note_both, names=names[::-1]))
-    for name in names:
-        assert await stores[0].read(partial(kinds, run=name)) == ["began", "noted", "noted"]
-    for store in stores:
-        await store.close()
-
-
-def test_a_portal_that_stops_within_a_transaction_does_not_hold_the_others_up(
-    shared: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database, "_SETTINGS", "SET idle_in_transaction_session_timeout = '300ms'")
-    stopped, other = shared(), shared()
-    run = begun(stopped)
-    with pytest.raises(PassingError), stopped.transaction():
-        stopped._lock(run.id)
-        with other.transaction():
-            other.finish(run.id, "cancelled", None)
-        stopped.note(run.id, "late")
-    assert kinds(stopped, run.id) == ["began", "cancelled"]
+    async with store_of(shared) as one, store_of(shared) as other:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one.write, partial(note_both, names=names))
+            tasks.start_soon(other.write, partial(note_both, names=names[::-1]))
+        for name in names:
+            assert await one.read(partial(kinds, run=name)) == ["began", "noted", "noted"]
 
 
 async def test_what_is_written_while_the_database_restarts_is_written_once(own_server: Postgres) -> None:
-    url = own_server.new_database()
-    tables = Tables(url)
-    store = RunStore(tables(holder="portal"), tables(holder="portal"))
-    run = begun(tables())
-    numbers = iter(range(10_000))
-    is_over = anyio.Event()
-    written: list[str] = []
+    tables = Tables(own_server.new_database())
+    run, numbers, is_over, written = begun(tables()), count(), anyio.Event(), list[str]()
 
     async def keep_writing() -> None:
         while not is_over.is_set():
@@ -168,16 +67,22 @@ async def test_what_is_written_while_the_database_restarts_is_written_once(own_s
             await store.write(partial(RunTables.note, run=run.id, kind=kind), is_lasting=True)
             written.append(kind)
 
-    async with anyio.create_task_group() as tasks:
-        for _ in range(3):
-            tasks.start_soon(keep_writing)
-        for mode in ("fast", "immediate"):
-            await more_than(written, len(written) + 50)
-            await anyio.to_thread.run_sync(own_server.restart, mode)
-        await more_than(written, len(written) + 50)
-        is_over.set()
-    assert sorted(await store.read(partial(kinds, run=run.id))) == sorted(["began", *written])
-    await store.close()
+    async def more() -> None:
+        with anyio.fail_after(60):
+            before = len(written)
+            while len(written) <= before + 50:  # noqa: ASYNC110  # other tasks append to it
+                await anyio.sleep(0.02)
+
+    async with store_of(tables, holder="portal") as store:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(keep_writing)
+            for mode in ("fast", "immediate"):
+                await more()
+                await anyio.to_thread.run_sync(own_server.restart, mode)
+            await more()
+            is_over.set()
+        assert sorted(await store.read(partial(kinds, run=run.id))) == sorted(["began", *written])
     tables.close()
 
 
@@ -186,30 +91,18 @@ async def test_a_commit_whose_confirmation_was_lost_is_not_done_again(
 ) -> None:
     file, watcher = shared(), shared()
     run = begun(file)
-    connection = PostgresDatabase._connection
-    lost: list[int] = []
+    execute, lost = psycopg.Connection.execute, list[int]()
 
-    def losing(own: PostgresDatabase) -> object:
-        found = connection(own)
-        if own is not file.database or lost:
-            return found
+    def losing(connection: object, statement: str, *values: object) -> object:
+        result = execute(connection, statement, *values)  # type: ignore[call-overload]
+        if statement == "COMMIT" and not lost:
+            lost.append(1)
+            raise psycopg.OperationalError("the connection was lost")
+        return result
 
-        class Losing:
-            cursor = found.cursor
-
-            def execute(self, statement: str, *values: object) -> object:
-                result = found.execute(statement, *values)
-                if statement == "COMMIT":
-                    lost.append(1)
-                    raise psycopg.OperationalError("the connection was lost")
-                return result
-
-        return Losing()
-
-    monkeypatch.setattr(PostgresDatabase, "_connection", losing)
+    monkeypatch.setattr(psycopg.Connection, "execute", losing)
     assert file.database.commit(lambda: (file.note(run.id, "noted"), "done")[1], is_lasting=True) == "done"
-    assert lost
-    assert kinds(watcher, run.id) == ["began", "noted"]
+    assert lost and kinds(watcher, run.id) == ["began", "noted"]
 
 
 async def test_a_commit_of_which_nobody_can_tell_is_told_as_such(
@@ -238,52 +131,30 @@ async def test_a_database_that_is_gone_for_long_is_an_error_that_says_so(
 ) -> None:
     monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
     tables = Tables(own_server.new_database())
-    store = RunStore(tables(), tables())
     run = begun(tables())
-    await anyio.to_thread.run_sync(own_server.stop, "immediate")
-    for doing in (store.write, store.read):
-        with pytest.raises(StoreError, match="Is it running") as error:
-            await doing(partial(RunTables.note, run=run.id, kind="lost"))
-        assert f":{own_server.port}/" in str(error.value)
-    await anyio.to_thread.run_sync(own_server.start)
-    with anyio.fail_after(20):
-        while True:
-            try:
-                await store.write(partial(RunTables.note, run=run.id, kind="found"))
-            except StoreError:
-                continue
-            break
-    await store.close()
+    async with store_of(tables) as store:
+        await anyio.to_thread.run_sync(own_server.stop, "immediate")
+        for doing in (store.write, store.read):
+            with pytest.raises(StoreError, match="Is it running") as error:
+                await doing(partial(RunTables.note, run=run.id, kind="lost"))
+            assert f":{own_server.port}/" in str(error.value)
+        await anyio.to_thread.run_sync(own_server.start)
+        with anyio.fail_after(20):
+            found = False
+            while not found:
+                with suppress(StoreError):
+                    await store.write(partial(RunTables.note, run=run.id, kind="found"))
+                    found = True
     tables.close()
 
 
 async def test_a_row_that_cannot_be_written_spoils_nothing_of_others(shared: Tables) -> None:
-    store = RunStore(shared(), shared())
-    run = begun(shared())
-    has_begun, gate = threading.Event(), threading.Event()
-
-    def hold(file: RunTables) -> None:
-        has_begun.set()
-        gate.wait(5)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(store.write, hold)
-        await anyio.to_thread.run_sync(has_begun.wait, 5)  # what comes now shares a transaction
-        failures: list[Exception] = []
-
-        async def fail() -> None:
-            try:
-                await store.write(partial(RunTables.note, run=run.id, kind="with NUL \0"))
-            except StoreError as error:
-                failures.append(error)
-
-        tasks.start_soon(fail)
-        tasks.start_soon(store.write, partial(RunTables.note, run=run.id, kind="whole"))
-        await anyio.wait_all_tasks_blocked()
-        gate.set()
-    assert len(failures) == 1
-    assert await store.read(partial(kinds, run=run.id)) == ["began", "whole"]
-    await store.close()
+    run, notes = begun(shared()), ["note 1", "with NUL \0", "note 2", "note 3"]
+    async with store_of(shared) as store:
+        writes = [store.write(partial(RunTables.note, run=run.id, kind=kind)) for kind in notes]
+        failures = [type(each) for each in await asyncio.gather(*writes, return_exceptions=True) if each]
+        assert failures == [DatabaseError]
+        assert await store.read(partial(kinds, run=run.id)) == ["began", "note 1", "note 2", "note 3"]
 
 
 def test_times_are_those_of_the_database(shared: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,13 +163,7 @@ def test_times_are_those_of_the_database(shared: Tables, monkeypatch: pytest.Mon
     assert abs(shared().now() - right) < 30
 
 
-async def more_than(written: list[str], count: int) -> None:
-    with anyio.fail_after(60):
-        while len(written) <= count:  # noqa: ASYNC110  # other tasks append to it
-            await anyio.sleep(0.02)
-
-
-@pytest.mark.parametrize("password", ["se?cret", "se/cret", "se#cret", "se cret", "se%zzcret", "se@cret"])
+@pytest.mark.parametrize("password", ["se?cret", "se cret", "se%zzcret"])
 def test_a_password_that_is_not_encoded_is_told_without_showing_it(password: str) -> None:
     with pytest.raises(StoreError, match="%40") as error:
         PostgresDatabase(f"postgres://user:{password}@127.0.0.1:1/name")
@@ -315,88 +180,64 @@ def test_what_is_committed_is_on_the_disk_whatever_the_database_sets(shared: Tab
 
 
 async def test_a_portal_finds_the_database_that_may_be_written_again(shared: Tables) -> None:
-    store = RunStore(shared(), shared())
-    run = begun(shared())
-    await store.write(
-        lambda file: file._rows("SELECT set_config('default_transaction_read_only', 'on', false)")
-    )
-    await store.write(partial(RunTables.note, run=run.id, kind="noted"))
-    assert await store.read(partial(kinds, run=run.id)) == ["began", "noted"]
-    await store.close()
+    run, becomes_standby = begun(shared()), "SELECT set_config('default_transaction_read_only', 'on', false)"
+    async with store_of(shared) as store:
+        await store.write(lambda file: file._rows(becomes_standby))
+        await store.write(partial(RunTables.note, run=run.id, kind="noted"))
+        assert await store.read(partial(kinds, run=run.id)) == ["began", "noted"]
 
 
-def test_a_write_that_stopped_for_too_long_is_done_again(
+def test_a_write_that_stopped_for_too_long_holds_nobody_up_and_is_done_again(
     shared: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_SETTINGS", "SET idle_in_transaction_session_timeout = '100ms'")
-    file, watcher = shared(), shared()
-    run = begun(file)
-    stops = iter([0.5])
+    stopped, other = shared(), shared()
+    run = begun(stopped)
+    others = iter([partial(other.note, run.id, "of the other")])
 
     def write() -> None:
-        file.note(run.id, "noted")
-        time.sleep(next(stops, 0))
-        file._lock(run.id)
+        stopped._lock(run.id)
+        for note in others:
+            with other.transaction():
+                other._lock(run.id)  # it waits until the first transaction is ended
+                note()
+        stopped.note(run.id, "noted")
 
-    file.database.commit(write, is_lasting=True)
-    assert kinds(watcher, run.id) == ["began", "noted"]
-
-
-class Swallowing:
-    """A proxy in front of a database. While it `swallows`, it takes what is sent, and nothing comes out."""
-
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self.passes = threading.Event()
-        self.passes.set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self.passes.set()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client = self._listener.accept()[0]
-                server = socket.create_connection(("127.0.0.1", self._to))
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
-
-    def _pass(self, source: socket.socket, to: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                self.passes.wait()
-                to.sendall(data)
-        with suppress(OSError):
-            to.shutdown(socket.SHUT_RDWR)
+    stopped.database.commit(write, is_lasting=True)
+    assert kinds(other, run.id) == ["began", "of the other", "noted"]
 
 
-def test_a_database_behind_a_silent_proxy_is_an_error_and_no_wait_for_ever(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+@contextmanager
+def swallowing(server: Postgres, file: RunTables) -> Iterator[None]:
+    """Meanwhile the database, and what accepts connections to it, take what is sent and answer nothing."""
+    first = (server.folder / "data/postmaster.pid").read_text().split()[0]
+    stopped = [int(first), file.database.rows("SELECT pg_backend_pid()")[0][0]]
+    for process in stopped:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in stopped:
+            os.kill(process, signal.SIGCONT)
+
+
+def test_a_database_that_is_silent_is_an_error_and_no_wait_for_ever(
+    postgres: Postgres, shared: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(database, "_CONNECT_SECONDS", 1)
-    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.5)
-    proxy = Swallowing(postgres.port)
-    tables = Tables(postgres.new_database().replace(str(postgres.port), str(proxy.port)))
-    file = tables()
+    for name, seconds in (("_ANSWER_SECONDS", 0.5), ("_CONNECT_SECONDS", 1), ("PATIENCE_SECONDS", 0.5)):
+        monkeypatch.setattr(database, name, seconds)
+    file = shared()
     run = begun(file)
-    proxy.passes.clear()
-    with pytest.raises(StoreError):
-        file.database.commit(partial(file.note, run.id, "lost"), is_lasting=True)
-    with pytest.raises(StoreError):
-        file.log_after(0)
-    proxy.passes.set()
+    with swallowing(postgres, file):
+        with pytest.raises(StoreError):
+            file.database.commit(partial(file.note, run.id, "lost"), is_lasting=True)
+        with pytest.raises(StoreError):
+            file.log_after(0)
     with suppress(StoreError):  # it is silent for a moment
         file.log_after(0)
     monkeypatch.setattr(database, "PATIENCE_SECONDS", 10)
     file.database.commit(partial(file.note, run.id, "found"), is_lasting=True)
     assert kinds(file, run.id) == ["began", "found"]
-    tables.close()
-    proxy.close()
 
 
 def test_a_portal_whose_machine_was_suspended_is_alive_with_its_next_sign(
@@ -412,46 +253,6 @@ def test_a_portal_whose_machine_was_suspended_is_alive_with_its_next_sign(
     assert [*other.left([None])] == [run.id]
     alive(portal)
     assert not other.left([None])
-
-
-def test_a_commit_is_not_taken_for_another_one_of_the_same_number_after_a_failover(
-    own_server: Postgres,
-) -> None:
-    with (own_server.folder / "data/postgresql.conf").open("a") as settings:
-        settings.write("wal_writer_delay = 10s\n")  # what is not committed is lost with the server
-    own_server.restart()
-    tables = Tables(own_server.new_database())
-    file = tables()
-    run = begun(file)
-
-    def write() -> None:
-        file.note(run.id, "noted")
-        if not lost:
-            lost.append(run.id)
-            fail_over(own_server, tables)
-
-    lost: list[str] = []
-    with suppress(DatabaseError):
-        file.database.commit(write, is_lasting=True)
-        assert kinds(tables(), run.id) == ["began", "noted"]
-    tables.close()
-
-
-def fail_over(server: Postgres, tables: Tables) -> None:
-    """Go on as a standby does that becomes the primary: on another timeline, with the same numbers for others."""
-    assert isinstance(tables.place, str)
-    server.stop("immediate")
-    signal = server.folder / "data/standby.signal"
-    signal.touch()
-    shutil.chown(signal, signal.parent.owner())
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    server._control("start", "-l", str(server.folder / "log"), "-o", f"-p {port}")
-    server._control("promote")
-    with psycopg.connect(tables.place.replace(str(server.port), str(port)), autocommit=True) as other:
-        for _ in range(20):
-            other.execute("SELECT pg_current_xact_id()")
-    server.restart()
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])

@@ -1,7 +1,7 @@
-"""What happens at once, or while the store fails: nothing is done twice, lost or told falsely."""
+"""What happens at once, or while the store fails or is slow: nothing is done twice, lost or told falsely."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -14,25 +14,27 @@ from mcp_types import ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.app.composition import open_portal
-from portal.identity.approvers import Approvers, Decider
-from portal.records.store.places import open_tables, place_of, present
-from portal.records.store.records import CallRow, StoreError
+from portal.records.store.places import place_of, present
+from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
+from portal.records.store.writer import RunStore
 from portal.runs import service
 from portal.runs.answer import Answer
-from portal.runs.decisions import RunsError, decide_call, fork_run
+from portal.runs.decisions import fork_run
+from portal.runs.journal import Journal
 from portal.server.server import build_server
 from sandbox_runtime.result import RunError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
-from tests.portal.runs.rows import Write, asked, begun, intercepted, kinds
-from tests.portal.runs.rows import opened as store_of
+from tests.portal.runs.kept_runs import kept_runs
+from tests.portal.runs.rows import Write, failing, intercepted
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
 
 pytestmark = pytest.mark.anyio
 
+KEPT: Json = {"park_after_seconds": 0.2, "store": "r.sqlite"}
 
-async def test_a_wait_that_the_script_gave_up_does_not_wake_the_run_for_ever(tmp_path: Path) -> None:
+
+async def test_a_run_does_not_wait_for_what_its_script_gave_up(tmp_path: Path) -> None:
     code = """
 import asyncio
 try:
@@ -43,11 +45,7 @@ await portal.sleep(hours=1)
 """
     async with opened(tmp_path, runs={"park_after_seconds": 0.6}) as portal:
         answer = await waiting(portal, code)
-        assert [each["kind"] for each in answer["waiting"]] == ["sleep"], (
-            "it does not wait for a person any more"
-        )
-        with pytest.raises(RunsError):
-            await portal.portal.runs.decide(answer["run_id"], 1, Decider("ann"), is_approved=True)
+        assert [each["kind"] for each in answer["waiting"]] == ["sleep"], "it waits for no person any more"
 
 
 async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
@@ -60,33 +58,11 @@ async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
         assert (await answer_of(portal, row.id))["result"] == {"n": 1}
 
 
-async def test_the_portal_does_not_spin_while_a_due_run_waits_for_its_turn(tmp_path: Path) -> None:
-    peer = Peer(tool("slow"), slow=never)  # type: ignore[arg-type]
-    async with opened(tmp_path, {"git": peer}, runs=SOON, server={"workers": 2}) as portal:
-        parked = await waiting(portal, "await portal.approve('?')")
-        await portal.call("execute_code", code="await git.slow()", background=True)
-        await peer.until(lambda: len(peer.calls) == 1)
-        store = portal.portal.runs.store_or_error()
-        await portal.portal.runs.decide(parked["run_id"], 1, Decider("ann"), is_approved=True)
-        written: list[Any] = []
-        read, reads = store.read, []
-
-        async def counted(work: Any) -> Any:
-            reads.append(work)
-            return await read(work)
-
-        store.read = counted  # type: ignore[method-assign]
-        with intercepted(store, written.append):
-            await anyio.sleep(2)
-        store.read = read  # type: ignore[method-assign]
-        assert (len(written) < 20, len(reads) < 200) == (True, True), (len(written), len(reads))
-
-
 async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(tmp_path: Path) -> None:
     stack = ExitStack()
 
     async def person(context: Any, params: Any) -> ElicitResult:
-        stack.enter_context(intercepted(portal.portal.runs.store, lambda write: StoreError("full")))
+        stack.enter_context(failing(portal.portal.runs.store))
         return ElicitResult(action="accept", content={"decision": "approve"})
 
     async with opened(tmp_path) as portal:
@@ -97,36 +73,29 @@ async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(
             assert await Opened(portal.portal, client).result_of("1") == 1
 
 
-async def test_a_run_of_another_profile_is_left_for_a_portal_that_serves_it(tmp_path: Path) -> None:
-    profiles: Json = {"dev": {}, "ops": {}}
-    sections = {"runs": {**SOON, "store": "r.sqlite"}, "profiles": profiles}
-    async with opened(tmp_path, profile="dev", **sections) as portal:
-        answer = await waiting(portal, "await portal.approve('?')")
-        run = answer["run_id"]
-    async with opened(tmp_path, profile="ops", **sections) as portal:
-        await portal.portal.runs.decide(run, 1, Decider("ann"), is_approved=True)
-        await anyio.sleep(1)
-        row = await portal.portal.runs.store.read(partial(RunTables.row, run=run))
-        assert row.state == "waiting", row.state
-
-
 async def test_a_run_that_no_worker_can_take_up_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "RETRY_SECONDS", 0.001)
-    async with opened(tmp_path) as portal:
-        execution, tries = portal.portal.execution, iter(range(4))
-        start = execution._start
+    async with kept_runs(tmp_path) as kept:
+        go_on, tries = kept.runs.executions[None], iter(range(3))
 
-        async def busy(take: Any, code: str, broker: Any, journal: Any) -> Answer:
-            if next(tries) == 3:
-                return await start(take, code, broker, journal)
-            return Answer("refused", broker.ledger.run_id, error=RunError("sandbox_busy", "busy"))
+        async def busy(run: str, *rest: Any) -> Answer:
+            if next(tries, None) is None:
+                return await go_on(run, *rest)
+            return Answer("refused", run, error=RunError("sandbox_busy", "busy"))
 
-        object.__setattr__(execution, "_start", busy)
-        result = await portal.call("execute_code", code="1", background=True)
-        assert (await answer_of(portal, result.structured_content["run_id"]))["result"] == 1
+        kept.runs.executions = {None: busy}
+        await kept.until(await kept.start("ok"), "ok")
         assert next(tries, None) is None
+
+
+async def test_a_portal_tells_the_others_at_once_where_it_is_reached(tmp_path: Path) -> None:
+    async with kept_runs(tmp_path) as kept:
+        await kept.until(await kept.start("ok"), "ok")  # its first sign of life is over
+        await kept.runs.reached_at("http://replica:8080")
+        told = await kept.store.read(lambda file: file.database.rows("SELECT url FROM replicas"))
+        assert told == [("http://replica:8080",)]
 
 
 async def test_an_outcome_that_comes_during_a_commit_is_written_soon(tmp_path: Path) -> None:
@@ -188,44 +157,10 @@ async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> No
             pass
 
 
-async def test_a_portal_for_one_command_does_not_spin_over_due_runs_of_others(tmp_path: Path) -> None:
-    manifest = load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
-    async with open_portal(manifest, lambda line: None) as portal, Client(build_server(portal)) as client:
-        run = (await waiting(Opened(portal, client), "await portal.approve('?')"))["run_id"]
-    file = open_tables(place_of(manifest), manifest)
-    with file.transaction():
-        decide_call(file, run, 1, Decider("cli"), Approvers(), is_approved=True)
-    file.close()
-    async with open_portal(manifest, lambda line: None, runs="own") as portal:
-        store = portal.runs.store_or_error()
-        written: list[Any] = []
-        with intercepted(store, written.append):
-            await anyio.sleep(2)
-        assert len(written) < 20, len(written)
-
-
-async def test_an_event_that_nobody_waits_for_any_more_does_not_wake_the_run_for_ever(tmp_path: Path) -> None:
-    code = """
-import asyncio
-try:
-    await asyncio.wait_for(portal.event('x', timeout=1.0), 0.2)
-except TimeoutError:
-    pass
-await portal.sleep(hours=1)
-"""
-    settings: Json = {"park_after_seconds": 0.6, "public_url": "http://x"}
-    async with opened(tmp_path, runs=settings) as portal:
-        answer = await waiting(portal, code)
-        await anyio.sleep(3)
-        told = await portal.portal.runs.store.read(partial(kinds, run=answer["run_id"]))
-        assert told.count("resumed") <= 2
-
-
 async def test_every_intent_survives_a_loss_of_power(tmp_path: Path) -> None:
     async with opened(tmp_path, {"git": git()}) as portal:
-        store = portal.portal.runs.store_or_error()
         written: list[Write] = []
-        with intercepted(store, written.append):
+        with intercepted(portal.portal.runs.store_or_error(), written.append):
             await portal.run("for n in range(20):\n    await git.push(n=n)")
         intents = [write for write in written if write.calls]
         assert sum(len(write.calls) for write in intents) == 20
@@ -243,34 +178,13 @@ for n in (1, 2):
     except ToolError as error:
         print(n, error.code)
 """
-    async with opened(tmp_path, {"git": peer}, runs={"store": "r.sqlite"}) as portal:
-        store = portal.portal.runs.store_or_error()
-        with intercepted(store, lambda write: StoreError("full") if peer.calls else None):
+    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
+        with failing(portal.portal.runs.store, lambda write: peer.calls):
             answer = await portal.run(code)
         assert answer["stdout"] == "2 journal_failed\n", "nothing was sent, says the answer"
-    async with opened(tmp_path, {"git": after}, runs={"store": "r.sqlite"}) as portal:
+    async with opened(tmp_path, {"git": after}, runs=KEPT) as portal:
         await end_of(portal, answer["run_id"])
         assert after.calls == []
-
-
-async def test_a_file_that_is_damaged_meanwhile_does_not_end_the_portal(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"git": git()}, runs={"store": "r.sqlite"}) as portal:
-        assert await portal.result_of("await git.push(n=1)") == {"n": 1}
-        await anyio.sleep(0.3)  # the portal has looked at the file
-        for name in ("r.sqlite", "r.sqlite-wal"):
-            path = tmp_path / name
-            size = path.stat().st_size
-            with path.open("r+b") as file:
-                file.write(b"\xff" * size)
-        await anyio.sleep(0.5)
-        await portal.call("execute_code", code="await git.push(n=2)")
-        portal.portal.runs.wake("x")
-        await anyio.sleep(1)
-        assert await portal.result_of("1") == 1
-
-
-def is_asleep(calls: Sequence[CallRow]) -> bool:
-    return [call.kind for call in calls if call.state == "waiting"] == ["sleep"]
 
 
 async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None:
@@ -281,7 +195,8 @@ async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None
     async with opened(tmp_path, {"git": peer}, capabilities=rules, **settings) as portal:
         run = (await waiting(portal, code))["run_id"]
     async with opened(tmp_path, {"git": peer}, **settings) as portal:
-        await found(portal, partial(RunTables.calls, run=run), is_asleep)
+        waits = partial(RunTables.calls, run=run, which="state = 'waiting'")
+        await found(portal, waits, lambda calls: [call.kind for call in calls] == ["sleep"])
 
 
 async def test_each_call_that_is_sent_has_its_intent_though_one_could_not_be_written(tmp_path: Path) -> None:
@@ -292,9 +207,8 @@ found = await asyncio.gather(*(git.push(n=n) for n in range(1, 7)), return_excep
 found.append(await git.push(n=7))
 [each["n"] if isinstance(each, dict) else each.code for each in found]"""
     async with opened(tmp_path, {"git": peer}) as portal:
-        store = portal.portal.runs.store_or_error()
-        failures = [StoreError("locked")]
-        with intercepted(store, lambda write: failures.pop() if write.calls and failures else None):
+        store, times = portal.portal.runs.store_or_error(), [1]
+        with failing(store, lambda write: write.calls and times and times.pop()):
             answer = await portal.run(code)
         assert answer["result"] == [*["journal_failed"] * 6, 7], "the six were one transaction"
         sent = {arguments["n"] for _, arguments in peer.calls}
@@ -303,44 +217,95 @@ found.append(await git.push(n=7))
         assert sent <= {row.seq for row in rows if row.state == "done"}
 
 
-def test_a_call_that_was_decided_while_its_run_was_being_parked_wakes_it(tmp_path: Path) -> None:
-    file = store_of(tmp_path)
-    run = begun(file)
-    asked(file, run)
-    with file.transaction():
-        file.database.execute("UPDATE runs SET wake_at = 0")  # something else came
-        file.claim(run.id)
-        file.decide(run.id, 1, "approved", b"{}", "ann")
-        file.advance(run.id, run.epoch + 1, outcomes=[(1, b'{"state": "done", "value": true}')])
-        file.park(run.id, run.epoch + 1, [1])
-    assert [*file.due(time.time(), [None], 10)] == [run.id]
+# While transactions take long
+
+SLOW_SECONDS = 0.5
 
 
-async def test_a_portal_does_not_take_its_own_live_runs_over(tmp_path: Path) -> None:
-    answered = anyio.Event()
+def slow(monkeypatch: pytest.MonkeyPatch, which: Callable[[dict[str, Any]], bool]) -> None:
+    """Let transactions take long if `which` says so of what one writes, or of its name under "name"."""
+    commit = RunStore._commit
 
-    async def later(arguments: dict[str, Json]) -> Any:
-        await answered.wait()
-        return structured(arguments)
+    def slowed(store: RunStore, jobs: list[Any]) -> None:
+        for job in jobs:
+            work = getattr(job.work, "func", job.work)
+            if which({**getattr(job.work, "keywords", {}), "name": getattr(work, "__name__", "")}):
+                time.sleep(SLOW_SECONDS)
+        commit(store, jobs)
 
-    peer = Peer(tool("push"), push=later)
-    async with opened(tmp_path, {"git": peer}) as portal:
-        runs = portal.portal.runs
-        assert runs.store is not None
-        async with anyio.create_task_group() as tasks:
-            answers: list[dict[str, Json]] = []
-            is_answered = anyio.Event()
+    monkeypatch.setattr(RunStore, "_commit", slowed)
 
-            async def run() -> None:
-                answers.append(await portal.run("await git.push(n=1)"))
-                is_answered.set()
 
-            tasks.start_soon(run)
-            await peer.until(lambda: len(peer.calls) == 1)
-            tasks.start_soon(runs.keep)  # its first pass looks for runs that the last portal left
-            await anyio.sleep(0.3)
-            answered.set()
-            with anyio.fail_after(DEADLINE_SECONDS):
-                await is_answered.wait()
-            tasks.cancel_scope.cancel()
-    assert (answers[0]["status"], answers[0]["result"]) == ("ok", {"n": 1})
+async def test_a_run_whose_first_intent_is_written_at_its_end_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import asyncio\nt = asyncio.create_task(git.push(n=1))\nawait git.status()\n5"
+    async with opened(tmp_path, {"git": git()}, runs=KEPT) as portal:
+        slow(monkeypatch, lambda write: bool(write.get("calls")))
+        answer = await portal.run(code)
+        assert (answer["status"], answer["result"]) == ("ok", 5)
+        assert await end_of(portal, answer["run_id"]) == "ok"
+
+
+async def test_a_wait_that_is_given_up_while_its_run_is_parked_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+import asyncio
+try:
+    await asyncio.wait_for(portal.approve("?"), 0.4)
+except TimeoutError:
+    pass
+await git.push(n=1)
+"""
+    async with opened(tmp_path, {"git": git()}, runs=KEPT) as portal:
+        slow(monkeypatch, lambda write: write["name"] == "_write" and not write["calls"])
+        with anyio.fail_after(DEADLINE_SECONDS):
+            run = (await waiting(portal, code))["run_id"]
+            await approved(portal, run)
+
+
+async def test_an_outcome_is_written_when_the_portal_closes(tmp_path: Path) -> None:
+    look = tool("look", annotations={"readOnlyHint": True})
+    first, second = Peer(tool("push"), look, look=never), Peer(tool("push"), look)  # type: ignore[arg-type]
+    code = "try:\n    a = await git.push(n=1)\nexcept ToolError as error:\n    a = error.code\nawait git.look()\na"
+    async with opened(tmp_path, {"git": first}, runs=KEPT) as portal:
+        result = await portal.call("execute_code", background=True, code=code)
+        await first.until(lambda: ("look", {}) in first.calls)
+    async with opened(tmp_path, {"git": second}, runs=KEPT) as portal:
+        assert (await answer_of(portal, result.structured_content["run_id"]))["result"] == {"n": 1}
+
+
+async def test_an_outcome_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    peer = Peer(tool("push"), tool("look", annotations={"readOnlyHint": True}), look=never)  # type: ignore[arg-type]
+    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
+        times = [1]
+        with failing(portal.portal.runs.store, lambda write: write.outcomes and times and times.pop()):
+            code = "await git.push(n=1)\nawait git.look()"
+            result = await portal.call("execute_code", background=True, code=code)
+            calls = partial(RunTables.calls, run=result.structured_content["run_id"])
+            await found(portal, calls, lambda rows: any(row.state == "done" for row in rows))
+        assert not times
+
+
+async def test_the_end_of_a_run_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    peer = git()
+    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
+        with failing(portal.portal.runs.store, lambda write: peer.calls):
+            answer = await portal.run("await git.push(n=1)")
+        assert await end_of(portal, answer["run_id"]) == "ok"
+
+
+async def test_a_fault_of_the_portal_while_it_journals_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(journal: Journal, seq: int) -> None:
+        raise KeyError(seq)
+
+    peer = git()
+    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
+        monkeypatch.setattr(Journal, "_entry_row", broken)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            result = await portal.client.call_tool("execute_code", {"code": "await git.push(n=1)"})
+        assert result.is_error
+        assert peer.calls == []

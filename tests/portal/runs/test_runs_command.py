@@ -11,7 +11,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import anyio
 import pytest
 
 from manifests.grants import Limits
@@ -30,9 +29,10 @@ from portal.runs.decisions import decide_call
 from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
 from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.recording import Record, Recording
-from sandbox_runtime.sandbox import open_sandbox
-from tests.portal.commands import COMMAND, COMMAND_SECONDS, Done, PortalCommand
+from sandbox_runtime.sandbox import Sandbox
+from tests.portal.commands import COMMAND_SECONDS, Done, PortalCommand
 from tests.sandbox_runtime.running import where
+from tests.warm_commands import warm_command
 
 RUN = f"run_aaaa{'0' * 28}"
 OTHER = f"run_aaab{'0' * 28}"
@@ -53,26 +53,28 @@ ASKED: Json = {
 }
 
 
-async def recorded(script: str) -> Record:
+@pytest.fixture(scope="module")
+async def record(sandbox: Sandbox) -> Record:
+    return await recorded(sandbox, SCRIPT)
+
+
+@pytest.fixture(scope="module")
+async def gathered(sandbox: Sandbox) -> Record:
+    return await recorded(sandbox, "await asyncio.gather(git.git_log(count=1), git.git_log(count=2))")
+
+
+async def recorded(sandbox: Sandbox, script: str) -> Record:
     """The record of a script, from its start to its end."""
     recording = Recording()
 
     async def port(call: ToolCall) -> Outcome:
         return Outcome({"seq": call.seq})
 
-    async with (
-        open_sandbox(workers=1, progress=print) as sandbox,
-        sandbox.run(Limits(), where, recording=recording) as run,
-    ):
+    async with sandbox.run(Limits(), where, recording=recording) as run:
         await run.prepare(script, ("git",))
         await run.execute(TABLE, port)
     assert recording.record is not None
     return recording.record
-
-
-@pytest.fixture(scope="module")
-def record() -> Record:
-    return anyio.run(recorded, SCRIPT)
 
 
 @pytest.fixture
@@ -164,18 +166,13 @@ def test_there_may_be_no_store_yet(portal: PortalCommand, folder: Path) -> None:
     assert not (folder / "runs.sqlite").exists()
 
 
-def test_a_unique_beginning_of_an_id_is_enough(shell: Shell) -> None:
-    shell.begin(RUN)
-    shell.begin(OTHER)
-    for clear in ("run_aaab", "aaab", short_id(OTHER), OTHER):
-        assert shell.json("show", clear)["run_id"] == OTHER
-    for unclear in ("run_aaa", "aaa", "run_aaac", "AAAB", "aaab%", ""):
-        done = shell("show", unclear)
-        assert (done.returncode, "no run" in done.stderr) == (1, True)
-    shell.begin(f"{OTHER[:-1]}1")
+def test_beginning_of_two_ids_changes_neither(shell: Shell) -> None:
+    runs = [OTHER, f"{OTHER[:-1]}1"]
+    for run in runs:
+        shell.begin(run)
     done = shell("cancel", "aaab")
     assert (done.returncode, "begin with 'aaab'" in done.stderr) == (1, True)
-    assert all(each.removeprefix("run_") in done.stderr for each in (OTHER, f"{OTHER[:-1]}1"))
+    assert all(each.removeprefix("run_") in done.stderr for each in runs)
 
 
 def test_show_escapes_what_scripts_and_upstreams_wrote(shell: Shell) -> None:
@@ -190,7 +187,7 @@ def test_show_escapes_what_scripts_and_upstreams_wrote(shell: Shell) -> None:
 # Waiting
 
 
-# In these two the run ends when the command has seen that no portal holds the store.
+# In two of these the run ends when the command has seen that no portal holds the store.
 
 
 def test_wait_prints_the_answer_as_run_does(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +263,7 @@ def on_a_terminal(shell: Shell, answer: bytes, *arguments: str) -> str:
     """What a person reads who answers so."""
     person, terminal = pty.openpty()
     streams = {"stdin": terminal, "stderr": terminal, "stdout": subprocess.PIPE}
-    process = subprocess.Popen([*COMMAND, "runs", *arguments], cwd=shell.folder, **streams)
+    process = subprocess.Popen([*warm_command(), "runs", *arguments], cwd=shell.folder, **streams)
     os.close(terminal)
     os.write(person, answer)
     process.communicate(timeout=COMMAND_SECONDS)
@@ -351,23 +348,6 @@ def test_nothing_is_said_about_portals_if_one_goes_on(shell: Shell) -> None:
     assert b"not on a Friday" in shell.store.call(RUN, 3).decision
 
 
-def test_first_decision_wins(shell: Shell) -> None:
-    shell.ask(3)
-    with shell.store.transaction():
-        decide_call(shell.store, RUN, 3, Decider("http"), Approvers(), is_approved=False)
-    done = shell("approve", RUN, "3")
-    assert done.returncode == 1
-    assert "already denied by http" in done.stderr
-
-
-def test_one_of_several_calls_has_to_be_named(shell: Shell) -> None:
-    shell.ask(3, 4)
-    done = shell("approve", RUN)
-    assert done.returncode == 1
-    assert "3 (git.push), 4 (git.push)" in done.stderr
-    assert [call.state for call in shell.store.calls(RUN)] == ["waiting", "waiting"]
-
-
 @pytest.mark.parametrize(
     "arguments",
     [{"old": "a\n" * 4_500, "new": "b\n" * 4_500 + "evil"}, {f"n{n}": 0 for n in range(999)} | {"evil": 1}],
@@ -378,10 +358,10 @@ def test_arguments_that_a_form_would_cut_are_shown_whole(arguments: Json) -> Non
     assert any("evil" in each for each in lines) and not any("…" in each for each in lines)
 
 
-@pytest.mark.parametrize("arguments", ["[1]", "{", "null"])
-def test_arguments_have_to_be_an_object(shell: Shell, arguments: str) -> None:
+def test_arguments_have_to_be_an_object(shell: Shell) -> None:
     shell.ask(3)
-    assert shell("approve", RUN, "--arguments", arguments).returncode == 2
+    for arguments in ("[1]", "{", "null"):
+        assert shell("approve", RUN, "--arguments", arguments).returncode == 2
     assert [call.state for call in shell.store.calls(RUN)] == ["waiting"]
 
 
@@ -433,9 +413,8 @@ def test_fork_begins_with_what_was_answered(shell: Shell, record: Record) -> Non
     assert (forked.calls_made, "count=4" in forked.script) == (1, True)
 
 
-def test_gathered_calls_are_made_again_together(shell: Shell) -> None:
-    gathered = "await asyncio.gather(git.git_log(count=1), git.git_log(count=2))"
-    shell.begin(RUN, anyio.run(recorded, gathered))
+def test_gathered_calls_are_made_again_together(shell: Shell, gathered: Record) -> None:
+    shell.begin(RUN, gathered)
     done = shell("fork", RUN, "--at", "2", "--yes", "--json")
     assert "1  git.git_log: it was done; called live, again" in done.stderr
     past = shell.forked(json.loads(done.stdout)["run_id"])

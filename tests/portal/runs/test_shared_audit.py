@@ -1,8 +1,7 @@
 """With `audit: {to: store}` all portals write one chain into their database, and no call precedes its line."""
 
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -15,23 +14,14 @@ from portal.records.audit.chain import verify
 from portal.records.audit.stored import StoreSink, exported
 from portal.records.store.postgres import PostgresDatabase
 from portal.records.store.run_tables import RunTables
-from portal.records.store.writer import RunStore
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import Peer, opened, text, tool, write_manifest
-from tests.portal.runs.rows import Tables
+from tests.portal.runs.rows import Tables, store_of
 from tests.postgres import Postgres
 
 pytestmark = pytest.mark.anyio
 
-READS = {"annotations": {"readOnlyHint": True}}
 KEY = "a-key-of-32-characters-0123456789"
-
-
-@asynccontextmanager
-async def store(tables: Tables, holder: str) -> AsyncIterator[RunStore]:
-    store = RunStore(tables(KEY, holder), tables(KEY, holder))
-    yield store
-    await store.close()
 
 
 def log(tables: RunTables, folder: Path) -> Path:
@@ -42,7 +32,7 @@ def log(tables: RunTables, folder: Path) -> Path:
 
 async def test_portals_write_one_chain_at_the_same_time(tables: Tables, tmp_path: Path) -> None:
     async def write(holder: str) -> None:
-        async with store(tables, holder) as own:
+        async with store_of(tables, KEY, holder) as own:
             audit = Audit(StoreSink(own))
             for n in range(200):
                 assert audit.note("e", n=n)
@@ -70,7 +60,7 @@ async def test_portals_write_one_chain_at_the_same_time(tables: Tables, tmp_path
     ],
 )
 async def test_change_of_the_log_is_found(tables: Tables, tmp_path: Path, change: str, found: bool) -> None:
-    async with store(tables, "one") as own:
+    async with store_of(tables, KEY) as own:
         audit = Audit(StoreSink(own))
         for n in range(11):
             if n == 10:
@@ -83,7 +73,7 @@ async def test_change_of_the_log_is_found(tables: Tables, tmp_path: Path, change
 
 
 async def test_no_line_follows_one_that_is_none(tables: Tables, tmp_path: Path) -> None:
-    async with store(tables, "one") as own:
+    async with store_of(tables, KEY) as own:
         audit, file = Audit(StoreSink(own)), tables(KEY)
         audit.note("e")
         assert audit.batch is not None and await audit.batch.written()
@@ -97,7 +87,7 @@ async def test_no_line_follows_one_that_is_none(tables: Tables, tmp_path: Path) 
 async def test_lock_of_the_chain_is_taken_last(tables: Tables) -> None:
     order: list[str] = []
     begun, may_go_on = threading.Event(), threading.Event()
-    async with store(tables, "one") as own, anyio.create_task_group() as tasks:
+    async with store_of(tables, KEY) as own, anyio.create_task_group() as tasks:
         tasks.start_soon(own.write, lambda found: (begun.set(), may_go_on.wait(5)))
         await anyio.to_thread.run_sync(begun.wait, 5)
         for name in ("audit", "run"):
@@ -106,10 +96,6 @@ async def test_lock_of_the_chain_is_taken_last(tables: Tables) -> None:
             )
         may_go_on.set()
     assert order == ["run", "audit"]
-
-
-def shared(url: str) -> dict[str, Json]:
-    return {"runs": {"store": url, "key": KEY}, "audit": {"to": "store"}}
 
 
 @pytest.mark.servers
@@ -125,7 +111,7 @@ async def test_call_is_sent_after_its_line_is_committed(tmp_path: Path, postgres
 
     repeatable = {"annotations": {"idempotentHint": True}}
     up = Peer(tool("unsafe"), tool("again", **repeatable), unsafe=look, again=look)
-    async with opened(tmp_path, {"up": up}, **shared(url)) as portal:
+    async with opened(tmp_path, {"up": up}, runs={"store": url, "key": KEY}, audit={"to": "store"}) as portal:
         await portal.run("await up.unsafe()\nawait up.again()")
     assert seen[0] == ["portal_started", "run_began", "call_decided"]
     assert seen[1] == [*seen[0], "call_ended", "call_decided"]
@@ -134,28 +120,8 @@ async def test_call_is_sent_after_its_line_is_committed(tmp_path: Path, postgres
 
 
 @pytest.mark.servers
-async def test_without_a_log_only_reading_tools_are_called(tmp_path: Path, postgres: Postgres) -> None:
-    url = postgres.new_database()
-    up = Peer(tool("read", **READS), tool("write"))
-    async with opened(tmp_path, {"up": up}, **shared(url)) as portal:
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("ALTER TABLE audit RENAME TO moved")
-            code = (
-                "await up.read()\ntry:\n    await up.write()\nexcept ToolError as e:\n    code = e.code\ncode"
-            )
-            assert (await portal.run(code))["result"] == "audit_failed"
-            assert [name for name, _ in up.calls] == ["read"]
-            connection.execute("ALTER TABLE moved RENAME TO audit")
-        assert (await portal.run("await up.write()\n1"))["result"] == 1
-    with closing(RunTables(PostgresDatabase(url), KEY)) as file:
-        path = log(file, tmp_path)
-    assert verify([path]).problems == []
-    assert path.read_text().count('"event": "audit_resumed", "lost": ') == 1
-
-
-@pytest.mark.servers
 def test_log_is_exported_and_verified(portal: PortalCommand, tmp_path: Path, postgres: Postgres) -> None:
-    write_manifest(tmp_path, {}, **shared(postgres.new_database()))
+    write_manifest(tmp_path, {}, runs={"store": postgres.new_database(), "key": KEY}, audit={"to": "store"})
     (tmp_path / "script.py").write_text("1 + 1")
     for _ in range(2):
         assert portal("run", "script.py", cwd=tmp_path).returncode == 0

@@ -182,16 +182,14 @@ async def test_a_script_in_the_foreground_answers_at_once(client: Wire) -> None:
 
 
 async def test_a_background_run_that_is_refused_is_no_task(client: Wire) -> None:
-    arguments = {"code": "1", "background": True, "session": "new"}
-    result = await client.result("tools/call", name="execute_code", arguments=arguments)
+    result = await client.start("1", session="new")
     assert result["structuredContent"]["error"]["code"] == "invalid_arguments"
 
 
 async def test_a_client_that_does_not_declare_tasks_gets_the_id_of_the_run(client: Wire) -> None:
     plain = replace(client, capabilities={})
     result = await plain.start("40 + 2")
-    assert result["resultType"] == "complete"
-    assert result["structuredContent"]["status"] == "running"
+    assert (result["resultType"], result["structuredContent"]["status"]) == ("complete", "running")
     run = result["structuredContent"]["run_id"]
     await client.until(run, "completed")
     answer = await plain.result("tools/call", name="execute_code", arguments={"run": run})
@@ -222,19 +220,15 @@ async def test_without_a_store_there_are_no_tasks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_a_client_has_to_declare_the_extension(client: Wire, method: str) -> None:
+async def test_a_request_declares_the_extension_and_names_its_task(client: Wire, method: str) -> None:
     run = await keep(client.portal, "running")
     message = await replace(client, capabilities={}).send(method, taskId=run, inputResponses={})
     assert message["error"]["code"] == MISSING_REQUIRED_CLIENT_CAPABILITY
     assert message["error"]["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
-    assert (await client.get(run))["status"] == "working"
-
-
-@pytest.mark.parametrize("method", METHODS)
-async def test_a_header_that_names_another_task_is_refused(client: Wire, method: str) -> None:
-    run = await keep(client.portal, "running")
     message = await client.send(method, "another", taskId=run, inputResponses={})
     assert message["error"]["code"] == HEADER_MISMATCH
+    for params in ({}, {"taskId": 7}):
+        assert await client.code_of(method, inputResponses={}, **params) == INVALID_PARAMS
     assert (await client.get(run))["status"] == "working"
 
 
@@ -261,33 +255,16 @@ async def test_the_task_of_another_owner_is_as_unknown_as_none(client: Wire, met
     assert (stored.row.state, stored.calls[0].state) == ("waiting", "waiting")
 
 
-@pytest.mark.parametrize("method", METHODS)
-async def test_parameters_are_checked(client: Wire, method: str) -> None:
-    assert await client.code_of(method, inputResponses={}) == INVALID_PARAMS
-    assert await client.code_of(method, taskId=7, inputResponses={}) == INVALID_PARAMS
-
-
 # What a task says
 
 
-async def test_a_script_that_fails_completes_its_task(client: Wire) -> None:
-    ended = await client.until((await client.start("1 / 0"))["taskId"], "completed", "failed")
-    assert ended["status"] == "completed"
-    assert ended["result"]["isError"] is True
-    assert ended["result"]["structuredContent"]["error"]["code"] == "script_error"
-
-
-@pytest.mark.parametrize("state", ["error", "refused", "expired", "stuck"])
-async def test_a_run_that_ended_badly_completes_its_task_with_an_error(client: Wire, state: RunState) -> None:
-    task = await client.get(await keep(client.portal, state))
-    assert (task["status"], task["result"]["isError"]) == ("completed", True)
-    assert task["result"]["structuredContent"]["status"] == state
-
-
-async def test_a_cancelled_run_is_a_cancelled_task(client: Wire) -> None:
-    task = await client.get(await keep(client.portal, "cancelled"))
-    assert task["status"] == "cancelled"
-    assert "result" not in task and "error" not in task
+async def test_a_run_that_ended_badly_completes_its_task_with_an_error(client: Wire) -> None:
+    failed = await client.until((await client.start("1 / 0"))["taskId"], "completed", "failed")
+    assert failed["result"]["structuredContent"]["error"]["code"] == "script_error"
+    states: list[RunState] = ["refused", "expired", "stuck"]
+    for task in (failed, *[await client.get(await keep(client.portal, state)) for state in states]):
+        assert (task["status"], task["result"]["isError"]) == ("completed", True)
+        assert task["result"]["structuredContent"]["status"] in ("error", *states)
 
 
 async def test_a_run_that_waits_for_a_time_or_an_event_works(client: Wire) -> None:
@@ -330,55 +307,27 @@ async def test_a_person_at_the_client_approves_a_call(client: Wire) -> None:
     assert [call.decided_by for call in stored.calls] == ["client"]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"action": "decline"},
-        {"action": "accept", "content": {"decision": "deny", "reason": "not now"}},
-    ],
-)
-async def test_a_person_at_the_client_denies_a_call(client: Wire, answer: Json) -> None:
+async def test_a_person_at_the_client_denies_a_call(client: Wire) -> None:
     client.mail.calls.clear()
     task = (await client.start("await mail.send(to='ann')"))["taskId"]
     (key,) = (await client.until(task, "input_required", "completed"))["inputRequests"]
-    await client.result("tasks/update", taskId=task, inputResponses={key: answer})
-    ended = await client.until(task, "completed")
-    error = ended["result"]["structuredContent"]["error"]
-    assert "denied" in error["message"]
-    assert ("not now" in error["message"]) is ("content" in answer)
+    deny = {"action": "accept", "content": {"decision": "deny", "reason": "not now"}}
+    await client.result("tasks/update", taskId=task, inputResponses={key: deny})
+    message = (await client.until(task, "completed"))["result"]["structuredContent"]["error"]["message"]
+    assert "denied" in message and "not now" in message
     assert client.mail.calls == []
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [
-        {"call-1": {"action": "cancel"}},
-        {"call-2": APPROVE},
-        {"1": APPROVE, "": None},
-        {},
-    ],
-)
-async def test_what_decides_nothing_is_acknowledged(client: Wire, answers: Json) -> None:
-    run = await keep(client.portal, "waiting", asking(1))
-    await client.result("tasks/update", taskId=run, inputResponses=answers)
-    assert [*(await client.get(run))["inputRequests"]] == ["call-1"]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        None,
-        "approve",
-        {"content": {"decision": "approve"}},
-        {"action": "accept"},
-        {"action": "accept", "content": {"decision": "APPROVE"}},
-        {"role": "assistant", "content": {"type": "text", "text": "approve"}, "model": "m"},
-    ],
-)
-async def test_an_answer_of_another_shape_decides_nothing(client: Wire, answer: Json) -> None:
+async def test_an_answer_that_decides_nothing_is_acknowledged_or_refused_by_its_shape(client: Wire) -> None:
     run = await keep(client.portal, "waiting", asking(1), asking(2))
-    answers = {"call-1": APPROVE, "call-2": answer}
-    assert await client.code_of("tasks/update", taskId=run, inputResponses=answers) == INVALID_PARAMS
+    for answers in ({"call-1": {"action": "cancel"}}, {"call-3": APPROVE}, {"1": APPROVE, "": None}, {}):
+        await client.result("tasks/update", taskId=run, inputResponses=answers)
+    sampled = {"role": "assistant", "content": {"type": "text", "text": "approve"}, "model": "m"}
+    contents: list[Json] = [{}, {"content": {"decision": "APPROVE"}}]
+    others = [{"action": "accept", **each} for each in contents]
+    for answer in (None, "approve", {"content": {"decision": "approve"}}, sampled, *others):
+        answers = {"call-1": APPROVE, "call-2": answer}
+        assert await client.code_of("tasks/update", taskId=run, inputResponses=answers) == INVALID_PARAMS
     assert [*(await client.get(run))["inputRequests"]] == ["call-1", "call-2"]
 
 
@@ -397,16 +346,14 @@ async def test_each_question_is_answered_by_itself(client: Wire) -> None:
     assert (await client.get(run))["status"] == "working"
 
 
-@pytest.mark.parametrize("elicitation", [{}, {"elicitation": {"url": {}}}])
-async def test_a_client_that_shows_no_forms_is_not_asked(client: Wire, elicitation: Json) -> None:
-    formless = replace(client, capabilities={"extensions": {TASKS: {}}, **elicitation})
+async def test_a_client_that_shows_no_forms_is_not_asked(client: Wire) -> None:
     run = await keep(client.portal, "waiting", asking())
-    task = await formless.get(run)
-    assert task["status"] == "working"
-    assert "a person: Send it?" in task["statusMessage"]
-    await formless.result("tasks/update", taskId=run, inputResponses={"call-1": APPROVE})
-    stored = await client.portal.portal.runs.load(run, None)
-    assert stored.calls[0].state == "waiting"
+    for elicitation in ({}, {"elicitation": {"url": {}}}):
+        formless = replace(client, capabilities={"extensions": {TASKS: {}}, **elicitation})
+        task = await formless.get(run)
+        assert task["status"] == "working" and "a person: Send it?" in task["statusMessage"]
+        await formless.result("tasks/update", taskId=run, inputResponses={"call-1": APPROVE})
+    assert [*(await client.get(run))["inputRequests"]] == ["call-1"]
 
 
 async def test_a_question_has_no_hidden_characters(client: Wire) -> None:
@@ -418,13 +365,13 @@ async def test_a_question_has_no_hidden_characters(client: Wire) -> None:
 # Cancellation
 
 
-async def test_a_task_is_cancelled(client: Wire) -> None:
+async def test_a_cancelled_task_is_over(client: Wire) -> None:
     run = await keep(client.portal, "waiting", asking())
-    done = await client.result("tasks/cancel", taskId=run)
-    assert done["resultType"] == "complete"
-    assert (await client.get(run))["status"] == "cancelled"
+    assert (await client.result("tasks/cancel", taskId=run))["resultType"] == "complete"
     await client.result("tasks/update", taskId=run, inputResponses={"call-1": APPROVE})
-    assert (await client.get(run))["status"] == "cancelled"
+    task = await client.get(run)
+    assert task["status"] == "cancelled"
+    assert "result" not in task and "error" not in task
 
 
 async def test_cancelling_stops_a_script_that_runs(client: Wire) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from portal.identity.approvers import Decider
+from portal.identity.approvers import Approvers, Decider
 from portal.records.store.records import OPEN
 from portal.records.store.run_tables import RunTables
-from portal.runs.decisions import RunsError
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, raw, states, text, tool
+from portal.runs.decisions import decide_call
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, text, tool
+from tests.portal.runs.rows import opened as tables_in
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
@@ -104,25 +106,6 @@ async def test_a_run_that_goes_on_waits_for_an_upstream_that_starts(tmp_path: Pa
         assert (await answer_of(portal, run))["result"] == 1
 
 
-async def test_a_denied_call_is_an_error_that_the_script_can_handle(tmp_path: Path) -> None:
-    peer = git()
-    code = """
-try:
-    await git.merge(id=7)
-except ToolError as error:
-    print(error.code, error)
-"""
-    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=SOON) as portal:
-        answer = await waiting(portal, code)
-        await portal.portal.runs.decide(
-            answer["run_id"], 1, Decider("ann"), is_approved=False, reason="not today"
-        )
-        done = await answer_of(portal, answer["run_id"])
-        assert done["stdout"].startswith("denied a person denied git.merge: not today")
-        assert states(done) == [("git.merge", "refused")]
-        assert peer.calls == []
-
-
 async def test_a_person_may_change_the_arguments_and_they_are_authorised_again(tmp_path: Path) -> None:
     peer = git()
     rules: Json = {
@@ -168,14 +151,6 @@ async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:
         assert done["stdout"] == f"https://portal.example/hooks/{token}\n"
 
 
-async def test_a_script_asks_a_person_itself(tmp_path: Path) -> None:
-    async with opened(tmp_path, runs=SOON) as portal:
-        answer = await waiting(portal, "[await portal.approve('really?'), portal.run.id]")
-        assert answer["waiting"][0]["asked"]["question"] == "really?"
-        done = await approved(portal, answer["run_id"])
-        assert done["result"] == [True, answer["run_id"]]
-
-
 async def test_a_declared_text_with_json_stays_a_text_for_a_run_that_began_before_it_was_data(
     tmp_path: Path,
 ) -> None:
@@ -191,42 +166,26 @@ async def test_a_declared_text_with_json_stays_a_text_for_a_run_that_began_befor
         assert await portal.result_of("await git.status()") == [1]
 
 
-async def test_a_run_in_the_background_answers_at_once_and_later_with_its_value(tmp_path: Path) -> None:
-    peer = git()
-    async with opened(tmp_path, {"git": peer}) as portal:
-        result = await portal.call("execute_code", code="await git.push(n=1)", background=True)
-        started = result.structured_content
-        assert started["status"] == "running"
-        done = await answer_of(portal, started["run_id"])
-        assert done["result"] == {"n": 1}
-        assert states(done) == [("git.push", "done")]
-
-
 @pytest.mark.parametrize(
     ("limits", "most"),
     [
         ({}, "background_seconds = 3600"),
         ({"wall_seconds": 20}, "wall_seconds = 20"),
-        ({"wall_seconds": 20, "background_seconds": 90}, "background_seconds = 90"),
+        ({"wall_seconds": 20, "background_seconds": 0.5}, "background_seconds = 0.5"),
     ],
 )
 async def test_a_run_in_the_background_has_its_own_time(
     tmp_path: Path, limits: dict[str, Json], most: str
 ) -> None:
     async with opened(tmp_path, capabilities={"limits": limits}) as portal:
-        result = await portal.call("execute_code", code="1", background=True, timeout_seconds=7200)
-        notice, *_ = (await answer_of(portal, result.structured_content["run_id"]))["notices"]
-    assert f"lowered to limits.{most}" in notice
-    assert "portal.sleep" in notice
-
-
-async def test_the_end_of_a_run_in_the_background_names_its_limit(tmp_path: Path) -> None:
-    async with opened(tmp_path, capabilities={"limits": {"background_seconds": 0.5}}) as portal:
-        result = await portal.call(
-            "execute_code", code="import asyncio\nawait asyncio.sleep(9)", background=True
-        )
-        error = (await answer_of(portal, result.structured_content["run_id"], until="error"))["error"]
-    assert (error["code"], "background_seconds" in error["message"]) == ("wall_limit", True)
+        is_short, code = most.endswith("0.5"), "import asyncio\nawait asyncio.sleep(9)"
+        arguments = {"code": code if is_short else "1", "background": True, "timeout_seconds": 7200}
+        run = (await portal.call("execute_code", **arguments)).structured_content["run_id"]
+        answer = await answer_of(portal, run, until="error" if is_short else "ok")
+    assert f"lowered to limits.{most}" in answer["notices"][0] and "portal.sleep" in answer["notices"][0]
+    if is_short:
+        error = answer["error"]
+        assert (error["code"], "background_seconds" in error["message"]) == ("wall_limit", True)
 
 
 @pytest.mark.parametrize("requests", [1, 2])
@@ -253,31 +212,6 @@ await git.push(n=3)
         assert [arguments for _, arguments in peer.calls] == [{"n": 1}, {"n": 2}]
 
 
-async def test_flows_know_where_data_came_from_before_a_run_waited(tmp_path: Path) -> None:
-    peer, mail = git(), Peer(tool("send"))
-    rules: Json = {"flows": [{"from": "git", "not_to": "mail"}]}
-    code = "x = await git.status()\nawait portal.approve('go on?')\nawait mail.send(text=str(x))"
-    async with opened(tmp_path, {"git": peer, "mail": mail}, capabilities=rules, runs=SOON) as portal:
-        done = await approved(portal, (await waiting(portal, code))["run_id"], until="error")
-        assert done["error"]["code"] == "not_granted"
-        assert mail.calls == []
-
-
-async def test_a_cancelled_run_is_over_whether_it_waits_or_runs(tmp_path: Path) -> None:
-    peer = Peer(tool("slow"), slow=never)
-    async with opened(tmp_path, {"git": peer}, runs=SOON) as portal:
-        parked = await waiting(portal, "await portal.approve('?')")
-        result = await portal.call("execute_code", code="await git.slow()", background=True)
-        await peer.until(lambda: len(peer.calls) == 1)
-        for run in (parked["run_id"], result.structured_content["run_id"]):
-            await portal.portal.runs.cancel(run, None)
-            done = await answer_of(portal, run, until="cancelled")
-            assert done["error"]["code"] == "cancelled"
-        await peer.until(lambda: peer.cancelled == ["slow"])
-        with pytest.raises(RunsError):
-            await portal.portal.runs.decide(parked["run_id"], 1, Decider("ann"), is_approved=True)
-
-
 async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path) -> None:
     (tmp_path / "fixed.py").write_text(
         "from portal.middleware import Outcome\n\nasync def fixed(call, next):\n    return Outcome(1)\n"
@@ -289,3 +223,40 @@ async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path)
         assert [row.get("answered_by") for row in (answer["calls"][0], done["calls"][0])] == [
             "middleware"
         ] * 2
+
+
+CHANGES_ARGUMENTS = """
+from dataclasses import replace
+
+async def change(call, pass_on):
+    return await pass_on(replace(call, arguments={"id": 8}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("description", "sections", "code"),
+    [
+        ("", {"capabilities": ASKS}, None),
+        ("", {"capabilities": {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}}, "not_granted"),
+        ("Merges, and deletes the branch.", {"capabilities": ASKS}, "tool_changed"),
+        ("", {"capabilities": ASKS, "middleware": ["changing_arguments:change"]}, "arguments_changed"),
+        ("", {}, None),
+    ],
+)
+async def test_approval_counts_only_for_what_was_shown_and_is_still_allowed(
+    tmp_path: Path, description: str, sections: dict[str, Json], code: str | None
+) -> None:
+    (tmp_path / "changing_arguments.py").write_text(CHANGES_ARGUMENTS)
+    script = (
+        "try:\n    found = await git.merge(id=7)\nexcept ToolError as error:\n    found = error.code\nfound"
+    )
+    runs: Json = {"runs": {**SOON, "store": "runs.sqlite"}}
+    async with opened(tmp_path, {"git": git()}, capabilities=ASKS, **runs) as portal:
+        run = (await waiting(portal, script))["run_id"]
+    with closing(tables_in(tmp_path)) as file, file.transaction():  # while no portal runs
+        decide_call(file, run, 1, Decider("ann"), Approvers(), is_approved=True)
+    peer = Peer(tool("merge", description=description) if description else tool("merge"), *git().tools[1:])
+    async with opened(tmp_path, {"git": peer}, **runs, **sections) as portal:
+        done = await answer_of(portal, run)
+    assert done["result"] == (code or {"id": 7})
+    assert peer.calls == ([] if code else [("merge", {"id": 7})])

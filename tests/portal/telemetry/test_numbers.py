@@ -1,7 +1,5 @@
 """Numbers: what /metrics shows, whom, and under which labels."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -9,16 +7,24 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import Request, RequestParams, Result
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.datastructures import Headers
 
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool, write_manifest
-from tests.upstreams.peers import http_peer
+from manifests.portal_manifest import ServerSettings, TelemetrySettings
+from portal.app.http_access import HttpAccess
+from portal.identity.sign_in import SignInError
+from tests.portal.peers import Opened, Peer, opened, tool, write_manifest
+from tests.portal.test_http_app import served
 
 pytestmark = pytest.mark.anyio
 
-OPERATORS, METRICS, TENANTS = "token-of-operators", "token-of-metrics", "token-of-a-tenant"
+OPERATORS, METRICS, TENANT = (
+    "token-of-operators",
+    "token-of-metrics",
+    {"token": "of-a-tenant", "tenant": "acme"},
+)
 
 
 def page(portal: Opened) -> dict[str, dict[tuple[str, ...], float]]:
@@ -81,55 +87,44 @@ async def test_strangers_choose_no_label(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "statuses"),
+    ("sections", "metrics_token", "statuses"),
     [
         # Statuses without a token, and with those of operators, for metrics and of a tenant.
-        ({"token": OPERATORS, "tokens": [{"token": TENANTS, "tenant": "acme"}]}, (401, 200, 401, 401)),
-        ({"token": OPERATORS, "metrics_token": METRICS}, (401, 401, 200, 401)),
-        ({"metrics_token": METRICS, "tokens": [{"token": TENANTS, "tenant": "acme"}]}, (401, 401, 200, 401)),
-        ({}, (200, 200, 200, 200)),
+        ({"token": OPERATORS, "tokens": [TENANT]}, None, (401, 200, 401, 401)),
+        ({"token": OPERATORS}, METRICS, (401, 401, 200, 401)),
+        ({"tokens": [TENANT]}, METRICS, (401, 401, 200, 401)),
+        ({}, None, (200, 200, 200, 200)),
     ],
 )
 async def test_who_may_read_metrics(
-    tmp_path: Path, sections: dict[str, Json], statuses: tuple[int, ...]
+    sections: dict[str, Json], metrics_token: str | None, statuses: tuple[int, ...]
 ) -> None:
-    telemetry = {"metrics": True}
-    if token := sections.pop("metrics_token", None):
-        telemetry["metrics_token"] = token
-    async with opened(tmp_path, telemetry=telemetry, server=sections) as portal:
-        found = []
-        async with served(portal) as http:
-            for sent in ("", OPERATORS, METRICS, TENANTS):
-                response = await http.get(
-                    "/metrics", headers={"Authorization": f"Bearer {sent}"} if sent else {}
-                )
-                assert ("mcp_code_portal" in response.text) is (response.status_code == 200)
-                assert "acme" not in response.text
-                found.append(response.status_code)
-            if token:  # it opens nothing else
-                run = await http.get("/runs", headers={"Authorization": f"Bearer {token}"})
-                assert run.status_code == 401
-    assert tuple(found) == statuses
+    telemetry = TelemetrySettings(metrics=True, metrics_token=metrics_token)
+    access = HttpAccess("127.0.0.1", ServerSettings.model_validate(sections), telemetry=telemetry)
+
+    def status(sent: str, **more: str) -> int:
+        headers = {"Host": "127.0.0.1:8080", **({"Authorization": f"Bearer {sent}"} if sent else {}), **more}
+        refusal = access.metrics_refusal(Headers(headers))
+        return refusal.status_code if refusal else 200
+
+    assert tuple(status(sent) for sent in ("", OPERATORS, METRICS, TENANT["token"])) == statuses
+    pages = {"Host": "evil.example"}, {"Origin": "http://evil.example"}
+    if sections:  # a scraper may use an address
+        assert status(metrics_token or OPERATORS, Host="10.0.0.7:8080") == 200
+        with pytest.raises(SignInError):  # and a token for metrics opens nothing else
+            await access.caller(Headers({"Authorization": f"Bearer {METRICS}"}))
+    else:
+        assert [status("", **each) for each in pages] == [421, 403]
 
 
-async def test_a_page_of_another_site_reads_no_metrics(tmp_path: Path) -> None:
-    async with opened(tmp_path, telemetry={"metrics": True}) as portal, served(portal) as http:
-        assert (await http.get("/metrics", headers={"Host": "evil.example"})).status_code == 421
-        assert (await http.get("/metrics", headers={"Origin": "http://evil.example"})).status_code == 403
-
-
-async def test_a_scraper_may_use_an_address(tmp_path: Path) -> None:
-    telemetry = {"metrics": True, "metrics_token": METRICS}
-    async with opened(tmp_path, telemetry=telemetry) as portal, served(portal) as http:
-        headers = {"Host": "10.0.0.7:8080", "Authorization": f"Bearer {METRICS}"}
-        assert (await http.get("/metrics", headers=headers)).status_code == 200
-
-
-@pytest.mark.parametrize("telemetry", [None, {"otlp": "http://127.0.0.1:9"}])
-async def test_without_metrics_there_is_no_page(tmp_path: Path, telemetry: Json) -> None:
+@pytest.mark.parametrize("telemetry", [None, {"otlp": "http://127.0.0.1:9"}, {"metrics": True}])
+async def test_there_is_a_page_with_metrics_only(tmp_path: Path, telemetry: Json) -> None:
     sections = {} if telemetry is None else {"telemetry": telemetry}
-    async with opened(tmp_path, **sections) as portal, served(portal) as http:
-        assert (await http.get("/metrics")).status_code == 404
+    async with opened(tmp_path, **sections) as portal, served(portal) as url, httpx2.AsyncClient() as http:
+        shown = await http.get(f"{url}/metrics")
+    assert (shown.status_code, "mcp_code_portal" in shown.text) == (
+        (200, True) if "metrics" in (telemetry or {}) else (404, False)
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,7 +133,7 @@ async def test_without_metrics_there_is_no_page(tmp_path: Path, telemetry: Json)
         ({}, {}, "does nothing"),
         ({"arguments": True}, {}, "does nothing"),
         ({"otlp": "http://collector.example:4318", "headers": {"X-Key": "k"}}, {}, "not https://"),
-        ({"metrics": True}, {"tokens": [{"token": TENANTS}]}, "nobody may read"),
+        ({"metrics": True}, {"tokens": [TENANT]}, "nobody may read"),
     ],
 )
 def test_useless_and_unsafe_settings_are_refused(
@@ -146,12 +141,3 @@ def test_useless_and_unsafe_settings_are_refused(
 ) -> None:
     with pytest.raises(ManifestError, match=word):
         load_manifest(write_manifest(tmp_path, {}, telemetry=telemetry, server=server), {})
-
-
-@asynccontextmanager
-async def served(portal: Opened) -> AsyncIterator[httpx2.AsyncClient]:
-    """An HTTP client of the portal."""
-    async with http_peer(http_app(portal.portal)) as peer:
-        origin = f"http://127.0.0.1:{peer.port}"
-        async with httpx2.AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as http:
-            yield http

@@ -1,25 +1,41 @@
-"""A portal that was stopped while another process took its run over does nothing more for it."""
+"""A portal that was stopped or killed: what another one took over it does no more, and nothing is done twice."""
 
+import json
+import shutil
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import pytest
 from mcp import Client
 from mcp_types import CallToolResult
 
+from benchmarks.durable import EDGES, RANDOM
 from manifests.json_value import Json
+from portal.identity.approvers import Decider
 from portal.records.store.places import present
 from portal.records.store.records import StoredRun
 from portal.records.store.run_tables import RunTables
 from tests.acceptance.portal_process import http_portal
-from tests.portal.peers import DEADLINE_SECONDS, Peer, structured, tool, write_manifest
+from tests.portal.commands import ROOT
+from tests.portal.peers import (
+    DEADLINE_SECONDS,
+    Opened,
+    Peer,
+    opened,
+    states,
+    structured,
+    tool,
+    write_manifest,
+)
 from tests.portal.runs.kept_runs import kept_runs
-from tests.portal.runs.rows import opened
+from tests.portal.runs.rows import opened as tables_in
+from tests.portal.runs.test_waiting import ASKS, answer_of, found, git
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +93,7 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
                         await hold.arrived.wait()
                         portal.process.send_signal(signal.SIGSTOP)
                         try:
-                            file = opened(tmp_path)
+                            file = tables_in(tmp_path)
                             taken = taken_over(file, other) if is_taken else None
                             hold.may_answer.set()
                         finally:
@@ -106,3 +122,67 @@ async def test_the_late_end_of_a_run_that_another_one_took_over_does_not_count(t
         assert await kept.store.read(partial(RunTables.row, run=run)) == held
         await kept.runs.end(run, "error", None, held.epoch)
         await kept.until(run, "error")
+
+
+# A run in a session may wait for a person. It does not survive the portal.
+
+RUNS: Json = {"store": "runs.sqlite", "park_after_seconds": 0.05}
+SESSION_CODE = "await git.push(n=1)\n[x, await git.merge(id=x)]"
+
+
+async def waiting_run(portal: Opened) -> str:
+    """The run that waits for a person."""
+    (run,) = await found(portal, RunTables.listed, bool)
+    calls = partial(RunTables.calls, run=run.id)
+    await found(portal, calls, lambda rows: any(row.state == "waiting" for row in rows))
+    return run.id
+
+
+def copy_store(folder: Path, to: Path) -> None:
+    to.mkdir()
+    for path in folder.glob("runs.sqlite*"):
+        if path.is_file():
+            shutil.copy(path, to)
+
+
+async def test_run_in_a_session_that_asks_waits_in_its_worker_and_is_not_run_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    peer, answers = git(), []
+    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=RUNS) as portal:
+        session = (await portal.run("x = 7", session="new"))["session"]
+
+        async def run() -> None:
+            answers.append(await portal.run(SESSION_CODE, session=session))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            identifier = await waiting_run(portal)
+            await anyio.sleep(2 * RUNS["park_after_seconds"])  # a run without a session would be parked
+            copy_store(tmp_path, tmp_path / "later")  # as a crash leaves it
+            await portal.portal.runs.decide(identifier, None, Decider("ann"), is_approved=True)
+        assert answers[0]["result"] == [7, {"id": 7}]
+        assert states(answers[0]) == [("git.push", "done"), ("git.merge", "done")]
+        assert await portal.result_of("x", session=session) == 7
+    later = git()
+    async with opened(tmp_path / "later", {"git": later}, capabilities=ASKS, runs=RUNS) as portal:
+        answer = await answer_of(portal, identifier, until="error")
+        assert answer["error"]["code"] == "run_lost"
+        assert later.calls == []
+
+
+KILLS = 12  # `python -m benchmarks.durable --kills 1000` takes minutes
+
+
+@pytest.mark.timeout(400)
+def test_kills_double_nothing_and_lose_nothing(tmp_path: Path) -> None:
+    # In a process of its own, because it forks portals.
+    options = ("--kills", str(KILLS), "--to", str(tmp_path / "found"))
+    command = [sys.executable, "-m", "benchmarks.durable", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    told = json.loads((tmp_path / "found").read_text())
+    assert (told["doubled"], told["lost"], told["wrong"]) == (0, 0, [])
+    assert told["kills"] >= KILLS
+    assert told["kills by edge"].keys() == {*EDGES, RANDOM}
+    assert 0 < told["unknown"] < told["effects"]
