@@ -19,6 +19,7 @@ from portal.app.reload import Reload
 from portal.app.replicas import home_of
 from portal.app.running import is_portal_port
 from portal.base.errors import TelemetryError
+from portal.calls.fetch import Fetchers
 from portal.identity.accounts import Accounts
 from portal.identity.logins import PersonLogins
 from portal.library.observed import Observations, Shapes, ShapeStore, open_observations
@@ -136,7 +137,7 @@ async def open_portal(
         audit = await open_audit(manifest, shared)
         stack.callback(audit.close)
         grants = await stack.enter_async_context(
-            open_grants(manifest.portal.capabilities, manifest.folder, manifest.where, is_portal_port)
+            open_grants(manifest.portal.capabilities, manifest.folder, manifest.where)
         )
         observations = await stack.enter_async_context(_open_observations(manifest, shared))
         workspace = await _open_workspace(stack, manifest, place, kept)
@@ -177,6 +178,7 @@ async def open_portal(
                 or (lambda fleet, names: fleet.settled(settings.start_seconds, names)),
                 runs=service,
                 accounts=accounts,
+                fetchers=Fetchers(is_portal_port),
                 workspace=workspace,
                 telemetry=telemetry,
             )

@@ -23,6 +23,7 @@ from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.service import Runs
+from upstreams.http_client import Guard, guarded_client
 
 log = structlog.get_logger()
 
@@ -62,8 +63,8 @@ class ReplicaMiddleware:
     app: ASGIApp
     runs: Runs
     client: httpx2.AsyncClient = field(
-        default_factory=lambda: httpx2.AsyncClient(
-            timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS), limits=_LIMITS, trust_env=False
+        default_factory=lambda: guarded_client(
+            Guard(), _LIMITS, timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS)
         )
     )
 

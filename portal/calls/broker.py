@@ -30,6 +30,7 @@ from portal.base.errors import UnreachableError
 from portal.base.plain_text import default_text
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.channel import NO_CLIENT, ClientChannel
+from portal.calls.fetch import FETCH, Fetcher, FetchError
 from portal.calls.questions import CallQuestions
 from portal.calls.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.calls.resources import ResourceError, Resources, recorded
@@ -48,7 +49,6 @@ from portal.records.ledger import CallState, Entry, Ledger, RepairNotes, plain_n
 from portal.records.telemetry import instruments
 from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
-from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
 from upstreams.errors import (
     UpstreamError,
     UpstreamFaultError,

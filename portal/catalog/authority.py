@@ -119,13 +119,13 @@ class Authority:
     def __init__(self, manifest: Manifest, rates: CallRates, grants: OpenGrants) -> None:
         self.rates = rates
         self.grants = grants
-        """What a script that begins now gets. Those that are running keep their files, network and environment."""
+        """What a script that begins now gets. Those that are running keep their files and environment."""
         self.replace(manifest)
 
     def replace(self, manifest: Manifest) -> None:
         """Decide and grant by this manifest from now on."""
         self.manifest, self.since = manifest, time.monotonic()
-        self.grants = self.grants.narrowed(manifest.portal.capabilities, manifest.where)
+        self.grants = self.grants.narrowed(manifest.portal.capabilities)
         self.pins = Pins(manifest.lock)
         # A name equals the same name with another former one, which rules match, too. So that is a part of the key.
         self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))

@@ -11,13 +11,13 @@ from manifests.manifest import Manifest
 from manifests.names import identifier
 from portal.app.composition import open_portal
 from portal.base.errors import NO_UPSTREAMS
+from portal.calls.fetch import FETCH
 from portal.catalog.catalog import decided_tools
 from portal.catalog.methods import HINTS as READING_HINTS
 from portal.catalog.methods import METHODS
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.library.arguments import ArgumentError, normalize_arguments
 from portal.server.portal import Portal
-from sandbox_runtime.grants.fetch import FETCH
 from upstreams.upstream import Upstream
 
 NOTHING_KNOWN = 2

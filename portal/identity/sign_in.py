@@ -31,6 +31,8 @@ from manifests.json_value import Json
 from manifests.portal_manifest import AuthSettings, Introspection, Tenants
 from portal.base.caller import Bearer
 from portal.identity.claims import claim, scopes_of, texts_of, values_of
+from upstreams.errors import UpstreamUnavailableError
+from upstreams.http_client import AnswerError, Guard, environment_proxy, exchange, guarded_client
 from upstreams.people import MAX_CLAIM_CHARACTERS
 
 log = structlog.get_logger()
@@ -44,7 +46,6 @@ MAX_SUBJECT_CHARACTERS: Final = 255
 
 MAX_TOKEN_BYTES: Final = 16_384
 REQUEST_SECONDS: Final = 5.0
-MAX_ANSWER_BYTES: Final = 1 << 20
 PAUSE_SECONDS: Final = 5.0
 """A URL of the provider that does not answer is not asked again for so long."""
 
@@ -241,7 +242,6 @@ class Provider:
 
     def __init__(self, settings: AuthSettings) -> None:
         self._settings = settings
-        self._tls = httpx2.create_ssl_context()  # takes 20 ms, so once
         self._metadata: _Metadata | None = None
         self._keys: dict[str, jwt.PyJWK] = {}
         self._keys_read = -math.inf
@@ -335,7 +335,7 @@ class Provider:
         form = {"token": token, "token_type_hint": "access_token"}
         # Source: RFC 6749, 2.3.1.
         auth = (quote(how.client_id, safe=""), quote(how.client_secret, safe=""))
-        status, told = await self._ask("POST", url, data=form, auth=auth)
+        status, told = await self._ask("POST", url, form, auth)
         if "active" not in told:
             # No pause: a stranger's token may be the reason.
             log.error("introspection_failed", issuer=self._settings.issuer, status=status)
@@ -379,27 +379,28 @@ class Provider:
             reason = f"it calls itself {found.issuer[:200]!r}; if it is the one, write the issuer so"
         raise self._silent(issuer, reason)
 
-    async def _ask(self, method: str, url: str, **request: Any) -> tuple[int, dict[str, Any]]:
+    async def _ask(
+        self,
+        method: str,
+        url: str,
+        form: Mapping[str, str] | None = None,
+        auth: tuple[str, str] | None = None,
+    ) -> tuple[int, dict[str, Any]]:
         """The status of the provider's answer, and its JSON object, {} if there is none or the status is not 200.
 
-        Raises SignInError: there is no answer in REQUEST_SECONDS, or a longer one than MAX_ANSWER_BYTES.
+        Raises SignInError: there is no answer in REQUEST_SECONDS, or none that `exchange` takes.
         """
         self._check_is_asked(url)
-        body = b""
         try:
-            with anyio.fail_after(REQUEST_SECONDS):
-                async with (
-                    httpx2.AsyncClient(verify=self._tls, timeout=None, follow_redirects=False) as http,
-                    http.stream(method, url, **request) as answer,
-                ):
-                    async for chunk in answer.aiter_bytes():
-                        body += chunk
-                        if len(body) > MAX_ANSWER_BYTES:
-                            raise self._silent(url, "the provider answers too much")
+            async with guarded_client(Guard(proxy=environment_proxy)) as http:
+                asked = http.build_request(method, url, data=form)
+                answer = await exchange(http, asked, REQUEST_SECONDS, auth=auth)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             raise self._silent(url, f"{type(error).__name__} {error.__cause__ or error}"[:300]) from None
+        except (AnswerError, UpstreamUnavailableError) as error:
+            raise self._silent(url, str(error)) from None
         try:
-            told = json.loads(body) if answer.status_code == 200 else None
+            told = json.loads(answer.content) if answer.status_code == 200 else None
         except (ValueError, RecursionError):
             told = None
         return answer.status_code, told if isinstance(told, dict) else {}

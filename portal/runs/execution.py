@@ -19,6 +19,7 @@ from portal.base.requests import ExecuteCode
 from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.channel import NO_CLIENT, ClientChannel
+from portal.calls.fetch import Fetchers
 from portal.calls.session_history import SessionHistory
 from portal.catalog.authority import Authority, Authorization
 from portal.catalog.catalog import Catalog
@@ -88,6 +89,7 @@ class Execution:
     await_upstreams: AwaitUpstreams
     runs: Runs
     accounts: Accounts
+    fetchers: Fetchers
     workspace: SharedWorkspace | None = None
     """Where scripts write files that others share."""
     telemetry: Telemetry = NO_TELEMETRY
@@ -202,7 +204,7 @@ class Execution:
                         snapshot=await self.catalog.fresh(),
                         ledger=ledger,
                         observations=self.observations,
-                        fetcher=grants.fetcher,
+                        fetcher=self.fetchers.of_run(self.authority.manifest),
                         audit=audit,
                         channel=channel,
                         history=history,

@@ -23,12 +23,12 @@ from manifests.grants import NetworkGrant
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.portal_manifest import Webhook
+from portal.calls.fetch import Fetcher, FetchError, Network
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import Delivery, RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.deliveries import url_number
 from portal.runs.service import Runs
-from sandbox_runtime.grants.fetch import Fetcher, FetchError, Network
 
 log = structlog.get_logger()
 

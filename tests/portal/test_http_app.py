@@ -16,8 +16,8 @@ from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
 from portal.app.http_access import HttpAccess
 from portal.app.serving import MAX_REQUEST_BYTES, build_http_app
+from portal.calls.fetch import FROM_SCRIPT
 from portal.server.server import build_server
-from sandbox_runtime.grants.fetch import FROM_SCRIPT
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 from tests.portal.test_signed_in_streams import HELLO
 from tests.upstreams.peers import http_peer

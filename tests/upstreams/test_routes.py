@@ -14,7 +14,7 @@ from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamUnavailableError
-from upstreams.transports.routes import Route, trusted_authorities
+from upstreams.http_client import Route, trusted_authorities
 
 pytestmark = pytest.mark.anyio
 

@@ -28,12 +28,13 @@ from upstreams.errors import (
     UpstreamError,
     UpstreamLostError,
     UpstreamUnavailableError,
+    describe,
 )
 from upstreams.health import Diagnostics
-from upstreams.transports.http_credentials import SUBJECT, HttpCredentials, origin
+from upstreams.http_client import Guard, Route, guarded_client, origin
+from upstreams.transports.http_credentials import SUBJECT, HttpCredentials
 from upstreams.transports.http_errors import (
     SESSION_HEADER,
-    describe,
     error_of,
     kind_of,
     status_error,
@@ -42,7 +43,6 @@ from upstreams.transports.http_errors import (
 )
 from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import InboundLimits, MessageReader, failure_of, is_answer_to
-from upstreams.transports.routes import Route, trusted_authorities
 from upstreams.transports.wire import Wire
 
 _WRITE_SECONDS: Final = 60.0
@@ -97,7 +97,7 @@ async def open_http_wire(
     """
     kind = HttpWithSse if spec.transport == "sse" else StreamableHttp
     route = Route.to(spec.url)
-    async with _client(spec, route) as client, anyio.create_task_group() as tasks:
+    async with _client(spec, route.proxy) as client, anyio.create_task_group() as tasks:
         transport = kind(spec, client, route, tasks, diagnostics, credentials)
         if isinstance(transport, HttpWithSse):
             await transport.connect(spec.connect_seconds)
@@ -108,16 +108,14 @@ async def open_http_wire(
             tasks.cancel_scope.cancel()
 
 
-def _client(spec: HttpUpstream, route: Route) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(
+def _client(spec: HttpUpstream, proxy: str | None) -> httpx2.AsyncClient:
+    return guarded_client(
+        Guard(proxy=lambda url: proxy),  # of all its URLs: they have one origin
+        httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
         # No compression: a small compressed answer can decompress to any size.
         headers={"accept-encoding": "identity", **spec.headers},
         # Calls have their own deadlines, and an event stream may be silent for any time.
         timeout=httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
-        verify=trusted_authorities(),
-        proxy=route.proxy,
-        trust_env=False,
     )
 
 

@@ -10,6 +10,7 @@ import httpx2
 
 from manifests.portal_manifest import HttpUpstream
 from upstreams.errors import UpstreamRefusedError
+from upstreams.http_client import origin
 from upstreams.redaction import Redaction
 from upstreams.transports.challenge import challenge_of
 
@@ -131,8 +132,3 @@ def is_unauthorized(response: httpx2.Response) -> bool:
     """Whether the credentials are refused. Some servers say `invalid_token` with 403 instead of 401 (RFC 6750, 3.1)."""
     says_so = challenge_of(response).get("error", "").lower() == "invalid_token"
     return response.status_code == HTTPStatus.UNAUTHORIZED or (response.status_code == 403 and says_so)
-
-
-def origin(url: httpx2.URL) -> str:
-    """Scheme, host and port, like https://tickets.example:8443."""
-    return str(url.copy_with(userinfo=b"", raw_path=b"/", fragment=None)).rstrip("/")

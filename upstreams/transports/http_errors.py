@@ -125,21 +125,3 @@ def _json_rpc_answer(response: httpx2.Response, body: bytes) -> dict[str, Json] 
     error = answer.get("error")
     is_error = isinstance(error, dict) and isinstance(error.get("code"), int) and "message" in error
     return answer if is_error or isinstance(answer.get("result"), dict) else None
-
-
-def describe(error: BaseException) -> str:
-    """An error in one line for people, without the URL, which may contain a key."""
-    if isinstance(error, UpstreamError):
-        return str(error)
-    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
-    first_line = (str(error).splitlines() or [""])[0]
-    return f"{kind}: {first_line}" if first_line else kind
-
-
-def cause_of(error: BaseException) -> BaseException:
-    """The most useful error of a group: an UpstreamError if there is one."""
-    if isinstance(error, BaseExceptionGroup):
-        error = error.subgroup(UpstreamError) or error
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

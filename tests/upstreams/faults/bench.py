@@ -89,7 +89,7 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
         manifest = load_manifest(write_manifest(folder, entries), {})
         stubs = folder / "stubs"
         stubs.mkdir(exist_ok=True)
-        grants = OpenGrants(Capabilities(), Workspaces(None, folder, str), manifest.where, bool)
+        grants = OpenGrants(Capabilities(), Workspaces(None, folder, str))
         authority = Authority(manifest, CallRates(), grants)
         catalog = Catalog(authority, stubs, None, Observations(None))
 

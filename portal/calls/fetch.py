@@ -1,17 +1,15 @@
 """`portal.fetch`: the portal checks a script's request against the manifest, and sends it."""
 
-import asyncio
 import base64
 import ipaddress
 import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -32,16 +30,26 @@ from manifests.constraints import (
     AddressClass,
     HostPattern,
     Resolver,
-    addresses_in,
     canonical_host,
     classify_address,
     is_address,
 )
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
+from manifests.manifest import Manifest
 from sandbox_runtime.call_port import CallError
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import limit_text
+from upstreams.errors import UpstreamUnavailableError
+from upstreams.http_client import (
+    AnswerError,
+    Destination,
+    Guard,
+    GuardedTransport,
+    SystemResolver,
+    trusted_authorities,
+    whole_body,
+)
 
 IsPortal: TypeAlias = Callable[[int], bool]
 """Whether a portal listens on a port of this machine. It may block."""
@@ -57,13 +65,7 @@ _MAX_HEADERS = 100
 _MAX_HEADER_BYTES = 16 * 1024
 _MAX_REDIRECTS = 5
 _MAX_ADDRESSES = 20
-_MAX_CHUNKS = 20_000
-"""Limit of a body: each chunk costs the portal some microseconds."""
-_LOOKUPS = 128
-"""Concurrent name lookups, eight of each run; further ones wait. A name server may hang for half a minute."""
 _PARALLEL = 8
-_TRIED_ADDRESSES = 3
-_CONNECT_SECONDS = 10.0
 
 FROM_SCRIPT = "mcp-code-portal-script"
 """The header of each request of a script, by which portals know and refuse it, also behind a proxy."""
@@ -108,16 +110,8 @@ class FetchError(Exception):
         self.call_error = CallError(code, message, hint)
 
 
-class Destination(NamedTuple):
-    """The target of a checked URL: its canonical host, and the only addresses that may be connected to."""
-
-    host: str
-    port: int
-    addresses: tuple[Address, ...]
-
-
 class Network:
-    """What the fetches of all runs share. Connections are not reused, so each request checks its host again."""
+    """The guard of fetches: a grant of the manifest, and the transport that keeps it."""
 
     def __init__(
         self,
@@ -138,10 +132,10 @@ class Network:
         self._is_portal = is_portal
         self._private = tuple(map(HostPattern.parse, grant.private))
         self._granted = (*map(HostPattern.parse, grant.allow), *self._private)
-        self._resolve = resolve or self._look_up
-        self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
+        self._resolve = resolve or SystemResolver()
         self._where = where
-        self._trusted = trusted
+        authorities = (lambda: trusted) if trusted else trusted_authorities
+        self.transport = GuardedTransport(Guard(self.check, authorities=authorities))
 
     def name(self, limit: str) -> str:
         return limit_text(self.grant, limit, self._where)
@@ -166,30 +160,18 @@ class Network:
         if is_own and await anyio.to_thread.run_sync(self._is_portal, port):
             hint = "A portal listens there. No rule can allow it."
             raise FetchError("address_not_allowed", message, hint)
-        return Destination(host, port, addresses)
-
-    async def transport(self, scheme: str) -> httpx2.AsyncHTTPTransport:
-        """The transport for one request. It ignores proxies and credentials of the portal's environment."""
-        if scheme == "https" and self._trusted is None:
-            # In a thread, because loading the authorities takes long.
-            self._trusted = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
-        return httpx2.AsyncHTTPTransport(verify=self._trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        return Destination(host, addresses)
 
     async def _addresses(self, host: str, port: int) -> tuple[Address, ...]:
         if is_address(host):
             return (ipaddress.ip_address(host),)
         try:
             addresses = tuple(dict.fromkeys(await self._resolve(host, port)))
-        except (OSError, UnicodeError):  # UnicodeError: not a valid name
+        except OSError:
             addresses = ()
         if not addresses:
             raise FetchError("fetch_failed", f"the name {host} cannot be resolved", _SYNTAX, "not_started")
         return addresses[:_MAX_ADDRESSES]
-
-    async def _look_up(self, host: str, port: int) -> Sequence[Address]:
-        # A cancelled wait leaves its thread running; the pool limits how many.
-        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        return addresses_in(await asyncio.get_running_loop().run_in_executor(self._threads, ask))
 
 
 def _is_of_this_machine(address: Address) -> bool:
@@ -295,32 +277,38 @@ class FetchRequest(BaseModel):
         return self.model_copy(update={"url": url, "method": method, "headers": headers, "body": body})
 
     def as_sent(
-        self,
-        destination: Destination,
-        address: Address,
-        trace: Callable[[str, Json], Awaitable[None]],
-        own: Sequence[tuple[str, str]],
+        self, trace: Callable[[str, Json], Awaitable[None]], own: Sequence[tuple[str, str]]
     ) -> httpx2.Request:
-        """The request to one address, with the Host and the TLS name that the script asked for."""
-        host, port, _ = destination
-        named = f"[{host}]" if ":" in host else host
-        if port != DEFAULT_PORTS[self.url.scheme]:
-            named += f":{port}"
-        headers = [("Host", named), ("Connection", "close"), ("Accept-Encoding", "identity"), *own]
+        """The request; `own` are headers of the portal."""
+        # HTTPX would read the host in Unicode, which some hosts do not have.
+        headers = [("Host", self.url.netloc.decode("ascii")), ("Accept-Encoding", "identity"), *own]
         given = {name.lower() for name, _ in self.headers}
         headers += [(name, value) for name, value in _DEFAULTS if name.lower() not in given]
         return httpx2.Request(
             self.method,
-            self.url.copy_with(host=str(address), port=port, fragment=None),
+            self.url,
             headers=[*headers, *self.headers],
             content=self.body if self.body or self.method in _WITH_BODY else None,
-            extensions={
-                # The certificate must be for the host, not for the address.
-                "sni_hostname": host,
-                "timeout": {"connect": _CONNECT_SECONDS, "read": None, "write": None, "pool": None},
-                "trace": trace,
-            },
+            extensions={"trace": trace},
         )
+
+
+@dataclass(frozen=True)
+class Fetchers:
+    """What the fetches of all runs share. `is_portal` is as for `Network`."""
+
+    is_portal: IsPortal
+    resolve: Resolver = field(default_factory=SystemResolver)
+
+    def of_run(self, manifest: Manifest) -> "Fetcher | None":
+        """The fetches of a run that begins now; None if the manifest grants no network."""
+        grant, where = (
+            manifest.portal.capabilities.network,
+            partial(manifest.where, "capabilities", "network"),
+        )
+        if grant is None:
+            return None
+        return Fetcher(Network(grant, where, resolve=self.resolve, is_portal=self.is_portal))
 
 
 class Fetcher:
@@ -348,7 +336,7 @@ class Fetcher:
             limit = "" if seconds < most else f", {self.network.name('seconds')}"
             message = f"{hops.host} sent no complete response within {seconds:g} s{limit}"
             raise FetchError("fetch_timeout", message, _CHECK, hops.state) from None
-        except (httpx2.HTTPError, OSError, ValueError) as error:
+        except (httpx2.HTTPError, OSError, ValueError, UpstreamUnavailableError) as error:
             # HTTPX does not wrap every error, such as invalid TLS or invalid names. Only the type of the error is
             # shown, because its text may contain addresses.
             message = f"{hops.host} sent no valid HTTP response: {type(error).__name__}"
@@ -380,18 +368,17 @@ class _Hops:
             self.host = request.url.raw_host.decode("ascii")
             try:
                 self.count()
-                destination = await self.network.check(request.url)
+                sent = request.as_sent(self._note_sent, self.network.headers)
+                response = await self.network.transport.handle_async_request(sent)
             except FetchError as error:
                 if self.state != "not_started":
                     error.state = "done"  # the request that was answered with a redirect is done
                 raise
-            async with await self.network.transport(request.url.scheme) as transport:
-                response = await self._send(transport, request, destination)
-                async with aclosing(response):
-                    location = response.headers.get("location")
-                    is_followed = request.follow_redirects and response.status_code in _REDIRECTS
-                    if location is None or not is_followed:
-                        return await self._answer_json(request, response)
+            async with aclosing(response):
+                location = response.headers.get("location")
+                is_followed = request.follow_redirects and response.status_code in _REDIRECTS
+                if location is None or not is_followed:
+                    return await self._answer_json(request, response)
             request = request.redirected(response.status_code, location)
             self.state = "done"
         message = f"redirected more than {_MAX_REDIRECTS} times"
@@ -399,27 +386,16 @@ class _Hops:
             "too_many_redirects", message, f"The last one led to {str(request.url)[:200]}", "done"
         )
 
-    async def _send(
-        self, transport: httpx2.AsyncHTTPTransport, request: FetchRequest, destination: Destination
-    ) -> httpx2.Response:
-        """Send the request to one of the checked addresses only."""
-        sent = partial(request.as_sent, destination, trace=self._note_sent, own=self.network.headers)
-        *others, last = destination.addresses[:_TRIED_ADDRESSES]
-        for address in others:
-            with suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
-                return await transport.handle_async_request(sent(address))
-        return await transport.handle_async_request(sent(last))
-
     async def _answer_json(self, request: FetchRequest, response: httpx2.Response) -> bytes:
-        body, chunks = bytearray(), 0
-        async for chunk in response.aiter_raw():
-            body += chunk
-            chunks += 1
-            if chunks > _MAX_CHUNKS:
-                raise FetchError("fetch_failed", "the response body has too many chunks", _THEIRS, "done")
-            if len(body) > self.network.grant.response_bytes:
-                message = f"the response body is longer than {self.network.name('response_bytes')}"
-                raise FetchError("response_limit", message, "Ask for less: filter, limit, or page.", "done")
+        try:
+            body = await whole_body(response.aiter_raw(), self.network.grant.response_bytes)
+        except AnswerError as error:
+            if not error.is_long:
+                raise FetchError("fetch_failed", f"the host {error}", _THEIRS, "done") from None
+            message = f"the response body is longer than {self.network.name('response_bytes')}"
+            raise FetchError(
+                "response_limit", message, "Ask for less: filter, limit, or page.", "done"
+            ) from None
         headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
         head = encode({"status": response.status_code, "url": str(request.url), "headers": headers})
         return b'%b,"body":"%b"}' % (head[:-1], base64.b64encode(body))
