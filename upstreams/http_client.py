@@ -106,7 +106,9 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url, there = request.url, None
         proxy = self._guard.proxy(url)
-        if self._guard.check is not None and (proxy is None or is_address(url.raw_host.decode("ascii").rstrip("."))):
+        if self._guard.check is not None and (
+            proxy is None or is_address(url.raw_host.decode("ascii").rstrip("."))
+        ):
             there = await self._guard.check(url)
         transport = self._opened.get((url.scheme, proxy)) or await self._open(url.scheme, proxy)
         if there is None or proxy is not None:
