@@ -13,7 +13,8 @@ from manifests.grants import FileGrant, Limits, NetworkGrant
 from manifests.portal_manifest import Capabilities
 from portal.calls.fetch import Fetcher, FetchError, Network
 from sandbox_runtime.call_port import Outcome, ToolCall
-from sandbox_runtime.grants.run_grants import OpenGrants, open_grants
+from sandbox_runtime.grants.files import Workspaces, open_workspaces
+from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -57,8 +58,10 @@ async def granted_endings() -> AsyncIterator[Mapping[str, Callable[[Sandbox], Aw
             return ".".join(map(str, keys))
 
         try:
-            async with open_grants(granted, Path(folder), where) as grants:
-                ending = _Ending(grants, Network(granted.network, where), f"http://127.0.0.1:{port}")
+            async with open_workspaces(granted.files, Path(folder), where) as workspaces:
+                ending = _Ending(
+                    granted, workspaces, Network(granted.network, where), f"http://127.0.0.1:{port}"
+                )
                 yield {
                     **{way.name: partial(ending.take, way) for way in WAYS},
                     "cancelled amid a fetch": ending.cancelled,
@@ -69,12 +72,13 @@ async def granted_endings() -> AsyncIterator[Mapping[str, Callable[[Sandbox], Aw
 
 @dataclass(frozen=True)
 class _Ending:
-    grants: OpenGrants
+    granted: Capabilities
+    workspaces: Workspaces
     network: Network
     base: str
 
     async def take(self, way: Way, sandbox: Sandbox) -> str:
-        async with self.grants.run(None) as granted:
+        async with open_grants(self.granted, self.workspaces, None) as granted:
             limits = Limits.model_validate(way.limits)
             async with sandbox.run(limits, str, grants=granted) as run:
                 await run.prepare(f"BASE = {self.base!r}\n{way.script}", ())

@@ -42,7 +42,8 @@ from portal.runs.waits import Waits
 from portal.runs.workspaces import SharedWorkspace
 from sandbox_runtime.call_port import CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
-from sandbox_runtime.grants.run_grants import RunGrants
+from sandbox_runtime.grants.files import Workspaces
+from sandbox_runtime.grants.run_grants import RunGrants, open_grants
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import Repetition, resume
 from sandbox_runtime.result import Prepared, RunError, RunResult
@@ -90,6 +91,7 @@ class Execution:
     runs: Runs
     accounts: Accounts
     fetchers: Fetchers
+    files: Workspaces
     workspace: SharedWorkspace | None = None
     """Where scripts write files that others share."""
     telemetry: Telemetry = NO_TELEMETRY
@@ -187,7 +189,10 @@ class Execution:
                     if session is None
                     else self._histories.setdefault(session, SessionHistory())
                 )
-                async with self.authority.grants.run(session, caller.tenant, piece.run_id) as grants:
+                capabilities = self.authority.manifest.portal.capabilities
+                async with open_grants(
+                    capabilities, self.files, session, caller.tenant, piece.run_id
+                ) as grants:
                     ledger.files = grants.files
                     history.sources.update(piece.head.sources)
                     authorization = Authorization(self.authority, history.sources, audit)
