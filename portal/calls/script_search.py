@@ -2,19 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from manifests.json_value import Json
 from portal.base.requests import RequestError, docs_search_request
 from portal.calls.broker import Broker
+from portal.calls.run import SEARCH, SEARCHED
 from portal.catalog.docs_search import DocsSearch, Found, rows
 from portal.catalog.snapshot import Snapshot
 from portal.library.function import Function
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
-
-SEARCH: Final = "portal.search"
-
-DESCRIBE: Final = "portal.describe"
 
 
 @dataclass(frozen=True)
@@ -28,7 +24,7 @@ class ScriptSearch:
     broker: Broker
 
     async def __call__(self, call: ToolCall) -> Outcome:
-        if call.function not in (SEARCH, DESCRIBE):
+        if call.function not in SEARCHED:
             return await self.broker(call)
         entry = self.broker.ledger[call.seq]
         answer = self._search(call.arguments) if call.function == SEARCH else self._describe(call)

@@ -11,7 +11,7 @@ from manifests.manifest import Manifest
 from manifests.names import identifier
 from portal.app.composition import open_portal
 from portal.base.errors import NO_UPSTREAMS
-from portal.calls.fetch import FETCH
+from portal.calls.run import FETCH
 from portal.catalog.catalog import decided_tools
 from portal.catalog.methods import HINTS as READING_HINTS
 from portal.catalog.methods import METHODS

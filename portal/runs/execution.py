@@ -20,7 +20,7 @@ from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.channel import NO_CLIENT, ClientChannel
 from portal.calls.fetch import Fetchers
-from portal.calls.session_history import SessionHistory
+from portal.calls.run import SessionHistory
 from portal.catalog.authority import Authority, Authorization
 from portal.catalog.catalog import Catalog
 from portal.catalog.check.checker import Checker, Diagnostic

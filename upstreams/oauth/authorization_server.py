@@ -49,7 +49,7 @@ from upstreams.http_client import (
 )
 from upstreams.oauth.documents import ResourceMetadata, ServerMetadata, Token, words
 from upstreams.redaction import Redaction
-from upstreams.transports.challenge import challenge_of
+from upstreams.transports.http_credentials import challenge_of
 
 T = TypeVar("T", ResourceMetadata, ServerMetadata)
 

@@ -18,8 +18,7 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
 )
 from upstreams.redaction import Redaction
-from upstreams.transports.challenge import challenge_of
-from upstreams.transports.http_credentials import REFUSED_ALONE, is_unauthorized
+from upstreams.transports.http_credentials import REFUSED_ALONE, challenge_of, is_unauthorized
 from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import is_answer_to, parsed
 
