@@ -105,6 +105,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url, there = request.url, None
+        request.headers.setdefault("Accept", "*/*")
+        request.headers.setdefault("User-Agent", "mcp-code-portal")
         proxy = self._guard.proxy(url)
         if self._guard.check is not None and (
             proxy is None or is_address(url.raw_host.decode("ascii").rstrip("."))
@@ -145,12 +147,7 @@ def guarded_client(
 
 
 async def exchange(
-    client: httpx2.AsyncClient,
-    request: httpx2.Request,
-    seconds: float,
-    *,
-    reads: bool = True,
-    auth: tuple[str, str] | None = None,
+    client: httpx2.AsyncClient, request: httpx2.Request, seconds: float, *, reads: bool = True
 ) -> httpx2.Response:
     """Send a request and read the whole answer, or only its head. A redirect is an answer.
 
@@ -160,7 +157,7 @@ async def exchange(
     encoding that nobody asked for. Raises httpx2.RequestError, OSError, and what the guard raises.
     """
     with anyio.fail_after(seconds):
-        response = await client.send(request, stream=True, auth=auth)
+        response = await client.send(request, stream=True)
         async with aclosing(response):
             coding = response.headers.get("content-encoding", "").strip().lower()
             if reads and coding and coding not in _CODINGS:

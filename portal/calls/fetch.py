@@ -83,7 +83,6 @@ _HARMLESS = re.compile(
 )
 """The headers that a redirect to another host keeps: any other may contain a key for the first host."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-_DEFAULTS = (("Accept", "*/*"), ("User-Agent", "mcp-code-portal"))
 _SYNTAX = "Write it like https://api.example.com/path?query, with method, headers and body beside it."
 _THEIRS = "The server answers so. Ask it for something else."
 _CHECK = "Check the effect before retrying: the request may have been processed."
@@ -279,8 +278,6 @@ class FetchRequest(BaseModel):
         """The request; `own` are headers of the portal."""
         # HTTPX would read the host in Unicode, which some hosts do not have.
         headers = [("Host", self.url.netloc.decode("ascii")), ("Accept-Encoding", "identity"), *own]
-        given = {name.lower() for name, _ in self.headers}
-        headers += [(name, value) for name, value in _DEFAULTS if name.lower() not in given]
         return httpx2.Request(
             self.method,
             self.url,

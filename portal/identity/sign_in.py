@@ -17,7 +17,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
-from urllib.parse import quote
 
 import anyio
 import httpx2
@@ -33,6 +32,7 @@ from portal.base.caller import Bearer
 from portal.identity.claims import claim, scopes_of, texts_of, values_of
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.http_client import AnswerError, Guard, environment_proxy, exchange, guarded_client
+from upstreams.oauth.authorization_server import Client, form_request
 from upstreams.people import MAX_CLAIM_CHARACTERS
 
 log = structlog.get_logger()
@@ -315,7 +315,7 @@ class Provider:
         url = (await self.metadata()).jwks_uri
         if url is None or not is_safe_for_tokens(url):
             raise self._silent(self._settings.issuer, "the issuer's metadata has no jwks_uri at https://")
-        _, told = await self._ask("GET", url)
+        _, told = await self._ask(url)
         try:
             found = jwt.PyJWKSet.from_dict(told).keys
         except (jwt.PyJWTError, *_NO_CLAIMS):
@@ -333,9 +333,10 @@ class Provider:
                 self._settings.issuer, "the provider has no introspection endpoint at https://"
             )
         form = {"token": token, "token_type_hint": "access_token"}
-        # Source: RFC 6749, 2.3.1.
-        auth = (quote(how.client_id, safe=""), quote(how.client_secret, safe=""))
-        status, told = await self._ask("POST", url, form, auth)
+        client = Client(
+            client_id=how.client_id, client_secret=how.client_secret, auth_method="client_secret_basic"
+        )
+        status, told = await self._ask(url, client, form)
         if "active" not in told:
             # No pause: a stranger's token may be the reason.
             log.error("introspection_failed", issuer=self._settings.issuer, status=status)
@@ -368,7 +369,7 @@ class Provider:
         self._check_is_asked(issuer)
         reason = "it has no metadata of an issuer"
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, issuer):
-            _, told = await self._ask("GET", url)
+            _, told = await self._ask(url)
             try:
                 found = _Metadata.model_validate(told)
             except ValidationError:
@@ -380,11 +381,7 @@ class Provider:
         raise self._silent(issuer, reason)
 
     async def _ask(
-        self,
-        method: str,
-        url: str,
-        form: Mapping[str, str] | None = None,
-        auth: tuple[str, str] | None = None,
+        self, url: str, client: Client | None = None, form: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any]]:
         """The status of the provider's answer, and its JSON object, {} if there is none or the status is not 200.
 
@@ -392,9 +389,9 @@ class Provider:
         """
         self._check_is_asked(url)
         try:
+            request = httpx2.Request("GET", url) if client is None else form_request(url, client, form or {})
             async with guarded_client(Guard(proxy=environment_proxy)) as http:
-                asked = http.build_request(method, url, data=form)
-                answer = await exchange(http, asked, REQUEST_SECONDS, auth=auth)
+                answer = await exchange(http, request, REQUEST_SECONDS)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             raise self._silent(url, f"{type(error).__name__} {error.__cause__ or error}"[:300]) from None
         except (AnswerError, UpstreamUnavailableError) as error:
