@@ -37,6 +37,7 @@ from manifests.constraints import (
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.records.ledger import CallState
 from sandbox_runtime.call_port import CallError
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import limit_text
@@ -53,9 +54,6 @@ from upstreams.http_client import (
 
 IsPortal: TypeAlias = Callable[[int], bool]
 """Whether a portal listens on a port of this machine. It may block."""
-
-FetchState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unknown"]
-"""The states of the ledger: `refused` was not sent, `unknown` was sent and may have had its effect."""
 
 _MAX_URL_CHARS = 8192
 _MAX_HEADERS = 100
@@ -100,7 +98,7 @@ _WHAT_ALLOWS = {
 class FetchError(Exception):
     """A fetch failed; `state` is the call's state in the ledger."""
 
-    def __init__(self, code: str, message: str, hint: str = "", state: FetchState = "refused") -> None:
+    def __init__(self, code: str, message: str, hint: str = "", state: CallState = "refused") -> None:
         super().__init__(message)
         self.state = state
         self.call_error = CallError(code, message, hint)
@@ -137,8 +135,8 @@ class Network:
         return limit_text(self.grant, limit, self._where)
 
     async def check(self, url: httpx2.URL) -> Destination:
-        """Check a URL and resolve its host. Raises FetchError: not http(s), or not allowed by the manifest."""
-        host, port = _host_and_port(url)
+        """Check a URL and resolve its host. Raises FetchError: the manifest does not allow it."""
+        host, port = canonical_host(url.raw_host.decode("ascii")), url.port or DEFAULT_PORTS[url.scheme]
         if not any(pattern.matches(url.scheme, host, port) for pattern in self._granted):
             patterns = ", ".join(map(str, self._granted[:20]))
             hint = f"Scripts may fetch from {patterns}. Ask the operator for another host."
@@ -148,14 +146,13 @@ class Network:
         if is_address(host) and host in private:
             allowed.add(AddressClass.BY_ADDRESS)
         addresses = await self._addresses(host, port)
-        message = f"{host} has an address that scripts must not reach"
-        for kind in map(classify_address, addresses):
-            if kind not in allowed:
-                raise FetchError("address_not_allowed", message, _WHAT_ALLOWS[kind])
+        reasons = [_WHAT_ALLOWS[kind] for kind in map(classify_address, addresses) if kind not in allowed]
         is_own = any(map(_is_of_this_machine, addresses))
-        if is_own and await anyio.to_thread.run_sync(self._is_portal, port):
-            hint = "A portal listens there. No rule can allow it."
-            raise FetchError("address_not_allowed", message, hint)
+        if is_own and not reasons and await anyio.to_thread.run_sync(self._is_portal, port):
+            reasons = ["A portal listens there. No rule can allow it."]
+        if reasons:
+            message = f"{host} has an address that scripts must not reach"
+            raise FetchError("address_not_allowed", message, reasons[0])
         return Destination(host, addresses)
 
     async def _addresses(self, host: str, port: int) -> tuple[Address, ...]:
@@ -179,34 +176,20 @@ def _is_of_this_machine(address: Address) -> bool:
     return address.is_loopback
 
 
-def _host_and_port(url: httpx2.URL) -> tuple[str, int]:
-    if url.scheme not in DEFAULT_PORTS:
-        raise FetchError(
-            "invalid_arguments", f"the scheme is http or https, not {url.scheme[:20]!r}", _SYNTAX
-        )
-    if url.userinfo:
-        message = "the URL must not contain a user or a password"
-        raise FetchError("invalid_arguments", message, "Send an Authorization header.")
-    try:
-        host = canonical_host(url.raw_host.decode("ascii"))
-        port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
-    except ValueError:
-        port = 0
-    if not 0 < port < 65536:
-        message = f"{str(url)[:200]!r} is not a valid URL"
-        raise FetchError("invalid_arguments", message, _SYNTAX)
-    return host, port
-
-
 def _url(text: object) -> httpx2.URL:
     if not isinstance(text, str) or len(text) > _MAX_URL_CHARS:
         raise ValueError(f"a URL is a string of at most {_MAX_URL_CHARS:,} characters")
     try:
-        return httpx2.URL(text)
-    except (httpx2.InvalidURL, TypeError) as error:
-        raise ValueError(
-            f"{text[:200]!r} is not a URL; write it like https://api.example.com/path"
-        ) from error
+        url = httpx2.URL(text)
+        canonical_host(url.raw_host.decode("ascii"))
+        is_valid = url.port is None or 0 < url.port < 65536
+    except (httpx2.InvalidURL, TypeError, ValueError):
+        is_valid = False
+    if not is_valid or url.scheme not in DEFAULT_PORTS:
+        raise ValueError(f"{text[:200]!r} is not a valid URL with http or https")
+    if url.userinfo:
+        raise ValueError("the URL must not contain a user or a password; send an Authorization header")
+    return url
 
 
 def _header_name(name: str) -> str:
@@ -258,10 +241,10 @@ class FetchRequest(BaseModel):
         """The request after a redirect; another host gets only harmless headers. Raises FetchError."""
         old = self.url
         try:
-            url = _url(str(old.join(_url(location)))).copy_with(fragment=None)
-            is_elsewhere = (url.scheme, url.host, url.port) != (old.scheme, old.host, old.port)
+            url = _url(str(old.join(location))).copy_with(fragment=None)
         except (httpx2.InvalidURL, ValueError):
             raise FetchError("fetch_failed", "the redirect has an invalid URL", _THEIRS, "done") from None
+        is_elsewhere = (url.scheme, url.netloc) != (old.scheme, old.netloc)
         becomes_get = self.method in (_POST if status in (301, 302) else _CHANGING if status == 303 else ())
         headers = tuple(
             (name, value)
@@ -296,12 +279,10 @@ class Fetchers:
 
     def of_run(self, manifest: Manifest) -> "Fetcher | None":
         """The fetches of a run that begins now; None if the manifest grants no network."""
-        grant, where = (
-            manifest.portal.capabilities.network,
-            partial(manifest.where, "capabilities", "network"),
-        )
+        grant = manifest.portal.capabilities.network
         if grant is None:
             return None
+        where = partial(manifest.where, "capabilities", "network")
         return Fetcher(Network(grant, where, resolve=self.resolve, is_portal=self.is_portal))
 
 
@@ -321,7 +302,7 @@ class Fetcher:
         request = FetchRequest.parse(arguments)
         most = self.network.grant.seconds
         seconds = min(request.timeout or most, most)
-        hops = _Hops(self.network, self._count, on_sent)
+        hops = _Hops(self, on_sent)
         try:
             async with self._slots:
                 with anyio.fail_after(seconds):
@@ -336,7 +317,7 @@ class Fetcher:
             message = f"{hops.host} sent no valid HTTP response: {type(error).__name__}"
             raise FetchError("fetch_failed", message, _CHECK, hops.state) from None
 
-    def _count(self) -> None:
+    def count(self) -> None:
         """Count a request. Raises FetchError: the limit is used up."""
         if self._requests >= self.network.grant.requests:
             message = f"the request was not sent: {self.network.name('requests')} is used up"
@@ -348,22 +329,22 @@ class Fetcher:
 class _Hops:
     """A request and its redirects, each counted and checked like the first."""
 
-    network: Network
-    count: Callable[[], None]
+    fetcher: Fetcher
     on_sent: Callable[[], None]
-    state: FetchState = "not_started"
+    state: CallState = "not_started"
     """The state of the call if it fails now."""
     host: str = ""
     """The host of the current request, for messages."""
 
     async def follow(self, request: FetchRequest) -> bytes:
+        network = self.fetcher.network
         for _ in range(_MAX_REDIRECTS + 1):
             # `url.host` fails for some names; `raw_host` does not.
             self.host = request.url.raw_host.decode("ascii")
             try:
-                self.count()
-                sent = request.as_sent(self._note_sent, self.network.headers)
-                response = await self.network.transport.handle_async_request(sent)
+                self.fetcher.count()
+                sent = request.as_sent(self._note_sent, network.headers)
+                response = await network.transport.handle_async_request(sent)
             except FetchError as error:
                 if self.state != "not_started":
                     error.state = "done"  # the request that was answered with a redirect is done
@@ -381,15 +362,15 @@ class _Hops:
         )
 
     async def _answer_json(self, request: FetchRequest, response: httpx2.Response) -> bytes:
+        network = self.fetcher.network
         try:
-            body = await whole_body(response.aiter_raw(), self.network.grant.response_bytes)
+            body = await whole_body(response.aiter_raw(), network.grant.response_bytes)
         except AnswerError as error:
-            if not error.is_long:
-                raise FetchError("fetch_failed", f"the host {error}", _THEIRS, "done") from None
-            message = f"the response body is longer than {self.network.name('response_bytes')}"
-            raise FetchError(
-                "response_limit", message, "Ask for less: filter, limit, or page.", "done"
-            ) from None
+            code, message, hint = "fetch_failed", f"the host {error}", _THEIRS
+            if error.is_long:
+                code, hint = "response_limit", "Ask for less: filter, limit, or page."
+                message = f"the response body is longer than {network.name('response_bytes')}"
+            raise FetchError(code, message, hint, "done") from None
         headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in response.headers.raw]
         head = encode({"status": response.status_code, "url": str(request.url), "headers": headers})
         return b'%b,"body":"%b"}' % (head[:-1], base64.b64encode(body))
