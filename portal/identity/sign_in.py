@@ -8,6 +8,7 @@ Source: MCP 2026-07-28, basic/authorization; RFC 9068 (JWTs as access tokens), R
 RFC 7662 (introspection).
 """
 
+import asyncio
 import hashlib
 import json
 import math
@@ -15,7 +16,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
@@ -106,14 +107,6 @@ class _Metadata(BaseModel):
     introspection_endpoint: str | None = None
 
 
-@dataclass(eq=False)
-class _Question:
-    """About a token that the provider has to be asked about."""
-
-    is_answered: anyio.Event = field(default_factory=anyio.Event)
-    answer: Bearer | SignInError = field(default_factory=_unavailable)
-
-
 class SignIn:
     """Checks tokens. One for each portal."""
 
@@ -125,7 +118,8 @@ class SignIn:
         self._provider = Provider(settings)
         self._kept: OrderedDict[bytes, tuple[Bearer, float]] = OrderedDict()
         """Whose the tokens are that were checked, and until when that counts."""
-        self._asked: dict[bytes, _Question] = {}
+        self._asked: dict[bytes, asyncio.Future[Bearer | SignInError]] = {}
+        """What the provider will say about tokens."""
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
     async def bearer(self, token: str) -> Bearer:
@@ -149,26 +143,29 @@ class SignIn:
         how = self._settings.introspection
         if how is None:
             raise _invalid("the token is no JWT, and server.auth.introspection is not set")
-        asked = self._asked.get(key) or await self._ask(token, key, how)
-        await asked.is_answered.wait()
-        if isinstance(asked.answer, SignInError):
-            raise asked.answer
-        return asked.answer
+        if key not in self._asked:
+            return await self._ask(token, key, how)
+        answer = await asyncio.shield(self._asked[key])
+        if isinstance(answer, SignInError):
+            raise answer
+        return answer
 
-    async def _ask(self, token: str, key: bytes, how: Introspection) -> _Question:
+    async def _ask(self, token: str, key: bytes, how: Introspection) -> Bearer:
         """Ask about a token, once for all requests that bring it meanwhile. Raises SignInError: too many wait."""
         if key not in self._kept and len(self._asked) >= MAX_WAITING:
             raise _unavailable("too many tokens wait for the identity provider")
-        asked = self._asked[key] = _Question()
+        asked = self._asked[key] = asyncio.get_running_loop().create_future()
+        answer: Bearer | SignInError = _unavailable()
         try:
             async with self._turns:
-                asked.answer = self._keep(key, await self._provider.introspected(token, how))
+                answer = self._keep(key, await self._provider.introspected(token, how))
+            return answer
         except SignInError as error:
-            asked.answer = error
+            answer = error
+            raise
         finally:
             del self._asked[key]
-            asked.is_answered.set()
-        return asked
+            asked.set_result(answer)
 
     def _keep(self, key: bytes, claims: Mapping[str, Json]) -> Bearer:
         """Whose token with these claims it is, from now on without asking. Raises SignInError."""

@@ -4,6 +4,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
+from portal.calls.run import FETCH, LISTED, SEARCHED, WAITED
 from portal.library.library import PORTAL_STUB, Library, write_stubs
 from sandbox_runtime.guest.calls import Calls, Output
 from sandbox_runtime.guest.portal_module import PortalModule
@@ -92,6 +93,8 @@ def test_stubs_of_the_portal_s_functions_have_the_parameters_of_the_functions() 
     portal = PortalModule(host, Calls(host, Output(host)))
     functions = {name for name in dir(portal) if name.islower()} - {"run"}
     assert stubs.keys() == functions
+    asked = {f"portal.{name}" for name, each in stubs.items() if isinstance(each, ast.AsyncFunctionDef)}
+    assert asked == {FETCH} | SEARCHED | LISTED | WAITED
     for name, stub in stubs.items():
         told = [each.arg for each in (*stub.args.args, *stub.args.kwonlyargs)]
         assert told == list(inspect.signature(getattr(portal, name)).parameters)
