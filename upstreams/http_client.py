@@ -20,7 +20,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final, NamedTuple, TypeAlias
@@ -104,24 +104,25 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._opened: dict[tuple[str, str | None], httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        url, there = request.url, None
+        url, guard = request.url, self._guard
         request.headers.setdefault("Accept", "*/*")
         request.headers.setdefault("User-Agent", "mcp-code-portal")
-        proxy = self._guard.proxy(url)
-        if self._guard.check is not None and (
-            proxy is None or is_address(url.raw_host.decode("ascii").rstrip("."))
-        ):
-            there = await self._guard.check(url)
+        proxy = guard.proxy(url)
+        is_resolved_there = proxy is not None and not is_address(url.raw_host.decode("ascii").rstrip("."))
+        there = None if guard.check is None or is_resolved_there else await guard.check(url)
         transport = self._opened.get((url.scheme, proxy)) or await self._open(url.scheme, proxy)
         if there is None or proxy is not None:
             return await transport.handle_async_request(request)
-        *others, last = _alternating(there.addresses)[:_MAX_ADDRESSES]
-        for address in others:
-            with suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
-                return await transport.handle_async_request(
-                    _pinned(request, there.host, address, _ADDRESS_SECONDS)
-                )
-        return await transport.handle_async_request(_pinned(request, there.host, last, _LAST_ADDRESS_SECONDS))
+        failure: Exception = httpx2.ConnectError("no address")
+        left = _alternating(there.addresses)[:_MAX_ADDRESSES]
+        while left:
+            seconds = _ADDRESS_SECONDS if left[1:] else _LAST_ADDRESS_SECONDS
+            address = left.pop(0)
+            try:
+                return await transport.handle_async_request(_pinned(request, there.host, address, seconds))
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                failure = error
+        raise failure
 
     async def aclose(self) -> None:
         for transport in self._opened.values():
