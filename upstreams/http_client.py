@@ -110,11 +110,20 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         proxy = guard.proxy(url)
         is_resolved_there = proxy is not None and not is_address(url.raw_host.decode("ascii").rstrip("."))
         there = None if guard.check is None or is_resolved_there else await guard.check(url)
-        transport = self._opened.get((url.scheme, proxy)) or await self._open(url.scheme, proxy)
+        transport = self._opened.get((url.scheme, proxy))
+        if transport is None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            if url.scheme == "https" or proxy is not None:
+                tls = await anyio.to_thread.run_sync(guard.authorities)
+            opened = httpx2.AsyncHTTPTransport(verify=tls, proxy=proxy, limits=self._limits)
+            transport = self._opened.setdefault((url.scheme, proxy), opened)
         if there is None or proxy is not None:
             return await transport.handle_async_request(request)
         failure: Exception = httpx2.ConnectError("no address")
-        left = _alternating(there.addresses)[:_MAX_ADDRESSES]
+        # IPv4 and IPv6 by turns, so that a broken family does not use up all attempts.
+        found = there.addresses
+        turn = {each: [a for a in found if a.version == each.version].index(each) for each in found}
+        left = sorted(found, key=turn.__getitem__)[:_MAX_ADDRESSES]
         while left:
             seconds = _ADDRESS_SECONDS if left[1:] else _LAST_ADDRESS_SECONDS
             address = left.pop(0)
@@ -127,13 +136,6 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         for transport in self._opened.values():
             await transport.aclose()
-
-    async def _open(self, scheme: str, proxy: str | None) -> httpx2.AsyncHTTPTransport:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if scheme == "https" or proxy is not None:
-            tls = await anyio.to_thread.run_sync(self._guard.authorities)
-        transport = httpx2.AsyncHTTPTransport(verify=tls, proxy=proxy, limits=self._limits)
-        return self._opened.setdefault((scheme, proxy), transport)
 
 
 def guarded_client(
@@ -197,11 +199,6 @@ class SystemResolver:
             return addresses_in(await asyncio.get_running_loop().run_in_executor(self._threads, ask))
         except UnicodeError as error:
             raise OSError("not a name") from error
-
-
-def _alternating(addresses: Sequence[Address]) -> list[Address]:
-    """IPv4 and IPv6 by turns, so that a broken family does not use up all attempts."""
-    return sorted(addresses, key=lambda each: [a for a in addresses if a.version == each.version].index(each))
 
 
 def _pinned(request: httpx2.Request, host: str, address: Address, seconds: float) -> httpx2.Request:

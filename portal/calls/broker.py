@@ -23,7 +23,7 @@ import structlog
 from mcp_types import INVALID_PARAMS
 
 from manifests.decision import decide_fetch
-from manifests.grants import NETWORK
+from manifests.grants import FETCH, NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.base.errors import UnreachableError
@@ -33,7 +33,7 @@ from portal.calls.channel import NO_CLIENT, ClientChannel
 from portal.calls.fetch import Fetcher, FetchError
 from portal.calls.questions import CallQuestions
 from portal.calls.resources import ResourceError, Resources, recorded
-from portal.calls.run import FETCH, LISTED, WAITED, CallJournal, CallWaits, SessionHistory
+from portal.calls.run import LISTED, WAITED, CallJournal, CallWaits, SessionHistory
 from portal.catalog.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.catalog.snapshot import Snapshot
 from portal.library.arguments import ArgumentError, Repairs, normalize_arguments

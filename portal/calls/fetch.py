@@ -24,16 +24,7 @@ from pydantic import (
     ValidationError,
 )
 
-from manifests.constraints import (
-    DEFAULT_PORTS,
-    Address,
-    AddressClass,
-    HostPattern,
-    Resolver,
-    canonical_host,
-    classify_address,
-    is_address,
-)
+from manifests import constraints
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
 from manifests.manifest import Manifest
@@ -41,16 +32,8 @@ from portal.records.ledger import CallState
 from sandbox_runtime.call_port import CallError
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import limit_text
+from upstreams import http_client
 from upstreams.errors import UpstreamUnavailableError
-from upstreams.http_client import (
-    AnswerError,
-    Destination,
-    Guard,
-    GuardedTransport,
-    SystemResolver,
-    trusted_authorities,
-    whole_body,
-)
 
 IsPortal: TypeAlias = Callable[[int], bool]
 """Whether a portal listens on a port of this machine. It may block."""
@@ -88,9 +71,9 @@ _CHECK = "Check the effect before retrying: the request may have been processed.
 
 _ONLY_PRIVATE = "Only capabilities.network.private can allow {}, which it must name. Ask the operator."
 _WHAT_ALLOWS = {
-    AddressClass.PRIVATE: _ONLY_PRIVATE.format("a host at a private address"),
-    AddressClass.BY_ADDRESS: _ONLY_PRIVATE.format("that address itself"),
-    AddressClass.NEVER: "No rule can allow it: the address is reserved, or embeds another one.",
+    constraints.AddressClass.PRIVATE: _ONLY_PRIVATE.format("a host at a private address"),
+    constraints.AddressClass.BY_ADDRESS: _ONLY_PRIVATE.format("that address itself"),
+    constraints.AddressClass.NEVER: "No rule can allow it: the address is reserved, or embeds another one.",
 }
 """Which rule could allow an address, or that none can."""
 
@@ -112,7 +95,7 @@ class Network:
         grant: NetworkGrant,
         where: Callable[[str], str],
         *,
-        resolve: Resolver | None = None,
+        resolve: constraints.Resolver | None = None,
         trusted: ssl.SSLContext | None = None,
         is_portal: IsPortal = lambda port: False,
         is_of_scripts: bool = True,
@@ -124,50 +107,47 @@ class Network:
         self.grant = grant
         self.headers = [(FROM_SCRIPT, "1")] if is_of_scripts else []
         self._is_portal = is_portal
-        self._private = tuple(map(HostPattern.parse, grant.private))
-        self._granted = (*map(HostPattern.parse, grant.allow), *self._private)
-        self._resolve = resolve or SystemResolver()
+        self._private = tuple(map(constraints.HostPattern.parse, grant.private))
+        self._granted = (*map(constraints.HostPattern.parse, grant.allow), *self._private)
+        self._resolve = resolve or http_client.SystemResolver()
         self._where = where
-        authorities = (lambda: trusted) if trusted else trusted_authorities
-        self.transport = GuardedTransport(Guard(self.check, authorities=authorities))
+        authorities = (lambda: trusted) if trusted else http_client.trusted_authorities
+        self.transport = http_client.GuardedTransport(http_client.Guard(self.check, authorities=authorities))
 
     def name(self, limit: str) -> str:
         return limit_text(self.grant, limit, self._where)
 
-    async def check(self, url: httpx2.URL) -> Destination:
+    async def check(self, url: httpx2.URL) -> http_client.Destination:
         """Check a URL and resolve its host. Raises FetchError: the manifest does not allow it."""
-        host, port = canonical_host(url.raw_host.decode("ascii")), url.port or DEFAULT_PORTS[url.scheme]
+        host = constraints.canonical_host(url.raw_host.decode("ascii"))
+        port = url.port or constraints.DEFAULT_PORTS[url.scheme]
         if not any(pattern.matches(url.scheme, host, port) for pattern in self._granted):
             patterns = ", ".join(map(str, self._granted[:20]))
             hint = f"Scripts may fetch from {patterns}. Ask the operator for another host."
             raise FetchError("not_granted", f"{host} on port {port} is not granted", hint)
         private = {each.host for each in self._private if each.matches(url.scheme, host, port)}
-        allowed = {AddressClass.PUBLIC, *([AddressClass.PRIVATE] if private else [])}
-        if is_address(host) and host in private:
-            allowed.add(AddressClass.BY_ADDRESS)
-        addresses = await self._addresses(host, port)
-        reasons = [_WHAT_ALLOWS[kind] for kind in map(classify_address, addresses) if kind not in allowed]
+        allowed = {constraints.AddressClass.PUBLIC, *([constraints.AddressClass.PRIVATE] if private else [])}
+        addresses: Sequence[constraints.Address] = ()
+        if constraints.is_address(host):
+            addresses = (ipaddress.ip_address(host),)
+            allowed |= {constraints.AddressClass.BY_ADDRESS} if host in private else set()
+        else:
+            with suppress(OSError):
+                addresses = tuple(dict.fromkeys(await self._resolve(host, port)))[:_MAX_ADDRESSES]
+        if not addresses:
+            raise FetchError("fetch_failed", f"the name {host} cannot be resolved", _SYNTAX, "not_started")
+        kinds = map(constraints.classify_address, addresses)
+        reasons = [_WHAT_ALLOWS[kind] for kind in kinds if kind not in allowed]
         is_own = any(map(_is_of_this_machine, addresses))
         if is_own and not reasons and await anyio.to_thread.run_sync(self._is_portal, port):
             reasons = ["A portal listens there. No rule can allow it."]
         if reasons:
             message = f"{host} has an address that scripts must not reach"
             raise FetchError("address_not_allowed", message, reasons[0])
-        return Destination(host, addresses)
-
-    async def _addresses(self, host: str, port: int) -> tuple[Address, ...]:
-        if is_address(host):
-            return (ipaddress.ip_address(host),)
-        try:
-            addresses = tuple(dict.fromkeys(await self._resolve(host, port)))
-        except OSError:
-            addresses = ()
-        if not addresses:
-            raise FetchError("fetch_failed", f"the name {host} cannot be resolved", _SYNTAX, "not_started")
-        return addresses[:_MAX_ADDRESSES]
+        return http_client.Destination(host, addresses)
 
 
-def _is_of_this_machine(address: Address) -> bool:
+def _is_of_this_machine(address: constraints.Address) -> bool:
     # Only an own address can be bound.
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -181,11 +161,11 @@ def _url(text: object) -> httpx2.URL:
         raise ValueError(f"a URL is a string of at most {_MAX_URL_CHARS:,} characters")
     try:
         url = httpx2.URL(text)
-        canonical_host(url.raw_host.decode("ascii"))
+        constraints.canonical_host(url.raw_host.decode("ascii"))
         is_valid = url.port is None or 0 < url.port < 65536
     except (httpx2.InvalidURL, TypeError, ValueError):
         is_valid = False
-    if not is_valid or url.scheme not in DEFAULT_PORTS:
+    if not is_valid or url.scheme not in constraints.DEFAULT_PORTS:
         raise ValueError(f"{text[:200]!r} is not a valid URL with http or https")
     if url.userinfo:
         raise ValueError("the URL must not contain a user or a password; send an Authorization header")
@@ -275,7 +255,7 @@ class Fetchers:
     """What the fetches of all runs share. `is_portal` is as for `Network`."""
 
     is_portal: IsPortal
-    resolve: Resolver = field(default_factory=SystemResolver)
+    resolve: constraints.Resolver = field(default_factory=http_client.SystemResolver)
 
     def of_run(self, manifest: Manifest) -> "Fetcher | None":
         """The fetches of a run that begins now; None if the manifest grants no network."""
@@ -291,7 +271,7 @@ class Fetcher:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self._requests = 0
+        self.requests = 0
         self._slots = anyio.CapacityLimiter(_PARALLEL)
 
     async def fetch(self, arguments: dict[str, Json], on_sent: Callable[[], None]) -> bytes:
@@ -317,13 +297,6 @@ class Fetcher:
             message = f"{hops.host} sent no valid HTTP response: {type(error).__name__}"
             raise FetchError("fetch_failed", message, _CHECK, hops.state) from None
 
-    def count(self) -> None:
-        """Count a request. Raises FetchError: the limit is used up."""
-        if self._requests >= self.network.grant.requests:
-            message = f"the request was not sent: {self.network.name('requests')} is used up"
-            raise FetchError("fetch_requests_limit", message, "Fetch less, or in several scripts.")
-        self._requests += 1
-
 
 @dataclass
 class _Hops:
@@ -342,7 +315,11 @@ class _Hops:
             # `url.host` fails for some names; `raw_host` does not.
             self.host = request.url.raw_host.decode("ascii")
             try:
-                self.fetcher.count()
+                if self.fetcher.requests >= network.grant.requests:
+                    message = f"the request was not sent: {network.name('requests')} is used up"
+                    hint = "Fetch less, or in several scripts."
+                    raise FetchError("fetch_requests_limit", message, hint)
+                self.fetcher.requests += 1
                 sent = request.as_sent(self._note_sent, network.headers)
                 response = await network.transport.handle_async_request(sent)
             except FetchError as error:
@@ -364,8 +341,8 @@ class _Hops:
     async def _answer_json(self, request: FetchRequest, response: httpx2.Response) -> bytes:
         network = self.fetcher.network
         try:
-            body = await whole_body(response.aiter_raw(), network.grant.response_bytes)
-        except AnswerError as error:
+            body = await http_client.whole_body(response.aiter_raw(), network.grant.response_bytes)
+        except http_client.AnswerError as error:
             code, message, hint = "fetch_failed", f"the host {error}", _THEIRS
             if error.is_long:
                 code, hint = "response_limit", "Ask for less: filter, limit, or page."

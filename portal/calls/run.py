@@ -11,7 +11,6 @@ from portal.library.library import Library, Namespace
 from portal.records.ledger import Entry
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 
-FETCH: Final = "portal.fetch"
 SEARCH: Final = "portal.search"
 DESCRIBE: Final = "portal.describe"
 RESOURCES: Final = "portal.resources"

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from manifests.decision import Decision, decide_arguments, decide_fetch
-from manifests.grants import NETWORK
+from manifests.grants import FETCH, NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import identifier
 from portal.app.composition import open_portal
 from portal.base.errors import NO_UPSTREAMS
-from portal.calls.run import FETCH
 from portal.catalog.catalog import decided_tools
 from portal.catalog.methods import HINTS as READING_HINTS
 from portal.catalog.methods import METHODS

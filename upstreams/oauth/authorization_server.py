@@ -36,17 +36,8 @@ from manifests.constraints import (
     is_safe_for_tokens,
 )
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
+from upstreams import http_client
 from upstreams.errors import UpstreamUnavailableError
-from upstreams.http_client import (
-    AnswerError,
-    Destination,
-    Guard,
-    SystemResolver,
-    environment_proxy,
-    exchange,
-    guarded_client,
-    origin,
-)
 from upstreams.oauth.documents import ResourceMetadata, ServerMetadata, Token, words
 from upstreams.redaction import Redaction
 from upstreams.transports.http_credentials import challenge_of
@@ -105,8 +96,12 @@ async def open_guarded_http(
 
     `issuer` is the manifest's authorization server. An invalid URL becomes an OAuthRefusedError.
     """
-    network = GuardedNetwork((upstream_url, *([issuer] if issuer else [])), resolve or SystemResolver())
-    async with guarded_client(Guard(network.check, environment_proxy)) as client:
+    network = GuardedNetwork(
+        (upstream_url, *([issuer] if issuer else [])), resolve or http_client.SystemResolver()
+    )
+    async with http_client.guarded_client(
+        http_client.Guard(network.check, http_client.environment_proxy)
+    ) as client:
         try:
             yield GuardedHttp(client, urlsplit(upstream_url).scheme == "http")
         except (httpx2.InvalidURL, ValueError):
@@ -129,10 +124,10 @@ class GuardedHttp:
         self.checked(str(request.url))
         url = shown(str(request.url))
         try:
-            return await exchange(self.client, request, REQUEST_SECONDS, reads=reads)
+            return await http_client.exchange(self.client, request, REQUEST_SECONDS, reads=reads)
         except TimeoutError:
             raise OAuthUnreachableError(f"{url} did not answer within {REQUEST_SECONDS:g} s") from None
-        except AnswerError as error:
+        except http_client.AnswerError as error:
             raise OAuthUnreachableError(f"{url} {error}") from None
         except UpstreamUnavailableError as error:
             raise OAuthUnreachableError(f"{url} cannot be reached: {error}", error.remedy) from None
@@ -170,7 +165,7 @@ def shown(url: str) -> str:
 
 def origin_of(url: str) -> str:
     """The origin of a URL, in one form for equal ones (RFC 3986, 6.2)."""
-    return origin(httpx2.URL(url.lower()))
+    return http_client.origin(httpx2.URL(url.lower()))
 
 
 class GuardedNetwork:
@@ -186,10 +181,12 @@ class GuardedNetwork:
         self._resolve = resolve
         self._found: dict[str, Sequence[Address]] = {}
 
-    async def check(self, url: httpx2.URL) -> Destination:
+    async def check(self, url: httpx2.URL) -> http_client.Destination:
         """The guard's check. Raises as `addresses`."""
         host = url.raw_host.decode("ascii")
-        return Destination(host, await self.addresses(host, url.port or DEFAULT_PORTS[url.scheme]))
+        return http_client.Destination(
+            host, await self.addresses(host, url.port or DEFAULT_PORTS[url.scheme])
+        )
 
     async def addresses(self, host: str, port: int) -> Sequence[Address]:
         """The allowed addresses of a host. Raises OAuthRefusedError: it has only others; OSError: it has none."""

@@ -97,7 +97,15 @@ async def open_http_wire(
     """
     kind = HttpWithSse if spec.transport == "sse" else StreamableHttp
     route = Route.to(spec.url)
-    async with _client(spec, route.proxy) as client, anyio.create_task_group() as tasks:
+    client = guarded_client(
+        Guard(proxy=lambda url: route.proxy),  # of all its URLs: they have one origin
+        httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
+        # Calls have their own deadlines, and an event stream may be silent for any time.
+        httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
+        # No compression: a small compressed answer can decompress to any size.
+        {"accept-encoding": "identity", **spec.headers},
+    )
+    async with client, anyio.create_task_group() as tasks:
         transport = kind(spec, client, route, tasks, diagnostics, credentials)
         if isinstance(transport, HttpWithSse):
             await transport.connect(spec.connect_seconds)
@@ -106,17 +114,6 @@ async def open_http_wire(
         finally:
             await transport.end_session()
             tasks.cancel_scope.cancel()
-
-
-def _client(spec: HttpUpstream, proxy: str | None) -> httpx2.AsyncClient:
-    return guarded_client(
-        Guard(proxy=lambda url: proxy),  # of all its URLs: they have one origin
-        httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
-        # No compression: a small compressed answer can decompress to any size.
-        headers={"accept-encoding": "identity", **spec.headers},
-        # Calls have their own deadlines, and an event stream may be silent for any time.
-        timeout=httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
-    )
 
 
 class HttpTransport(AsyncResource):

@@ -4,7 +4,8 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from portal.calls.run import FETCH, LISTED, SEARCHED, WAITED
+from manifests.grants import FETCH
+from portal.calls.run import LISTED, SEARCHED, WAITED
 from portal.library.library import PORTAL_STUB, Library, write_stubs
 from sandbox_runtime.guest.calls import Calls, Output
 from sandbox_runtime.guest.portal_module import PortalModule
