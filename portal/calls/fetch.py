@@ -14,15 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 import anyio
 import anyio.to_thread
 import httpx2
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    ValidationError,
-)
+import pydantic
 
 from manifests import constraints
 from manifests.grants import NetworkGrant
@@ -55,9 +47,6 @@ _SET_BY_PORTAL = re.compile(
 )
 """Headers of the transport itself, and the one that names the sender."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# Methods that become a GET without a body: POST after 301 and 302, as in browsers, and all but GET and HEAD after 303.
-_POST = frozenset({"POST"})
-_CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _HARMLESS = re.compile(
     "accept|accept-language|content-language|content-type|if-modified-since|if-none-match|range|user-agent",
     re.IGNORECASE,
@@ -187,28 +176,29 @@ def _header_value(value: str) -> str:
 
 
 _Header: TypeAlias = tuple[
-    Annotated[str, AfterValidator(_header_name)], Annotated[str, AfterValidator(_header_value)]
+    Annotated[str, pydantic.AfterValidator(_header_name)],
+    Annotated[str, pydantic.AfterValidator(_header_value)],
 ]
 
 
-class FetchRequest(BaseModel):
+class FetchRequest(pydantic.BaseModel):
     """A validated request of a script. `timeout` None means the manifest's limit; `body` arrives as base64."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
-    url: Annotated[httpx2.URL, BeforeValidator(_url)]
+    url: Annotated[httpx2.URL, pydantic.BeforeValidator(_url)]
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "GET"
-    headers: Annotated[tuple[_Header, ...], Field(max_length=_MAX_HEADERS)] = ()
-    body: Annotated[bytes, BeforeValidator(partial(base64.b64decode, validate=True))] = b""
-    timeout: Annotated[float, Field(strict=True, gt=0, lt=1e9)] | None = None
-    follow_redirects: StrictBool = True
+    headers: Annotated[tuple[_Header, ...], pydantic.Field(max_length=_MAX_HEADERS)] = ()
+    body: Annotated[bytes, pydantic.BeforeValidator(partial(base64.b64decode, validate=True))] = b""
+    timeout: Annotated[float, pydantic.Field(strict=True, gt=0, lt=1e9)] | None = None
+    follow_redirects: pydantic.StrictBool = True
 
     @classmethod
     def parse(cls, given: dict[str, Json]) -> "FetchRequest":
         """Validate a script's arguments. Raises FetchError: they are invalid."""
         try:
             request = cls.model_validate({key: value for key, value in given.items() if value is not None})
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             place = ".".join(str(part) for part in first["loc"])[:60]
             raise FetchError("invalid_arguments", f"portal.fetch: {place}: {first['msg']}", _SYNTAX) from None
@@ -225,7 +215,9 @@ class FetchRequest(BaseModel):
         except (httpx2.InvalidURL, ValueError):
             raise FetchError("fetch_failed", "the redirect has an invalid URL", _THEIRS, "done") from None
         is_elsewhere = (url.scheme, url.netloc) != (old.scheme, old.netloc)
-        becomes_get = self.method in (_POST if status in (301, 302) else _CHANGING if status == 303 else ())
+        # As in browsers: POST becomes a GET without a body after 301 and 302, and all but HEAD after 303.
+        is_post, is_head = self.method == "POST", self.method in ("GET", "HEAD")
+        becomes_get = (status in (301, 302) and is_post) or (status == 303 and not is_head)
         headers = tuple(
             (name, value)
             for name, value in self.headers

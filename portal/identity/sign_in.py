@@ -15,7 +15,7 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -169,10 +169,13 @@ class SignIn:
 
     def _keep(self, key: bytes, claims: Mapping[str, Json]) -> Bearer:
         """Whose token with these claims it is, from now on without asking. Raises SignInError."""
-        given = scopes_of(claims)
-        missing = [
-            scope for scope in self._settings.scopes if not {scope, self._without_audience(scope)} & given
-        ]
+        given, audience = scopes_of(claims), self._settings.audience
+        # Entra ID announces a scope as `api://audience/name`, and writes `name` into tokens for this audience.
+        names = {
+            scope: {scope, scope.removeprefix(f"{audience}/"), scope.removeprefix(f"api://{audience}/")}
+            for scope in self._settings.scopes
+        }
+        missing = [scope for scope, forms in names.items() if not forms & given]
         if missing:
             raise SignInError(403, "insufficient_scope", f"the token lacks the scope {' '.join(missing)}")
         bearer = self._bearer_of(claims)
@@ -181,14 +184,6 @@ class SignIn:
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
         return bearer
-
-    def _without_audience(self, scope: str) -> str:
-        """Entra ID announces a scope as `api://audience/name`, and writes `name` into tokens for this audience."""
-        audience = self._settings.audience
-        for beginning in (f"{audience}/", f"api://{audience}/"):
-            if scope.startswith(beginning):
-                return scope.removeprefix(beginning)
-        return scope
 
     def _bearer_of(self, claims: Mapping[str, Json]) -> Bearer:
         # Nothing else stands for it: a client's id, for example, is that of all its users.
@@ -204,13 +199,13 @@ class SignIn:
         )
         ends = _seconds(claims["exp"]) + self._settings.leeway_seconds
         bearer = Bearer.of(name, identity(self._settings.issuer, subject), profile, tenant, ends)
-        return replace(bearer, claims=tuple(self._told(claims, tenant)), token_claims=claims)
-
-    def _told(self, claims: Mapping[str, Json], tenant: str | None) -> Iterator[tuple[str, str]]:
-        for name in self._named:
-            value = tenant if name == "tenant" else claim(claims, name)
-            if isinstance(value, str):
-                yield name, value[: MAX_CLAIM_CHARACTERS + 1]
+        values = {name: tenant if name == "tenant" else claim(claims, name) for name in self._named}
+        told = {
+            name: value[: MAX_CLAIM_CHARACTERS + 1]
+            for name, value in values.items()
+            if isinstance(value, str)
+        }
+        return replace(bearer, claims=tuple(told.items()), token_claims=claims)
 
     def _tenant(self, claims: Mapping[str, Json]) -> str | None:
         name = self._tenants.claim

@@ -203,7 +203,12 @@ class _Pages:
     async def sign_out(self, request: Request) -> Response:
         """Delete and revoke the login of whoever asks, also at an upstream that the manifest has no more."""
         upstream, bearer = request.path_params["upstream"], request.scope.get(BEARER)
-        login = await self._deleted(upstream, bearer.run_owner) if isinstance(bearer, Bearer) else None
+        login: Login | None = None
+        if isinstance(bearer, Bearer):
+            logins = PersonLogins(self.store, upstream, None, bearer.run_owner)
+            if await logins.load() is not None:  # a name that somebody made up would be stored
+                async with logins.locked():  # else tokens of a renewal would live on
+                    login = await logins.delete()
         if login is None or not isinstance(bearer, Bearer):
             raise PageError(404, "There is no such login.")
         self.accounts.fleet.people.forget(upstream, bearer.run_owner)
@@ -214,13 +219,6 @@ class _Pages:
         except oauth.OAuthError as error:
             raise PageError(502, f"The login is deleted, but was not revoked: {error}.") from None
         return Response(status_code=204)
-
-    async def _deleted(self, upstream: str, owner: str) -> Login | None:
-        logins = PersonLogins(self.store, upstream, None, owner)
-        if await logins.load() is None:  # a name that somebody made up would be stored
-            return None
-        async with logins.locked():  # else tokens of a renewal would live on
-            return await logins.delete()
 
     @asynccontextmanager
     async def _provider_http(self) -> AsyncIterator[oauth.GuardedHttp]:

@@ -355,14 +355,13 @@ def configured_client(settings: OAuthSettings | AuthSettings, server: ServerMeta
     assert settings.client_id is not None
     method: AuthMethod = "none"
     if settings.client_secret is not None:
-        method = settings.token_endpoint_auth_method or _secret_method(server)
+        # Basic is the default of RFC 7591, 2.
+        is_basic = "client_secret_basic" in (
+            server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+        )
+        known: AuthMethod = "client_secret_basic" if is_basic else "client_secret_post"
+        method = settings.token_endpoint_auth_method or known
     return Client(client_id=settings.client_id, client_secret=settings.client_secret, auth_method=method)
-
-
-def _secret_method(server: ServerMetadata) -> AuthMethod:
-    """How a client sends its secret if nobody says: Basic is the default of RFC 7591, 2."""
-    offered = server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-    return "client_secret_basic" if "client_secret_basic" in offered else "client_secret_post"
 
 
 async def request_token(

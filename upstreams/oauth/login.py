@@ -170,19 +170,15 @@ async def _client(
         client = Registration.model_validate_json(answer.content)
         # The server may choose another one.
         redirect_uri = next((each for each in uris if each in client.redirect_uris), uri)
-        secret = _offered_first(server) if asked == "none" else asked
+        # Basic is the default of RFC 7591, 2.
+        known: Sequence[oauth.AuthMethod] = ("client_secret_basic", "client_secret_post")
+        offered = (*server.token_endpoint_auth_methods_supported, *known)
+        secret = min(known, key=offered.index) if asked == "none" else asked
         method = client.token_endpoint_auth_method or (secret if client.client_secret else "none")
         return oauth.Client.model_validate({**client.model_dump(), "auth_method": method}), redirect_uri
     except ValidationError as error:
         told = f"{oauth.shown(server.registration_endpoint)} registered an unusable client: {oauth.fault_of(error)}"
         raise oauth.OAuthUnreachableError(told) from None
-
-
-def _offered_first(server: ServerMetadata) -> oauth.AuthMethod:
-    """The first method for a secret that the server offers; Basic is the default of RFC 7591, 2."""
-    known: Sequence[oauth.AuthMethod] = ("client_secret_basic", "client_secret_post")
-    offered = (*server.token_endpoint_auth_methods_supported, *known)
-    return min(known, key=offered.index)
 
 
 def _method_to_ask_for(server: ServerMetadata) -> oauth.AuthMethod:

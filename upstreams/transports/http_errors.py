@@ -8,15 +8,7 @@ import httpx2
 from mcp_types import JSONRPCRequest
 
 from manifests.json_value import Json
-from upstreams.errors import (
-    UpstreamAnswerError,
-    UpstreamBusyError,
-    UpstreamError,
-    UpstreamFaultError,
-    UpstreamRefusedError,
-    UpstreamRightsError,
-    UpstreamUnauthorizedError,
-)
+from upstreams import errors
 from upstreams.redaction import Redaction
 from upstreams.transports.http_credentials import REFUSED_ALONE, challenge_of, is_unauthorized
 from upstreams.transports.lost_sessions import lost_session
@@ -35,13 +27,15 @@ def kind_of(response: httpx2.Response) -> str:
 
 def error_of(
     response: httpx2.Response, body: bytes, redact: Redaction, request: JSONRPCRequest
-) -> UpstreamError | None:
+) -> errors.UpstreamError | None:
     """The error of a status, with the beginning of the body; None if a JSON-RPC answer in the body says more."""
     answer = _json_rpc_answer(response, body)
     if answer is not None and "result" in answer:
         return None
     if b'"result"' in body:
-        return UpstreamAnswerError(f"{status_line(response)}, with a result that is incomplete or unreadable")
+        return errors.UpstreamAnswerError(
+            f"{status_line(response)}, with a result that is incomplete or unreadable"
+        )
     error = answer["error"] if answer else {}
     text = str(error["message"]).encode() if error else body
     answered = request if answer and is_answer_to(request.id, answer.get("id")) else None
@@ -56,7 +50,7 @@ def error_of(
     return None
 
 
-def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError:
+def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> errors.UpstreamError:
     """The error of a status, with an excerpt of the body."""
     message, remedy = status_line(response), status_remedy(response)
     if body and kind_of(response) in _TEXTS and not body.lstrip().startswith(b"<"):
@@ -73,16 +67,18 @@ def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> U
     if response.next_request is not None:
         # A redirect of a POST may mean that the request was carried out.
         message += f": a redirect to {response.next_request.url}, which would drop the call"
-        return UpstreamAnswerError(message, remedy="use that URL if the server has moved there")
+        return errors.UpstreamAnswerError(message, remedy="use that URL if the server has moved there")
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
-        return UpstreamBusyError(message, after_seconds=after_seconds)
+        return errors.UpstreamBusyError(message, after_seconds=after_seconds)
     if is_unauthorized(response):
         alone = response.extensions.get(REFUSED_ALONE)
-        return (UpstreamRightsError if alone else UpstreamUnauthorizedError)(message, remedy=remedy)
+        return (errors.UpstreamRightsError if alone else errors.UpstreamUnauthorizedError)(
+            message, remedy=remedy
+        )
     # A gateway may answer 502 or 504 after the server acted; a 4xx is the server's own refusal.
     if not response.is_client_error:
-        return UpstreamFaultError(message, after_seconds=after_seconds)
-    return UpstreamRefusedError(message, remedy=remedy)
+        return errors.UpstreamFaultError(message, after_seconds=after_seconds)
+    return errors.UpstreamRefusedError(message, remedy=remedy)
 
 
 def status_line(response: httpx2.Response) -> str:
