@@ -20,8 +20,7 @@ from portal.app.replicas import home_of
 from portal.app.running import is_portal_port
 from portal.base.errors import TelemetryError
 from portal.calls.fetch import Fetchers
-from portal.identity.accounts import Accounts
-from portal.identity.logins import PersonLogins
+from portal.identity.accounts import Accounts, PersonLogins
 from portal.library.observed import Observations, Shapes, ShapeStore, open_observations
 from portal.middleware import load_middleware
 from portal.records.audit.audit import open_audit

@@ -29,8 +29,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from manifests.constraints import TenantName, is_safe_for_tokens
 from manifests.json_value import Json
 from manifests.portal_manifest import AuthSettings, Introspection, Tenants
-from portal.base.caller import Bearer
-from portal.identity.claims import claim, scopes_of, texts_of, values_of
+from portal.base.caller import Bearer, claim, scopes_of, texts_of, values_of
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.http_client import AnswerError, Guard, environment_proxy, exchange, guarded_client
 from upstreams.oauth.authorization_server import Client, form_request
@@ -125,15 +124,14 @@ class SignIn:
     async def bearer(self, token: str) -> Bearer:
         """Whose token it is. Raises SignInError: it is refused, or cannot be checked now."""
         key = hashlib.sha256(token.encode()).digest()
+        bearer, until = self._kept.get(key, (None, 0.0))
+        if bearer is not None and time.time() < until:
+            return bearer
         try:
-            return self._known(key) or await self._check(token, key)
+            return await self._check(token, key)
         except SignInError as error:
             log.info("token_refused", code=error.code, reason=str(error))
             raise
-
-    def _known(self, key: bytes) -> Bearer | None:
-        bearer, until = self._kept.get(key, (None, 0.0))
-        return bearer if time.time() < until else None
 
     async def _check(self, token: str, key: bytes) -> Bearer:
         if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):

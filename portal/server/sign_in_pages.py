@@ -26,8 +26,7 @@ from starlette.routing import Route
 
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
 from portal.base.caller import BEARER, Bearer
-from portal.identity.accounts import LINK_SECONDS, PATH, Accounts, SignInSeal
-from portal.identity.logins import PersonLogins
+from portal.identity.accounts import LINK_SECONDS, PATH, Accounts, PersonLogins, SignInSeal
 from portal.identity.sign_in import SignInError
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables

@@ -16,8 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
+from portal.base.caller import claim
 from portal.identity import sign_in
-from portal.identity.claims import claim
 from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, signing_in
 from tests.portal.peers import Peer, http_app, opened, tool, write_manifest
 from tests.upstreams.peers import http_peer

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp_types import ElicitResult
 
-from portal.identity.logins import PersonLogins
+from portal.identity.accounts import PersonLogins
 from portal.server.server import build_server
 from tests.portal.accounts.peers import Company, company, link_in, run
 from tests.portal.peers import DEADLINE_SECONDS

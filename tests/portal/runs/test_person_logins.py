@@ -9,7 +9,7 @@ import pytest
 
 from manifests.json_value import Json
 from portal.identity import logins
-from portal.identity.logins import PersonLogins, open_login
+from portal.identity.accounts import PersonLogins, open_login
 from portal.records.store.writer import RunStore
 from tests.portal.peers import opened
 from tests.portal.runs.rows import Tables
