@@ -56,8 +56,6 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _SYNTAX = "Write it like https://api.example.com/path?query, with method, headers and body beside it."
 _THEIRS = "The server answers so. Ask it for something else."
 _CHECK = "Check the effect before retrying: the request may have been processed."
-
-
 _ONLY_PRIVATE = "Only capabilities.network.private can allow {}, which it must name. Ask the operator."
 _WHAT_ALLOWS = {
     constraints.AddressClass.PRIVATE: _ONLY_PRIVATE.format("a host at a private address"),

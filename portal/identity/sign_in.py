@@ -190,31 +190,25 @@ class SignIn:
             isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT_CHARACTERS and subject.isprintable()
         ):
             raise _invalid(f"the token names no subject (`sub`) of 1 to {MAX_SUBJECT_CHARACTERS} characters")
-        tenant, profile = self._tenant(claims), self._profile(claims)
+        tenant, named = None, self._tenants.claim
+        if named is not None:
+            value = claim(claims, named)
+            try:
+                tenant = _TENANT.validate_python(value, strict=True)
+            except ValidationError:
+                why = f"the claim {named!r} of the token is {value!r:.100}, which is no name of a tenant"
+                raise SignInError(403, "access_denied", why) from None
+        profile = self._profile(claims)
         # Sessions go by this name: a person has others in each tenant and with each profile.
         name = " ".join(
             ("person", subject, *(["of", tenant] if tenant else ()), *(["as", profile] if profile else ()))
         )
         ends = _seconds(claims["exp"]) + self._settings.leeway_seconds
         bearer = Bearer.of(name, identity(self._settings.issuer, subject), profile, tenant, ends)
-        values = {name: tenant if name == "tenant" else claim(claims, name) for name in self._named}
-        told = {
-            name: value[: MAX_CLAIM_CHARACTERS + 1]
-            for name, value in values.items()
-            if isinstance(value, str)
-        }
-        return replace(bearer, claims=tuple(told.items()), token_claims=claims)
-
-    def _tenant(self, claims: Mapping[str, Json]) -> str | None:
-        name = self._tenants.claim
-        if name is None:
-            return None
-        value = claim(claims, name)
-        try:
-            return _TENANT.validate_python(value, strict=True)
-        except ValidationError:
-            why = f"the claim {name!r} of the token is {value!r:.100}, which is no name of a tenant"
-            raise SignInError(403, "access_denied", why) from None
+        values = {each: tenant if each == "tenant" else claim(claims, each) for each in self._named}
+        most = MAX_CLAIM_CHARACTERS + 1
+        told = tuple((each, text[:most]) for each, text in values.items() if isinstance(text, str))
+        return replace(bearer, claims=told, token_claims=claims)
 
     def _profile(self, claims: Mapping[str, Json]) -> str | None:
         entries = [*self._tenants.entries.values()]

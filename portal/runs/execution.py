@@ -190,9 +190,8 @@ class Execution:
                     else self._histories.setdefault(session, SessionHistory())
                 )
                 capabilities = self.authority.manifest.portal.capabilities
-                async with open_grants(
-                    capabilities, self.files, session, caller.tenant, piece.run_id
-                ) as grants:
+                opening = open_grants(capabilities, self.files, session, caller.tenant, piece.run_id)
+                async with opening as grants:
                     ledger.files = grants.files
                     history.sources.update(piece.head.sources)
                     authorization = Authorization(self.authority, history.sources, audit)

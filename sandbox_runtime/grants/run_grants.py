@@ -1,7 +1,7 @@
 """The grants of one run."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from manifests.json_value import Json
@@ -60,8 +60,6 @@ async def open_grants(
 ) -> AsyncIterator[RunGrants]:
     """The grants of one run; `owner` is its session, `tenant` the caller's tenant."""
     grant = capabilities.files
-    if grant is None:
-        yield RunGrants(capabilities.environment, None, run_id)
-        return
-    async with workspaces.files(owner, tenant, to_read=grant.mode == "read") as files:
+    to_read = grant is not None and grant.mode == "read"
+    async with workspaces.files(owner, tenant, to_read=to_read) if grant else nullcontext() as files:
         yield RunGrants(capabilities.environment, files, run_id)
