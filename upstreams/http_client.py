@@ -157,7 +157,8 @@ async def exchange(
     Of the headers the answer has WWW-Authenticate alone.
 
     Raises TimeoutError: not within `seconds`. Raises AnswerError: over `MAX_ANSWER_BYTES` when decoded, or in an
-    encoding that nobody asked for. Raises httpx2.RequestError, OSError, and what the guard raises.
+    encoding that nobody asked for. Raises ValueError: WWW-Authenticate is not ASCII. Raises httpx2.RequestError,
+    OSError, and what the guard raises.
     """
     with anyio.fail_after(seconds):
         response = await client.send(request, stream=True)
@@ -166,7 +167,7 @@ async def exchange(
             if reads and coding and coding not in _CODINGS:
                 raise AnswerError(f"answers in the encoding {coding[:200]!a}, which nobody asked for")
             body = await whole_body(response.aiter_bytes(), MAX_ANSWER_BYTES) if reads else b""
-    challenge = [pair for pair in response.headers.raw if pair[0].lower() == b"www-authenticate"]
+    challenge = {"www-authenticate": response.headers.get("www-authenticate", "")}
     body = body.removeprefix(b"\xef\xbb\xbf")  # of a file: JSON has no byte order mark
     answer = httpx2.Response(response.status_code, headers=challenge, content=body, request=request)
     answer.next_request = response.next_request
