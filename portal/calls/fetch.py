@@ -125,8 +125,8 @@ class Network:
             raise FetchError("fetch_failed", f"the name {host} cannot be resolved", _SYNTAX, "not_started")
         kinds = map(constraints.classify_address, addresses)
         reasons = [_WHAT_ALLOWS[kind] for kind in kinds if kind not in allowed]
-        is_own = any(map(_is_of_this_machine, addresses))
-        if is_own and not reasons and await anyio.to_thread.run_sync(self._is_portal, port):
+        is_own = not reasons and any(map(_is_of_this_machine, addresses))
+        if is_own and await anyio.to_thread.run_sync(self._is_portal, port):
             reasons = ["A portal listens there. No rule can allow it."]
         if reasons:
             message = f"{host} has an address that scripts must not reach"
