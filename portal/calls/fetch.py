@@ -324,9 +324,8 @@ class _Hops:
             request = request.redirected(response.status_code, location)
             self.state = "done"
         message = f"redirected more than {_MAX_REDIRECTS} times"
-        raise FetchError(
-            "too_many_redirects", message, f"The last one led to {str(request.url)[:200]}", "done"
-        )
+        hint = f"The last one led to {str(request.url)[:200]}"
+        raise FetchError("too_many_redirects", message, hint, "done")
 
     async def _answer_json(self, request: FetchRequest, response: httpx2.Response) -> bytes:
         network = self.fetcher.network

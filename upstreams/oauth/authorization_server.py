@@ -96,12 +96,10 @@ async def open_guarded_http(
 
     `issuer` is the manifest's authorization server. An invalid URL becomes an OAuthRefusedError.
     """
-    network = GuardedNetwork(
-        (upstream_url, *([issuer] if issuer else [])), resolve or http_client.SystemResolver()
-    )
-    async with http_client.guarded_client(
-        http_client.Guard(network.check, http_client.environment_proxy)
-    ) as client:
+    own_urls = (upstream_url, *([issuer] if issuer else []))
+    network = GuardedNetwork(own_urls, resolve or http_client.SystemResolver())
+    guard = http_client.Guard(network.check, http_client.environment_proxy)
+    async with http_client.guarded_client(guard) as client:
         try:
             yield GuardedHttp(client, urlsplit(upstream_url).scheme == "http")
         except (httpx2.InvalidURL, ValueError):
@@ -184,9 +182,8 @@ class GuardedNetwork:
     async def check(self, url: httpx2.URL) -> http_client.Destination:
         """The guard's check. Raises as `addresses`."""
         host = url.raw_host.decode("ascii")
-        return http_client.Destination(
-            host, await self.addresses(host, url.port or DEFAULT_PORTS[url.scheme])
-        )
+        addresses = await self.addresses(host, url.port or DEFAULT_PORTS[url.scheme])
+        return http_client.Destination(host, addresses)
 
     async def addresses(self, host: str, port: int) -> Sequence[Address]:
         """The allowed addresses of a host. Raises OAuthRefusedError: it has only others; OSError: it has none."""

@@ -33,9 +33,8 @@ def error_of(
     if answer is not None and "result" in answer:
         return None
     if b'"result"' in body:
-        return errors.UpstreamAnswerError(
-            f"{status_line(response)}, with a result that is incomplete or unreadable"
-        )
+        fault = f"{status_line(response)}, with a result that is incomplete or unreadable"
+        return errors.UpstreamAnswerError(fault)
     error = answer["error"] if answer else {}
     text = str(error["message"]).encode() if error else body
     answered = request if answer and is_answer_to(request.id, answer.get("id")) else None
@@ -72,9 +71,8 @@ def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> e
         return errors.UpstreamBusyError(message, after_seconds=after_seconds)
     if is_unauthorized(response):
         alone = response.extensions.get(REFUSED_ALONE)
-        return (errors.UpstreamRightsError if alone else errors.UpstreamUnauthorizedError)(
-            message, remedy=remedy
-        )
+        kind = errors.UpstreamRightsError if alone else errors.UpstreamUnauthorizedError
+        return kind(message, remedy=remedy)
     # A gateway may answer 502 or 504 after the server acted; a 4xx is the server's own refusal.
     if not response.is_client_error:
         return errors.UpstreamFaultError(message, after_seconds=after_seconds)
